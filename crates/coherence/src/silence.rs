@@ -100,6 +100,11 @@ impl Silence {
         *self.hearing.borrow()
     }
 
+    /// The same, and each change of it.
+    pub fn watch(&self) -> watch::Receiver<Hearing> {
+        self.hearing.subscribe()
+    }
+
     /// Whether nobody needs to ask.
     pub fn is_silent(&self) -> bool {
         self.hearing() == Hearing::Silent

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use coherence::outage::Outage;
 use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -65,15 +66,19 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<O
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let (stopping, stopped) = watch::channel(false);
     tokio::pin!(stop);
+    let outage = Outage::of("admin listener");
     loop {
         let accepted = tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => accepted,
         };
         let stream = match accepted {
-            Ok((stream, _)) => stream,
+            Ok((stream, _)) => {
+                outage.succeeded();
+                stream
+            }
             Err(error) => {
-                tracing::warn!(%error, "admin listener cannot accept");
+                outage.failed(error);
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }

@@ -40,7 +40,6 @@ use parking_lot::RwLock;
 use self::revocable::Kept;
 pub(crate) use self::revocable::{Known, Revocable, Told, Unfit, Vouched};
 use crate::cache::{Held, Hold};
-use crate::outbound::Throttle;
 
 /// Between two entries that are audited.
 const AUDIT: Duration = Duration::from_secs(1);
@@ -130,7 +129,6 @@ pub struct Counts {
     /// Of those, how many would still have been believed when the issuer had denied them for longer than a lease: none, or the promise is
     /// broken.
     pub stale: AtomicU64,
-    told: Throttle,
 }
 
 /// All that is followed in a process. Clones are one.

@@ -389,7 +389,7 @@ async fn awaited(pool: &Rc<Pool>, fresh: bool, terms: &Terms, record: &Record) -
 }
 
 fn unreachable(e: &ConnectError) -> Refusal {
-    tracing::warn!(error = %e, "upstream unreachable");
+    tracing::debug!(error = %e, "upstream unreachable");
     Refusal::UpstreamUnreachable
 }
 
@@ -523,8 +523,8 @@ async fn over_http2<D: Downstream>(
                 lease = awaited(&pool, true, terms, record).await?;
             }
             Err(error) => {
-                tracing::warn!(%error, "upstream http/2 request");
-                lease.fail(false);
+                tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream http/2 request");
+                lease.fail(false, &error);
                 return Err(Refusal::UpstreamClosed);
             }
         }
@@ -550,12 +550,12 @@ fn settle(lease: Lease, relayed: Relayed, record: &mut Record) -> Result<Relayed
     };
     match fault {
         Fault::UpstreamClosed(error) | Fault::UpstreamProtocol(error) => {
-            tracing::warn!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
-            lease.fail(false);
+            tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
+            lease.fail(false, error);
         }
         // Event streams rest by design, and their clients leave them to: that says nothing of the endpoint.
         Fault::UpstreamTimeout if relayed.status.is_some() => lease.stalled(),
-        Fault::UpstreamTimeout => lease.fail(true),
+        Fault::UpstreamTimeout => lease.fail(true, &"no answer in time"),
         Fault::ClientBody(error) => tracing::debug!(%error, "request body refused"),
         Fault::ClientGone
         | Fault::ClientStalled

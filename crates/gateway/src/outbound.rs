@@ -19,6 +19,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
+use coherence::outage::Outage;
 use http::header::{ACCEPT, AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -140,7 +141,7 @@ impl Pace {
     }
 }
 
-/// Lets one in ten seconds pass: a server that is down is asked by every request, and says the same each time.
+/// Lets one in ten seconds pass of what anybody can bring about, request by request. What is down is said by an [`Outage`].
 #[derive(Debug, Default)]
 pub(crate) struct Throttle(Mutex<Option<Instant>>);
 
@@ -166,6 +167,8 @@ struct Inner {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     credential: Credential,
     secret: Mutex<Option<Held>>,
+    /// Of the file that it is read from.
+    secret_file: Outage,
     places: Arc<Semaphore>,
     max_requests: usize,
     pace: Option<Pace>,
@@ -208,6 +211,7 @@ impl Outbound {
             client,
             credential: server.credential.clone(),
             secret: Mutex::default(),
+            secret_file: secret_file(&server.credential),
             places: Arc::new(Semaphore::new(server.max_requests)),
             max_requests: server.max_requests,
             pace: server.max_per_second.map(Pace::new),
@@ -371,7 +375,9 @@ impl Inner {
         if let Some((secret, true)) = held {
             return Ok(secret);
         }
-        match read(path).await {
+        let read = read(path).await;
+        self.secret_file.note(&read);
+        match read {
             Ok(secret) => {
                 let secret = Arc::new(secret);
                 *self.secret.lock() = Some(Held { secret: secret.clone(), at: Instant::now() });
@@ -379,8 +385,7 @@ impl Inner {
             }
             Err(error) => match held {
                 Some((last, _)) => {
-                    tracing::warn!(%error, "the last secret stays in use");
-                    // Not read again, and not said again, with every request.
+                    // Not read again with every request.
                     *self.secret.lock() = Some(Held { secret: last.clone(), at: Instant::now() });
                     Ok(last)
                 }
@@ -388,6 +393,11 @@ impl Inner {
             },
         }
     }
+}
+
+fn secret_file(credential: &Credential) -> Outage {
+    Outage::of(format!("secret file {}", secret_path(credential).display()))
+        .with_effect("the last secret stays in use")
 }
 
 fn secret_path(credential: &Credential) -> &Path {

@@ -22,6 +22,7 @@ use auth::decide::Reviews;
 use auth::policy::review::{Attributes, OwnedQuestion, Question};
 use auth::time::Timestamp;
 use bytes::Bytes;
+use coherence::outage::{CALM, Outage};
 use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
 use tokio::runtime::Handle;
@@ -32,7 +33,7 @@ use crate::cache::{
 };
 use crate::clock::Now;
 use crate::config::{CacheLimits, Kubernetes};
-use crate::outbound::{CallError, Outbound, Throttle};
+use crate::outbound::{CallError, Outbound};
 use crate::watch::{self, WatchStatus, Watches};
 
 /// Where reviews are made.
@@ -65,7 +66,7 @@ pub struct Reviewer {
     cache: DecisionCache<Allowed, No>,
     scope: Scope,
     counts: Counts,
-    told: Throttle,
+    outage: Outage,
 }
 
 #[derive(Debug, Default)]
@@ -151,7 +152,9 @@ impl Reviewer {
             cache: DecisionCache::new(&limits, generation),
             scope: secret.scope(config.version, 0),
             counts: Counts::default(),
-            told: Throttle::default(),
+            outage: Outage::of("access review")
+                .with_effect("requests that need one are answered 503")
+                .with_calm(CALM),
             config: config.clone(),
         }
     }
@@ -202,7 +205,12 @@ impl Reviewer {
             Some(found)
         };
         // Many questions of one request wait no longer than one may.
-        tokio::time::timeout(self.config.server.timeout, finding).await.ok().flatten()
+        let timeout = self.config.server.timeout;
+        let found = tokio::time::timeout(timeout, finding).await;
+        found.unwrap_or_else(|_| {
+            self.outage.failed(CallError::Timeout(timeout));
+            None
+        })
     }
 
     async fn verdict(&self, question: &OwnedQuestion, now: &impl Fn() -> Now) -> Option<bool> {
@@ -220,7 +228,11 @@ impl Reviewer {
                 },
                 cache::Lookup::Miss(ticket) => {
                     let asked = now();
-                    match self.ask(question).await {
+                    let answer = self.ask(question).await;
+                    if answer.is_ok() {
+                        self.outage.succeeded();
+                    }
+                    match answer {
                         Ok(true) => {
                             // The answer may be as old as the question.
                             let until = asked.monotonic + self.config.ttl;
@@ -235,9 +247,7 @@ impl Reviewer {
                         }
                         Err(why) => {
                             ticket.fail(No::Unknown);
-                            if self.told.is_due() {
-                                tracing::warn!(%why, "a SubjectAccessReview is not answered: 503, said once in 10 s");
-                            }
+                            self.outage.failed(why);
                             return None;
                         }
                     }

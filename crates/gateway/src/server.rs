@@ -161,7 +161,7 @@ impl Gateway {
         let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
         watch(&authenticator, reviewer.as_deref());
-        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone(), services);
+        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone(), services, &[]);
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = Addresses::new();
@@ -223,7 +223,9 @@ impl Gateway {
         let surroundings = surroundings(&self.services);
         let login =
             Login::new(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
-        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone(), &self.services);
+        let (services, before) = (&self.services, &applied.authorizers);
+        let generation =
+            generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
         for (worker, sockets) in self.workers.iter().zip(sockets) {
             // A worker that has ended cannot be reached; draining is the only way it ends.
             let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
@@ -345,6 +347,7 @@ fn generation(
     reviewer: Option<Arc<Reviewer>>,
     login: Option<Arc<Login>>,
     services: &Services,
+    before: &[Arc<Authorizer>],
 ) -> Generation {
     let minter = config
         .assertion
@@ -353,7 +356,9 @@ fn generation(
     let authorizers = config.authorizers.iter().enumerate();
     let authorizers = authorizers.map(|(at, authorizer)| {
         let (secret, follows) = (&services.secret, &services.follows);
-        Arc::new(Authorizer::new(authorizer, at, config.generation, secret, follows))
+        let before = before.iter().find(|before| before.config().name == authorizer.name);
+        let outage = before.map(|before| before.outage().clone());
+        Arc::new(Authorizer::new(authorizer, at, config.generation, secret, follows, outage))
     });
     let authorizers = authorizers.collect();
     let (config, authenticator, events) = (config.clone(), authenticator.clone(), services.events.clone());

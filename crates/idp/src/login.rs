@@ -257,7 +257,9 @@ impl Logins {
             match self.pool.hash(password).await {
                 Ok(phc) => {
                     let upgrade = UpgradePassword { user_id: user.id.clone(), from, to_phc: phc.encode() };
-                    if let Err(error) = store.write(upgrade).await {
+                    if let Err(error) = store.write(upgrade).await
+                        && !error.is_outage()
+                    {
                         tracing::warn!(%error, user = user.id, "an old password hash could not be replaced");
                     }
                 }

@@ -3,8 +3,10 @@
 //! Owns: logout tokens, and working off what is to be delivered. Does not own: the queue (the store writes it in the
 //! transaction that ends the session, so nothing is forgotten and nobody waits), the connection ([`crate::provider::Outbound`]).
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use coherence::outage::{CALM, Outage};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use store::{
@@ -40,6 +42,23 @@ struct LogoutToken<'a> {
     events: Map<String, Value>,
 }
 
+/// Whether each client that is told of logouts can be told.
+#[derive(Debug, Default)]
+pub(crate) struct Outages(Mutex<BTreeMap<String, Arc<Outage>>>);
+
+impl Outages {
+    fn of(&self, client: &str) -> Arc<Outage> {
+        let mut all = self.0.lock();
+        if let Some(outage) = all.get(client) {
+            return outage.clone();
+        }
+        let outage = Outage::of(format!("back-channel logout of client {client}"))
+            .with_effect("logouts are delivered later")
+            .with_calm(CALM);
+        all.entry(client.to_owned()).or_insert_with(|| Arc::new(outage)).clone()
+    }
+}
+
 /// Tells what is due; answers how many were taken.
 pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreError> {
     let take = TakeDue { limit: BATCH, put_off: PUT_OFF, now: provider.now() };
@@ -49,10 +68,16 @@ pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreErro
     for delivery in due {
         let provider = provider.clone();
         under_way.spawn(async move {
-            if tell(&provider, &delivery).await
-                && let Err(error) = provider.store().write(Delivered { id: delivery.id }).await
-            {
-                tracing::warn!(%error, "a delivered logout stays in the queue and is delivered again");
+            if tell(&provider, &delivery).await {
+                match provider.store().write(Delivered { id: delivery.id }).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_outage() => {
+                        tracing::debug!(%error, "a delivered logout is delivered again");
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "a delivered logout stays in the queue and is delivered again");
+                    }
+                }
             }
         });
     }
@@ -64,6 +89,10 @@ pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreErro
 async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
     let client = match provider.clients().find(provider.store(), &delivery.client_id).await {
         Ok(client) => client,
+        Err(error) if error.is_outage() => {
+            tracing::debug!(%error, "a logout is delivered later");
+            return false;
+        }
         Err(error) => {
             tracing::warn!(%error, "a logout is delivered later");
             return false;
@@ -82,22 +111,25 @@ async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
     escape(&token, &mut body);
     let heard = provider.outbound().post(Post::form(uri, body)).await;
     let (client, tries) = (client.id(), delivery.tries);
+    let outage = provider.logouts().of(client);
     match heard {
         Ok(200..=299) => {
+            outage.succeeded();
             tracing::info!(client, sid = delivery.sid, tries, "client told of a logout");
             true
         }
         // it says that the token is no good: it will say so again
         Ok(400) => {
+            outage.succeeded();
             tracing::warn!(client, sid = delivery.sid, "client refused a logout token with status 400");
             true
         }
         Ok(status) => {
-            tracing::warn!(client, tries, status, "client could not be told of a logout: tried again later");
+            outage.failed(format_args!("it answered {status} at try {tries}"));
             false
         }
         Err(why) => {
-            tracing::warn!(client, tries, why, "client could not be told of a logout: tried again later");
+            outage.failed(why);
             false
         }
     }

@@ -30,6 +30,7 @@ use crate::{
     issuer::Issuer,
     keys::{JWKS_MAX_AGE, KeyError, Keys, Place},
     login::{Logins, LoginsFault},
+    logout::Outages,
     oauth::error::Fault,
     pages::Pages,
     secrets::Secrets,
@@ -111,6 +112,7 @@ pub struct Provider {
     logins: Logins,
     pages: Pages,
     receivers: Receivers,
+    logouts: Outages,
     parts: Parts,
     believed: Believed,
     hurry: Notify,
@@ -144,10 +146,16 @@ impl Provider {
             logins,
             pages,
             receivers,
+            logouts: Outages::default(),
             parts,
             believed: Believed::default(),
             hurry: Notify::new(),
         }))
+    }
+
+    /// Whether clients can be told of logouts.
+    pub(crate) fn logouts(&self) -> &Outages {
+        &self.logouts
     }
 
     /// What came of telling others what happened.

@@ -1,10 +1,12 @@
 //! What a provider does by itself, from time to time.
 //!
-//! Owns: when. Does not own: what ([`crate::keys`], [`crate::logout`], [`crate::signals`], the store's sweep). Every node does all of it: what must
+//! Owns: when, and what is said when one of these cannot be done: a line when it begins to fail and one when it is done again. A database
+//! that is away is the store's to tell of. Does not own: what ([`crate::keys`], [`crate::logout`], [`crate::signals`], the store's sweep). Every node does all of it: what must
 //! happen once is decided by the store.
 
 use std::{sync::Arc, time::Duration};
 
+use coherence::outage::Outage;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::{keys::KeyError, provider::Provider};
@@ -33,45 +35,46 @@ pub async fn tend(provider: Arc<Provider>) {
     let (mut keys, mut rotation) = (every(KEYS), every(ROTATION));
     let (told, mut deliveries) = (provider.clone(), every(DELIVERIES));
     let deliver = async move {
+        let duty = Outage::of("delivery of logouts");
         loop {
             deliveries.tick().await;
-            if let Err(error) = crate::logout::deliver(&told).await {
-                tracing::warn!(%error, "logouts cannot be delivered now");
-            }
+            report(&duty, &crate::logout::deliver(&told).await.map_err(KeyError::from));
         }
     };
     let (others_told, mut events) = (provider.clone(), every(DELIVERIES));
     let tell = async move {
+        let duty = Outage::of("delivery of security events");
         loop {
             events.tick().await;
-            if let Err(error) = crate::signals::push::deliver(&others_told).await {
-                tracing::warn!(%error, "security events cannot be delivered now");
-            }
+            report(&duty, &crate::signals::push::deliver(&others_told).await.map_err(KeyError::from));
         }
     };
     let (old, mut sweep) = (provider.clone(), every(SWEEP));
     let clean = async move {
+        let duty = Outage::of("deletion of expired rows");
         loop {
             sweep.tick().await;
             old.logins().sweep(old.now());
-            match old.store().sweep(old.now(), LOG_KEPT).await {
-                Ok(swept) => tracing::debug!(rows = swept.expired, events = swept.events, "swept"),
-                Err(error) => tracing::warn!(%error, "what is over stays in the database for now"),
+            let swept = old.store().sweep(old.now(), LOG_KEPT).await;
+            if let Ok(swept) = &swept {
+                tracing::debug!(rows = swept.expired, events = swept.events, "swept");
             }
+            report(&duty, &swept.map_err(KeyError::from));
         }
     };
     let others = async move {
+        let (reading, rotating) = (Outage::of("signing keys"), Outage::of("rotation of signing keys"));
         loop {
             tokio::select! {
-                _ = keys.tick() => report("read", provider.keys().refresh(provider.place()).await),
+                _ = keys.tick() => report(&reading, &provider.keys().refresh(provider.place()).await),
                 () = provider.hurried() => {
-                    report("read", provider.keys().refresh(provider.place()).await);
+                    report(&reading, &provider.keys().refresh(provider.place()).await);
                     // Many revocations at once are one reason to look.
                     sleep(HURRY).await;
                 }
                 _ = rotation.tick() => {
                     let period = provider.lifetimes().signing_key;
-                    report("rotated", provider.keys().rotate_due(provider.place(), period, provider.now()).await);
+                    report(&rotating, &provider.keys().rotate_due(provider.place(), period, provider.now()).await);
                 }
             }
         }
@@ -80,8 +83,9 @@ pub async fn tend(provider: Arc<Provider>) {
     tokio::join!(deliver, tell, clean, others);
 }
 
-fn report(what: &str, result: Result<(), KeyError>) {
-    if let Err(error) = result {
-        tracing::warn!(%error, "the signing keys could not be {what}");
+fn report<T>(duty: &Outage, done: &Result<T, KeyError>) {
+    match done {
+        Err(KeyError::Store(error)) if error.is_outage() => tracing::debug!(%error, "not done now"),
+        done => duty.note(done),
     }
 }

@@ -59,12 +59,13 @@ impl Told {
             issuer: NAME.into(),
             tags: own.tag_key(),
             keys: own.message_keys(),
-            transport: together(beside(database)),
+            transport: together(beside(database, store.outage())),
             lease: ways.lease,
             facts: store.clone(),
             called: ways.called.clone(),
             view: view(),
             counts: Arc::default(),
+            outage: store.outage().way(),
         };
         let mut following = Following::start(source, on)?;
         following.answer(&store, on);
@@ -156,7 +157,9 @@ impl EventLog for Log {
 async fn sweep(store: Store) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        if let Err(error) = store.sweep(SystemClock.now().wall, LOG_KEPT).await {
+        if let Err(error) = store.sweep(SystemClock.now().wall, LOG_KEPT).await
+            && !error.is_outage()
+        {
             tracing::warn!(%error, "security events that are over stay in the database for now");
         }
     }

@@ -86,12 +86,16 @@ pub fn run(
             Event::Stop => break,
             Event::Reload => {
                 process.reopen_logs();
+                // Whoever asks is told what comes of it.
+                retry.forget();
                 reload(&mut process, path, &mut watcher, &mut retry);
             }
             Event::Look => {
                 let by_change = process.settings().reload_on_change;
-                if by_change && watcher.settled_change() || retry.is_due(Instant::now(), &watcher, by_change)
-                {
+                if by_change && watcher.settled_change() {
+                    retry.forget();
+                    reload(&mut process, path, &mut watcher, &mut retry);
+                } else if retry.is_due(Instant::now(), &watcher, by_change) {
                     reload(&mut process, path, &mut watcher, &mut retry);
                 }
             }
@@ -138,8 +142,15 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
                 }
                 Err(failure) => {
                     process.refused();
+                    let is_known = retry.is_pending();
                     let again = retry.failed(Instant::now());
-                    tracing::error!(again_in = ?again, "configuration not applied, the last good one stays: {failure}");
+                    if is_known {
+                        tracing::debug!(again_in = ?again, "configuration still not applied: {failure}");
+                    } else {
+                        tracing::error!(
+                            "configuration not applied, the last good one stays and this one is tried again: {failure}"
+                        );
+                    }
                 }
             }
         }
@@ -176,6 +187,11 @@ impl Retry {
         let pause = self.pause;
         (self.due, self.pause) = (Some(now + pause), (pause * 2).min(LAST_RETRY));
         pause
+    }
+
+    /// Whether it could not be put into force before, and was tried again.
+    fn is_pending(&self) -> bool {
+        self.due.is_some()
     }
 
     /// There is nothing to be tried again.

@@ -163,12 +163,12 @@ impl Process {
         let called = called(&config, provider.is_some(), &raw.telemetry.service);
         let ways = Ways::open(&coherence, called, control.handle())?;
         let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
-        let provider =
-            provider.map(|provider| Running::start(&provider, &ways, workers, claim)).transpose()?;
+        let start = |provider| Running::start(&provider, &ways, workers, claim);
+        let provider = provider.map(start).transpose()?;
         // After the provider, whose database it may be and to whom its beginning belongs.
-        let sessions = sessions.map(|database| control.block_on(sessions::open(&database))).transpose()?;
-        let told = events.as_ref().map(|events| told(events, databases, sessions.as_ref(), &ways, &control));
-        let told = told.transpose()?;
+        let beside = provider.as_ref().map(Running::database);
+        let sessions = sessions_in(sessions, beside, &control)?;
+        let told = told(events.as_ref(), databases, (sessions.as_ref(), beside), &ways, &control)?;
         let follows = Follows::default();
         let remotes = Remotes::of(&coherence.follows, &Remotes::default(), &ways, control.handle())?;
         let following = all(provider.as_ref().map(Running::following), &remotes, told.as_ref());
@@ -188,8 +188,7 @@ impl Process {
         // Without an exporter or a log nobody would see the identifiers; the client's pass through as they are.
         let tracer = (queue.is_some() || access_log.is_some())
             .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
-        let secret = Secret::generate(&SystemRandom::new());
-        let secret = secret.map_err(|_| Failure::new("the system has no randomness to give"))?;
+        let secret = Secret::generate(&SystemRandom::new()).map_err(|_| unrandom())?;
         let surroundings = Surroundings {
             clock: Arc::new(SystemClock),
             control: control.handle().clone(),
@@ -213,8 +212,8 @@ impl Process {
             events: receiver.clone(),
         };
         let generation = config.generation;
-        let gateway = Gateway::start(config, workers, claim, &services);
-        let gateway = gateway.map_err(|error| Failure::new(error.to_string()))?;
+        let gateway = Gateway::start(config, workers, claim, &services)
+            .map_err(|error| Failure::new(error.to_string()))?;
         let shared = Arc::new(Shared {
             gateway: Mutex::new(Some(gateway)),
             effective: Mutex::new(effective),
@@ -428,14 +427,29 @@ fn followed(following: &[Arc<Following>], told: Option<&Told>) -> Vec<Arc<Follow
     following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
 }
 
+fn unrandom() -> Failure {
+    Failure::new("the system has no randomness to give")
+}
+
+/// Opens where sessions are kept.
+fn sessions_in(
+    database: Option<Database>,
+    beside: Option<(&Database, &Store)>,
+    control: &tokio::runtime::Runtime,
+) -> Result<Option<Store>, Failure> {
+    let open = |database| control.block_on(sessions::open_for("sessions", &database, beside));
+    database.map(open).transpose()
+}
+
 /// Follows what others tell. A database that is not open yet is opened here, on the control thread, where it is asked.
 fn told(
-    events: &SecurityEvents,
+    events: Option<&SecurityEvents>,
     (login, provider): (Option<Database>, Option<Database>),
-    sessions: Option<&Store>,
+    (sessions, beside): (Option<&Store>, Option<(&Database, &Store)>),
     ways: &Ways,
     control: &tokio::runtime::Runtime,
-) -> Result<Told, Failure> {
+) -> Result<Option<Told>, Failure> {
+    let Some(events) = events else { return Ok(None) };
     let (database, open) = match &events.database {
         EventsDatabase::Own(database) => (Some((**database).clone()), None),
         EventsDatabase::Login => (login, sessions.cloned()),
@@ -444,9 +458,9 @@ fn told(
     let database = database.ok_or_else(|| Failure::new("security events have no database to be kept in"))?;
     let store = match open {
         Some(store) => store,
-        None => control.block_on(sessions::open_for("security events", &database))?,
+        None => control.block_on(sessions::open_for("security events", &database, beside))?,
     };
-    Told::start(events, (store, &database), ways, control.handle())
+    Told::start(events, (store, &database), ways, control.handle()).map(Some)
 }
 
 fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {

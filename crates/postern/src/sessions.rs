@@ -30,17 +30,28 @@ use crate::config::Database;
 /// # Errors
 /// In one line, with a remedy.
 pub async fn open(database: &Database) -> Result<Store, Failure> {
-    open_for("sessions", database).await
+    open_for("sessions", database, None).await
 }
 
-/// The same for something else that a gateway keeps: these `things`.
+/// The same for these `things` that a gateway keeps. `other` is a database that is open already: if it is this one, what is said of it in the
+/// log is said once for both.
 ///
 /// # Errors
 /// As [`open`].
-pub async fn open_for(things: &str, database: &Database) -> Result<Store, Failure> {
+pub async fn open_for(
+    things: &str,
+    database: &Database,
+    other: Option<(&Database, &Store)>,
+) -> Result<Store, Failure> {
+    let other = other.filter(|(other, _)| other.url == database.url);
+    let outage = other.map_or_else(
+        || store::outage_of(&format!("database of {things}")),
+        |(_, store)| store.outage().way(),
+    );
     let mut epoch = [0; 16];
     SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
-    Store::open(&database.url, Epoch(epoch)).await.map_err(|error| unopened(things, database, &error))
+    let store = Store::open_as(&database.url, Epoch(epoch), &outage).await;
+    store.map_err(|error| unopened(things, database, &error))
 }
 
 /// The URL may hold a password, so it is not shown.

@@ -53,6 +53,16 @@ impl StoreError {
         }
     }
 
+    /// Whether the database is away, overloaded or without room, rather than that it said no to what was asked. The store has said so in the
+    /// log, once for all who meet it; nobody else needs to.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Unavailable(_) | Self::Busy | Self::Full(_) => true,
+            Self::Mismatch(_) => self.is_of_the_database(),
+            Self::Taken(_) | Self::Dangling | Self::GaveWay => false,
+        }
+    }
+
     /// What went wrong while a transaction was made durable: unless it certainly gave way, it may have been made, and
     /// must not be made again.
     #[must_use]

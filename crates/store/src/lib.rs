@@ -68,7 +68,7 @@ pub use error::StoreError;
 pub use invalidation::{Appended, Denied, Epoch, Event, Head, ProveHead, Reach, Revocation, Tag};
 pub use migrations::{Migrated, MigrationFailed};
 pub use store::{OpenError, Store};
-pub use storing::Storing;
+pub use storing::{Storing, outage_of};
 pub use sweep::Swept;
 pub use value::Digest;
 pub use write::{Change, Tx};

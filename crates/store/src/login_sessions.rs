@@ -17,6 +17,7 @@ use std::fmt;
 use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
+use tokio::time::Instant;
 
 use crate::error::StoreError;
 use crate::seen::UseOnce;
@@ -99,12 +100,17 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; what was deleted until then stays deleted.
     pub async fn sweep_login_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
-        sweep::login_endings(self.writers(), self.dialect(), now).await?;
-        let mut swept = 0;
-        for table in sweep::OF_LOGINS {
-            swept += sweep::steps(self.writers(), self.dialect(), table, millis(now)).await?;
-        }
-        Ok(swept)
+        let sweeping = async {
+            sweep::login_endings(self.writers(), self.dialect(), now).await?;
+            let mut swept = 0;
+            for table in sweep::OF_LOGINS {
+                swept += sweep::steps(self.writers(), self.dialect(), table, millis(now)).await?;
+            }
+            Ok(swept)
+        };
+        let swept = sweeping.await;
+        self.storing().note(&swept, Instant::now());
+        swept
     }
 }
 

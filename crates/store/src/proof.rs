@@ -26,6 +26,7 @@ use crate::invalidation::{self, ConfirmDenied, Denied, ProveHead};
 use crate::loan::{Loan, lost};
 use crate::readers::Ask;
 use crate::store::Store;
+use crate::storing;
 
 /// Transactions at once. One that waits for a standby that is gone has its place until [`PATIENCE`] is over, and must not take those of readers.
 const PLACES: u32 = 2;
@@ -126,8 +127,17 @@ impl Store {
         Ok((head, followers.iter().copied().filter(|follower| ids.contains(&follower.0[..])).collect()))
     }
 
-    /// Asks the head and then the rest, and proves it.
+    /// Asks the head and then the rest, and proves it. Takes note of a database that does not.
     async fn prove(
+        &self,
+        asks: impl Fn() -> Vec<Ask<'static>> + Send,
+    ) -> Result<(Head, Vec<Vec<AnyRow>>), StoreError> {
+        let proven = self.try_prove(asks).await;
+        storing::note(self.proving(), &proven);
+        proven
+    }
+
+    async fn try_prove(
         &self,
         asks: impl Fn() -> Vec<Ask<'static>> + Send,
     ) -> Result<(Head, Vec<Vec<AnyRow>>), StoreError> {

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coherence::outage::Outage;
 use parking_lot::Mutex;
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query;
@@ -22,6 +23,7 @@ use tokio::time::{Instant, timeout};
 use crate::dialect::{ACQUIRE, Dialect};
 use crate::error::StoreError;
 use crate::loan::Loan;
+use crate::storing;
 
 /// Statements that are asked at once at most.
 const READERS: u32 = 8;
@@ -46,6 +48,8 @@ struct Shared {
     rested: Mutex<Vec<Held>>,
     /// Where they were opened.
     runtime: Handle,
+    /// How what is asked goes to the database.
+    way: Outage,
 }
 
 impl Drop for Shared {
@@ -69,32 +73,41 @@ struct Lent<'r> {
 }
 
 impl Readers {
-    pub(crate) async fn open(url: &str, dialect: Dialect) -> Result<Self, StoreError> {
+    pub(crate) async fn open(url: &str, dialect: Dialect, way: Outage) -> Result<Self, StoreError> {
         let pool = dialect.asking_pool(url, READERS + SNAPSHOTS).await?;
         let places = Semaphore::new(READERS as usize);
         let (rested, runtime) = (Mutex::default(), Handle::current());
-        Ok(Self(Arc::new(Shared { pool, places, rested, runtime })))
+        Ok(Self(Arc::new(Shared { pool, places, rested, runtime, way })))
     }
 
     /// The one row there is, if there is one.
     pub(crate) async fn optional(&self, ask: Ask<'_>) -> Result<Option<AnyRow>, StoreError> {
-        let mut lent = self.0.lend().await?;
-        let answer = timeout(ANSWER, lent.connection().fetch_optional(ask)).await;
-        lent.give_back(answer)
+        let asking = async {
+            let mut lent = self.0.lend().await?;
+            let answer = timeout(ANSWER, lent.connection().fetch_optional(ask)).await;
+            lent.give_back(answer)
+        };
+        self.0.noted(asking).await
     }
 
     /// The row that is always there.
     pub(crate) async fn one(&self, ask: Ask<'_>) -> Result<AnyRow, StoreError> {
-        let mut lent = self.0.lend().await?;
-        let answer = timeout(ANSWER, lent.connection().fetch_one(ask)).await;
-        lent.give_back(answer)
+        let asking = async {
+            let mut lent = self.0.lend().await?;
+            let answer = timeout(ANSWER, lent.connection().fetch_one(ask)).await;
+            lent.give_back(answer)
+        };
+        self.0.noted(asking).await
     }
 
     /// All rows.
     pub(crate) async fn all(&self, ask: Ask<'_>) -> Result<Vec<AnyRow>, StoreError> {
-        let mut lent = self.0.lend().await?;
-        let answer = timeout(ANSWER, lent.connection().fetch_all(ask)).await;
-        lent.give_back(answer)
+        let asking = async {
+            let mut lent = self.0.lend().await?;
+            let answer = timeout(ANSWER, lent.connection().fetch_all(ask)).await;
+            lent.give_back(answer)
+        };
+        self.0.noted(asking).await
     }
 
     /// For what reads more than one statement.
@@ -112,6 +125,13 @@ impl Readers {
 }
 
 impl Shared {
+    /// An answer, of which note was taken.
+    async fn noted<T>(&self, asking: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let answer = asking.await;
+        storing::note(&self.way, &answer);
+        answer
+    }
+
     async fn lend(&self) -> Result<Lent<'_>, StoreError> {
         let place = tokio::time::timeout(ACQUIRE, self.places.acquire())
             .await

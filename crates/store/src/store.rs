@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
+use coherence::outage::Outage;
 use sqlx::{AnyPool, Row as _};
 use tokio::sync::broadcast;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::audit::Entry;
 use crate::copy::{Copied, CopyError, Exported, Imported};
@@ -17,7 +18,7 @@ use crate::migrations::{self, Migrated, MigrationFailed};
 use crate::name_conflicts;
 use crate::proof::Proof;
 use crate::readers::Readers;
-use crate::storing::Storing;
+use crate::storing::{Storing, outage_of};
 use crate::value::timestamp;
 use crate::write::{Change, Writer};
 
@@ -55,6 +56,9 @@ pub struct Store {
     writer: Writer,
     migrated: Arc<Migrated>,
     proof: Proof,
+    outage: Arc<Outage>,
+    /// How what has to be in force is asked for.
+    proving: Arc<Outage>,
 }
 
 impl Store {
@@ -64,12 +68,25 @@ impl Store {
     /// # Errors
     /// [`OpenError`]
     pub async fn open(url: &str, epoch: Epoch) -> Result<Self, OpenError> {
-        let dialect = Dialect::of(url).ok_or(OpenError::Scheme)?;
-        dialect.make(url)?;
-        dialect.within(OPENING, Box::pin(Self::connected(url, dialect, epoch))).await?
+        Self::open_as(url, epoch, &outage_of("database")).await
     }
 
-    async fn connected(url: &str, dialect: Dialect, epoch: Epoch) -> Result<Self, OpenError> {
+    /// The same for a database that this process goes to by other ways as well: what is said of it in the log is said once for all of them.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub async fn open_as(url: &str, epoch: Epoch, database: &Outage) -> Result<Self, OpenError> {
+        let dialect = Dialect::of(url).ok_or(OpenError::Scheme)?;
+        dialect.make(url)?;
+        dialect.within(OPENING, Box::pin(Self::connected(url, dialect, epoch, database))).await?
+    }
+
+    async fn connected(
+        url: &str,
+        dialect: Dialect,
+        epoch: Epoch,
+        database: &Outage,
+    ) -> Result<Self, OpenError> {
         let writers = dialect.pool(url, dialect.lanes()).await?;
         let migrated = Arc::new(migrations::run(&writers, dialect).await?);
         if let Some(note) = migrated.note() {
@@ -81,9 +98,15 @@ impl Store {
         let incarnation = Incarnation::look(dialect, &mut connection).await;
         let proof = Proof::look((url, dialect), incarnation, &mut connection).await?;
         drop(connection);
-        let readers = Readers::open(url, dialect).await?;
-        let writer = Writer::start(&writers, dialect, incarnation);
-        Ok(Self { dialect, readers, writers, writer, migrated, proof })
+        let readers = Readers::open(url, dialect, database.way()).await?;
+        let writer = Writer::start(&writers, dialect, incarnation, Storing::new(database.way()));
+        let (outage, proving) = (Arc::new(database.way()), Arc::new(database.way()));
+        Ok(Self { dialect, readers, writers, writer, migrated, proof, outage, proving })
+    }
+
+    /// What is said in the log when the database is away; for who goes to it by another way, which is then one of the same.
+    pub fn outage(&self) -> &Outage {
+        &self.outage
     }
 
     /// Which database it is.
@@ -154,7 +177,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; what was deleted until then stays deleted.
     pub async fn sweep(&self, now: Timestamp, log_kept: Duration) -> Result<crate::Swept, StoreError> {
-        crate::sweep::run(&self.writers, self.dialect, now, log_kept).await
+        let swept = crate::sweep::run(&self.writers, self.dialect, now, log_kept).await;
+        self.storing().note(&swept, Instant::now());
+        swept
     }
 
     /// Writes a copy of the whole database as of one moment: see [`crate::copy`]. Writes to `out` where it is called.
@@ -199,6 +224,10 @@ impl Store {
 
     pub(crate) fn proof(&self) -> &Proof {
         &self.proof
+    }
+
+    pub(crate) fn proving(&self) -> &Outage {
+        &self.proving
     }
 
     /// For what is no [`Change`]: its steps are transactions of their own.

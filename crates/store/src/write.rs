@@ -155,11 +155,15 @@ struct Place {
 
 impl Writer {
     /// Starts as many lanes as there may be transactions at once; they end with the last writer.
-    pub(crate) fn start(pool: &AnyPool, dialect: Dialect, incarnation: Incarnation) -> Self {
+    pub(crate) fn start(
+        pool: &AnyPool,
+        dialect: Dialect,
+        incarnation: Incarnation,
+        storing: Storing,
+    ) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let waiting = Arc::new(Mutex::new(waiting));
         let (appended, _) = broadcast::channel(FOLLOWED);
-        let storing = Storing::default();
         let place = Place {
             pool: pool.clone(),
             dialect,
@@ -185,7 +189,11 @@ impl Writer {
     pub(crate) async fn write<C: Change>(&self, change: C) -> Result<C::Output, StoreError> {
         let (answer, heard) = oneshot::channel();
         let job = Box::new(Job { change, output: None, answer: Some(answer) });
-        self.queue.try_send(job).map_err(|_| StoreError::Busy)?;
+        if self.queue.try_send(job).is_err() {
+            let busy = Err(StoreError::Busy);
+            self.storing.note(&busy, Instant::now());
+            return busy;
+        }
         match tokio::time::timeout(PATIENCE, heard).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(lost("the transaction was abandoned")),

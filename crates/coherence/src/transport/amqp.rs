@@ -1,7 +1,7 @@
 //! Over a broker that speaks AMQP 1.0: ActiveMQ Classic, Artemis, RabbitMQ, IBM MQ.
 //!
-//! Owns: the connection to one of the brokers, a link for each topic and direction, and what is said when
-//! there is no connection. Does not own: what is in a message, or who may read it at the broker.
+//! Owns: the connection to one of the brokers, a link for each topic and direction, and when there counts as
+//! being none. Does not own: what is in a message, or who may read it at the broker.
 //!
 //! One code for all of them, so it keeps to what IBM MQ takes, which is the least: one session on a
 //! connection, no transactions, links named by their topic and asked for by the capability `topic`,
@@ -38,8 +38,10 @@ use self::link::Ended;
 use self::socket::{Hold, SILENCE, Socket};
 use self::tries::Tries;
 use self::trouble::Broker;
+use super::link::held;
 use super::subscribers::Subscribers;
 use super::{QUEUE, State, Subscription, Topic, Transport};
+use crate::outage::Outage;
 use crate::wire;
 
 /// How long a broker keeps a message for a subscriber that is slow: that of a lease, after which it says
@@ -169,6 +171,7 @@ impl Amqp {
         let (state, _) = watch::channel(State::Starting);
         let shared = Arc::new(Shared {
             state,
+            outage: Outage::of("broker amqp"),
             health: Mutex::default(),
             outgoing: Mutex::default(),
             subscribers: Subscribers::default(),
@@ -219,6 +222,7 @@ enum Wanted {
 #[derive(Debug)]
 struct Shared {
     state: watch::Sender<State>,
+    outage: Outage,
     health: Mutex<Health>,
     /// Queues of links, of this connection or of the one before.
     outgoing: Mutex<HashMap<Topic, mpsc::Sender<Bytes>>>,
@@ -242,8 +246,8 @@ impl Drop for Stuck {
         let mut health = self.0.health.lock();
         health.stuck -= 1;
         if health.stuck == 0 && health.connected {
-            tracing::info!("the broker takes messages again");
             self.0.tell(State::Up);
+            self.0.outage.succeeded();
         }
     }
 }
@@ -274,18 +278,23 @@ impl Shared {
         self.outgoing.lock().iter_mut().map(renew).collect()
     }
 
-    /// Says how it is, once for each change.
+    /// Says how it is.
     fn tell(&self, state: State) {
+        if let State::Down(why) = &state {
+            self.outage.failed(why);
+        }
         self.state.send_if_modified(|known| {
-            let changed = *known != state;
-            if changed {
-                if let State::Down(why) = &state {
-                    tracing::warn!("messages do not go through: {why}");
-                }
-                *known = state;
-            }
-            changed
+            let news = *known != state;
+            *known = state;
+            news
         });
+    }
+
+    /// A connection has held for a while.
+    fn held(&self) {
+        if self.health.lock().stuck == 0 {
+            self.outage.succeeded();
+        }
     }
 }
 
@@ -358,9 +367,12 @@ impl Keeper {
     /// Serves while it can be served.
     async fn live(&mut self, mut live: Live) -> Result<Lost, Dropped> {
         let began = Instant::now();
-        tracing::info!("messages go through the broker at {}", live.broker);
+        if *self.shared.state.borrow() == State::Starting {
+            tracing::info!(transport = "AMQP", broker = live.broker, "messages between nodes go through");
+        }
         self.shared.connected(State::Up);
-        let why = self.serve(&mut live).await?;
+        let shared = self.shared.clone();
+        let why = held(self.serve(&mut live), || shared.held()).await?;
         self.shared.connected(State::Down(why.as_str().into()));
         Ok(Lost { why, steady: began.elapsed() >= STEADY })
     }

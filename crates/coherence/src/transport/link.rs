@@ -1,7 +1,7 @@
 //! What every way over a server has in common.
 //!
 //! Owns: the task that holds the connection, the queue towards it, the order in which servers are tried, the time between
-//! tries, and what is said of the [state](State). Does not own: what is spoken with a server, which is a [`Server`]'s, nor
+//! tries, and what the [state](State) is. Does not own: the lines of an [`Outage`], what is spoken with a server, which is a [`Server`]'s, nor
 //! who is subscribed ([`Subscribers`]).
 //!
 //! ```text
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use super::socket::Address;
 use super::subscribers::Subscribers;
 use super::{QUEUE, State, Subscription, Topic, Transport};
+use crate::outage::Outage;
 
 /// Longest time for a connection to become usable.
 const DIAL: Duration = Duration::from_secs(3);
@@ -31,6 +32,8 @@ const DIAL: Duration = Duration::from_secs(3);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// What held for so long was sound, and the next try comes soon.
 const SOUND: Duration = Duration::from_secs(10);
+/// What held for so long is a connection; a server that takes each and ends it at once is away all the same.
+pub(super) const HELD: Duration = Duration::from_secs(1);
 
 /// A message on its way out.
 pub(super) type Outgoing = (Topic, Bytes);
@@ -75,12 +78,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// Begins to connect. Needs a runtime around it.
-    pub(super) fn start(server: impl Server) -> Self {
+    /// Begins to connect. Needs a runtime around it. What becomes of that is said of this dependency.
+    pub(super) fn start(server: impl Server, outage: Outage) -> Self {
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let (told, state) = watch::channel(State::Starting);
         let subscribers = Arc::new(Subscribers::default());
-        let keeper = Keeper { server, outgoing, told, subscribers: Arc::clone(&subscribers) };
+        // Each connection is tried once: what succeeded is not said again.
+        let outage = outage.with_calm(Duration::ZERO);
+        let keeper = Keeper { server, outgoing, told, subscribers: Arc::clone(&subscribers), outage };
         let task = tokio::spawn(keeper.keep()).abort_handle();
         Self { queue, subscribers, state, task }
     }
@@ -115,6 +120,7 @@ struct Keeper<S> {
     outgoing: mpsc::Receiver<Outgoing>,
     told: watch::Sender<State>,
     subscribers: Arc<Subscribers>,
+    outage: Outage,
 }
 
 impl<S: Server> Keeper<S> {
@@ -127,7 +133,8 @@ impl<S: Server> Keeper<S> {
                     while self.outgoing.try_recv().is_ok() {}
                     self.tell(State::Up);
                     let began = Instant::now();
-                    let why = session.carry(&mut self.outgoing, &self.subscribers).await;
+                    let carried = session.carry(&mut self.outgoing, &self.subscribers);
+                    let why = held(carried, || self.outage.succeeded()).await;
                     pauses.after(began.elapsed());
                     named::<S>(address, why)
                 }
@@ -138,17 +145,32 @@ impl<S: Server> Keeper<S> {
         }
     }
 
-    /// Says how it is, once.
+    /// Says how it is.
     fn tell(&self, state: State) {
-        if *self.told.borrow() == state {
-            return;
+        match &state {
+            State::Down(why) => self.outage.failed(why),
+            _ if *self.told.borrow() == State::Starting => {
+                tracing::info!(transport = S::KIND, "messages between nodes go through");
+            }
+            _ => tracing::debug!(transport = S::KIND, "connected anew"),
         }
-        if let State::Down(why) = &state {
-            tracing::warn!(way = S::KIND, %why, "messages between nodes do not go through");
-        } else {
-            tracing::info!(way = S::KIND, "messages between nodes go through");
+        self.told.send_if_modified(|told| {
+            let news = *told != state;
+            *told = state;
+            news
+        });
+    }
+}
+
+/// Until it ends; says when it has held.
+pub(super) async fn held<T>(connection: impl Future<Output = T>, has_held: impl FnOnce()) -> T {
+    tokio::pin!(connection);
+    match tokio::time::timeout(HELD, &mut connection).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            has_held();
+            connection.await
         }
-        self.told.send_replace(state);
     }
 }
 
@@ -240,7 +262,7 @@ mod tests {
 
         async fn dial(&self, _: &Address, _: &Subscribers) -> Result<Nothing, String> {
             self.1.send_modify(|tries| *tries += 1);
-            Err("not there".to_owned())
+            Err(format!("not there at try {}", *self.1.borrow()))
         }
     }
 
@@ -272,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_change_is_logged_once() {
+    async fn however_often_it_fails_is_logged_once() {
         let log = Log::default();
         let lines = log.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
@@ -280,19 +302,22 @@ mod tests {
         // With one dispatcher alone, what another test's thread logs first decides for all whether it is of interest.
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let (server, mut tried) = absent();
-        let _link = Link::start(server);
+        let _link = Link::start(server, Outage::of("broker nothing"));
         tried.wait_for(|tries| *tries >= 8).await.unwrap();
         let log = String::from_utf8(log.0.lock().clone()).unwrap();
         assert_eq!(log.lines().count(), 1, "{log}");
-        assert!(log.contains("WARN") && log.contains("Nothing at a:1: not there"), "{log}");
+        assert!(log.contains("WARN") && log.contains("Nothing at a:1: not there at try 1"), "{log}");
     }
 
     #[tokio::test]
     async fn a_state_that_is_down_names_every_server_and_its_cause() {
-        let link = Link::start(absent().0);
+        let link = Link::start(absent().0, Outage::of("broker nothing"));
         let mut state = link.state();
         let down = state.wait_for(|state| *state != State::Starting).await.unwrap().clone();
-        assert_eq!(down, State::Down("Nothing at a:1: not there; Nothing at b:2: not there".into()));
+        assert_eq!(
+            down,
+            State::Down("Nothing at a:1: not there at try 1; Nothing at b:2: not there at try 2".into())
+        );
         drop(link);
         assert!(state.changed().await.is_err(), "the task ends with the link");
     }

@@ -30,6 +30,7 @@ use super::Topic;
 use super::link::{Link, Outgoing, Server, Session, silent};
 use super::socket::{self, Address, BEAT, SILENCE, Stream};
 use super::subscribers::{Subscribers, Wanted};
+use crate::outage::Outage;
 
 /// Messages that go out with one write at most.
 const BATCH: usize = 256;
@@ -49,7 +50,7 @@ pub struct Config {
 
 /// A way over NATS. Begins to connect at once; needs a runtime around it.
 pub fn connect(config: Config) -> Link {
-    Link::start(config)
+    Link::start(config, Outage::of("broker nats"))
 }
 
 impl Server for Config {

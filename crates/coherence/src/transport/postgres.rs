@@ -38,6 +38,7 @@ use super::Topic;
 use super::link::{Link, Outgoing, Server, Session, silent};
 use super::socket::{self, Address, BEAT, SILENCE, Stream};
 use super::subscribers::{Subscribers, Wanted};
+use crate::outage::Outage;
 
 /// Messages of one transaction at most.
 const BATCH: usize = 256;
@@ -87,9 +88,10 @@ impl Config {
     }
 }
 
-/// A way over PostgreSQL. Begins to connect at once; needs a runtime around it.
-pub fn connect(config: Config) -> Link {
-    Link::start(config)
+/// A way over PostgreSQL. Begins to connect at once; needs a runtime around it. `database` is what facts go to as well: when it is away, that
+/// is said once for both.
+pub fn connect(config: Config, database: Outage) -> Link {
+    Link::start(config, database)
 }
 
 impl Server for Config {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use coherence::outage::Outage;
 use coherence::transport::conformance::{self, next};
 use coherence::transport::postgres::{self, Config, Trust, Url};
 use coherence::transport::{Address, Link, Transport};
@@ -29,7 +30,7 @@ fn open(url: &str) -> Link {
 }
 
 fn reach(url: &str, trust: Option<Trust>) -> Link {
-    postgres::connect(Config::new(&Url::parse(url).unwrap(), trust).unwrap())
+    postgres::connect(Config::new(&Url::parse(url).unwrap(), trust).unwrap(), Outage::of("database"))
 }
 
 fn url(address: &Address, password: &str) -> String {

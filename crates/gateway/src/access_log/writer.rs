@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
+use coherence::outage::Outage;
 use parking_lot::Mutex;
 
 use super::Record;
@@ -128,7 +129,8 @@ impl AccessLog {
         let shared = Arc::new(Shared::default());
         let (sender, messages) = sync_channel(WAITING);
         let (ending, ended) = sync_channel(1);
-        let writer = Writer { sink, shared: Arc::clone(&shared), failing: false };
+        let outage = Outage::of("access log").with_effect("its lines are lost");
+        let writer = Writer { sink, shared: Arc::clone(&shared), outage };
         std::thread::Builder::new()
             .name("access-log".into())
             .spawn(move || {
@@ -271,7 +273,7 @@ fn append_to(path: &Path) -> io::Result<File> {
 struct Writer {
     sink: Sink,
     shared: Arc<Shared>,
-    failing: bool,
+    outage: Outage,
 }
 
 impl Writer {
@@ -302,15 +304,9 @@ impl Writer {
             Ok(()) => {
                 let lines = std::mem::take(&mut batch.lines);
                 self.shared.stats.written.fetch_add(lines, Relaxed);
-                self.failing = false;
+                self.outage.succeeded();
             }
-            Err(error) => {
-                // once per outage, not once per batch
-                if !self.failing {
-                    tracing::warn!(%error, "access log cannot be written, lines are being lost");
-                }
-                self.failing = true;
-            }
+            Err(error) => self.outage.failed(error),
         }
         let mut text = std::mem::take(&mut batch.text);
         text.clear();

@@ -14,6 +14,7 @@ use auth::authority::signed_introspection::{self, Exchange};
 use auth::authority::{AuthorityConfig, Unclear, Verdict, introspection, openshift_user, token_review};
 use auth::token::{TokenError, opaque};
 use bytes::Bytes;
+use coherence::outage::{CALM, Outage};
 use coherence::statement::{self, Statement};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
@@ -25,7 +26,7 @@ use super::{RENEWALS, Surroundings, Vouching};
 use crate::clock::Now;
 use crate::config::{self, Credential, Question, Selection};
 use crate::followed::{Evidence, Followed, Revocable};
-use crate::outbound::{Answered, CallError, Outbound, Throttle, form_encoded};
+use crate::outbound::{Answered, CallError, Outbound, form_encoded};
 use crate::watch::{Resource, Watches};
 
 /// An authority with the way to it.
@@ -55,7 +56,7 @@ pub(super) struct Said {
 }
 
 /// How often an authority was asked, and what came of it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     good: AtomicU64,
     refused: AtomicU64,
@@ -63,7 +64,7 @@ struct Counts {
     busy: AtomicU64,
     throttled: AtomicU64,
     nanos: AtomicU64,
-    told: Throttle,
+    outage: Outage,
     last_error: Mutex<Option<Arc<str>>>,
 }
 
@@ -112,6 +113,34 @@ enum Silent {
     Issuer,
 }
 
+impl Silent {
+    /// Whether it says nothing of the authority: it is about this token, or about a dependency that has lines of its own.
+    fn is_of_another(&self) -> bool {
+        matches!(self, Self::Token | Self::NoKeys | Self::Issuer)
+    }
+}
+
+impl Counts {
+    fn of(config: &config::Authority) -> Self {
+        let kind = match config.question {
+            Question::Introspection { .. } => "token introspection",
+            Question::TokenReview { .. } => "token review",
+            Question::OpenShiftUser { .. } => "user lookup",
+        };
+        let outage = Outage::of(format!("{kind} of {}", config.config.name));
+        Self {
+            good: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
+            nanos: AtomicU64::new(0),
+            outage: outage.with_effect("requests with its tokens are answered 503").with_calm(CALM),
+            last_error: Mutex::default(),
+        }
+    }
+}
+
 impl Authority {
     /// Takes over the connections, watches and counts of the authority of that name before, if it is asked the same way.
     pub(super) fn new(
@@ -147,7 +176,7 @@ impl Authority {
             followed: config.config.issuer.as_deref().and_then(|issuer| surroundings.follows.of(issuer)),
             watch: config.watch.clone(),
             watches,
-            counts: before.map(|before| before.counts.clone()).unwrap_or_default(),
+            counts: before.map_or_else(|| Arc::new(Counts::of(config)), |before| before.counts.clone()),
         }
     }
 
@@ -209,14 +238,12 @@ impl Authority {
         }
         .fetch_add(1, Relaxed);
         *counts.last_error.lock() = verdict.as_ref().err().map(|why| why.to_string().into());
-        if let Err(why) = &verdict
-            && counts.told.is_due()
-        {
-            tracing::warn!(
-                authority = &*self.config.name,
-                %why,
-                "nobody can say what a token is worth: answered 503, said once in 10 s"
-            );
+        match &verdict {
+            Ok(_) => counts.outage.succeeded(),
+            Err(why) if why.is_of_another() => {
+                tracing::debug!(authority = &*self.config.name, %why, "nobody can say what a token is worth");
+            }
+            Err(why) => counts.outage.failed(why),
         }
         verdict.ok()
     }

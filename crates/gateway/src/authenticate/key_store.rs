@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use auth::keyset::{KeySet, SkippedKey};
 use aws_lc_rs::digest;
+use coherence::outage::Outage;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
@@ -143,6 +144,7 @@ struct Shared {
     demand: Notify,
     /// The number of completed attempts.
     done: watch::Sender<u64>,
+    outage: Arc<Outage>,
 }
 
 impl Drop for KeyStore {
@@ -190,6 +192,7 @@ impl KeyStore {
             done: watch::Sender::new(progress.completed),
             progress: Mutex::new(progress),
             demand: Notify::new(),
+            outage: earlier.map_or_else(|| outage_of(name), |e| e.shared.outage.clone()),
         });
         let task = control.spawn(run(shared.clone(), pause)).abort_handle();
         Arc::new(Self { shared, task })
@@ -305,6 +308,11 @@ impl Progress {
     }
 }
 
+fn outage_of(name: &str) -> Arc<Outage> {
+    let effect = "keys that are known stay in use for `max_stale`, then its tokens are answered 503";
+    Arc::new(Outage::of(format!("key set of {name}")).with_effect(effect))
+}
+
 async fn run(shared: Arc<Shared>, mut pause: Duration) {
     loop {
         shared.due(pause).await;
@@ -368,7 +376,10 @@ impl Shared {
         progress.phase = Phase::Idle;
         drop(progress);
         if let Err(error) = outcome {
-            tracing::warn!(issuer = &*self.name, %error, retry_in = ?pause, "keys could not be fetched");
+            self.outage.failed(&error);
+            tracing::debug!(issuer = &*self.name, retry_in = ?pause, "keys are fetched again");
+        } else {
+            self.outage.succeeded();
         }
         self.done.send_replace(number);
         pause

@@ -91,15 +91,11 @@ impl Authorizer {
         let counts = &running.authorizers[self.at].counts;
         counts.asked(&worker.metrics, what, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         match &answer {
-            Ok((_, life)) => self.keeps.store(life.is_some(), Relaxed),
-            Err(why) if self.told.is_due() => {
-                tracing::warn!(
-                    authorizer = &*self.config.name,
-                    %why,
-                    "nobody can say whether a request may pass: answered 503, said once in 10 s"
-                );
+            Ok((_, life)) => {
+                self.outage.succeeded();
+                self.keeps.store(life.is_some(), Relaxed);
             }
-            Err(_) => {}
+            Err(why) => self.outage.failed(why),
         }
         answer
     }

@@ -98,7 +98,7 @@ pub(super) async fn ask(
         Ok(Err(Refusal::UpstreamClosed)) => {
             return Err(Silent::Unreachable("it closed the connection without an answer"));
         }
-        Ok(Err(_)) => return Err(Silent::Unreachable("no connection; see the log")),
+        Ok(Err(_)) => return Err(Silent::Unreachable("no connection to its upstream")),
         Ok(Ok(relayed)) => relayed,
     };
     if listening.body.too_large {

@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use coherence::outage::{CALM, Outage};
+
 pub(crate) use self::answer::{Allowed, Said};
 pub(crate) use self::question::{About, Question};
 pub use self::question::{ambiguous, request_line};
@@ -33,7 +35,6 @@ use crate::cache::{DecisionCache, Generation, Held, Key, Known, Scope, Secret, U
 use crate::clock::Now;
 use crate::config;
 use crate::followed::Follows;
-use crate::outbound::Throttle;
 
 /// Why no answer is shared with those who wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,13 @@ pub(crate) struct Authorizer {
     follows: Follows,
     /// Whether its last answer could be kept: then the next one is worth waiting for.
     keeps: AtomicBool,
-    told: Throttle,
+    /// Outlives the configuration, like what is counted.
+    outage: Arc<Outage>,
+}
+
+fn outage_of(name: &str) -> Arc<Outage> {
+    let outage = Outage::of(format!("authorizer {name}")).with_calm(CALM);
+    Arc::new(outage.with_effect("requests that it is asked about are answered 503"))
 }
 
 /// What is kept of an authorizer's answers, for metrics.
@@ -75,13 +82,14 @@ pub struct AuthorizerStatus {
 }
 
 impl Authorizer {
-    /// Keeps nothing yet. `generation` counts configurations.
+    /// Keeps nothing yet. `generation` counts configurations; `outage` is that of the one before of its name.
     pub(crate) fn new(
         config: &config::Authorizer,
         at: usize,
         generation: u64,
         secret: &Secret,
         follows: &Follows,
+        outage: Option<Arc<Outage>>,
     ) -> Self {
         let limits = config::CacheLimits {
             bytes: config.cache_bytes,
@@ -97,8 +105,12 @@ impl Authorizer {
             scope: secret.scope(generation, at as u64),
             follows: follows.clone(),
             keeps: AtomicBool::new(!config.max_age.is_zero() || !config.max_age_followed.is_zero()),
-            told: Throttle::default(),
+            outage: outage.unwrap_or_else(|| outage_of(&config.name)),
         }
+    }
+
+    pub(crate) fn outage(&self) -> &Arc<Outage> {
+        &self.outage
     }
 
     /// How it is asked.

@@ -176,18 +176,13 @@ impl Transmitter {
         }
     }
 
-    /// Says it once, when it was otherwise.
     fn is_up(&self) {
-        if self.down.lock().take().is_some() {
-            tracing::info!(transmitter = self.name(), "security events are fetched again");
-        }
+        *self.down.lock() = None;
+        self.outage.succeeded();
     }
 
     fn is_down(&self, why: &str) {
-        let mut down = self.down.lock();
-        if down.is_none() {
-            tracing::warn!(transmitter = self.name(), why, "security events cannot be fetched");
-        }
-        *down = Some(Arc::from(why));
+        *self.down.lock() = Some(Arc::from(why));
+        self.outage.failed(why);
     }
 }

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use auth::token::security_event::{Event, Expected, Kind, Unit, security_events};
 use auth::token::{TokenError, jwt};
+use coherence::outage::Outage;
 use coherence::{Head, Tag};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
@@ -155,6 +156,7 @@ struct Transmitter {
     in_millis: AtomicU64,
     /// Why nothing can be fetched; `None`: it can, or need not.
     down: Mutex<Option<Arc<str>>>,
+    outage: Outage,
     told: Throttle,
 }
 
@@ -237,7 +239,10 @@ impl Receiver {
         let outcome = self.try_take(transmitter, token).await;
         if let Err(refused) = &outcome {
             transmitter.count("unknown", refused.code(), 1);
-            if transmitter.told.is_due() {
+            // A key set and a database have lines of their own.
+            if refused.is_ours() {
+                tracing::debug!(transmitter = transmitter.name(), %refused, "a token cannot be taken now");
+            } else if transmitter.told.is_due() {
                 tracing::warn!(
                     transmitter = transmitter.name(),
                     %refused,
@@ -364,6 +369,8 @@ impl Transmitter {
             counts: Mutex::default(),
             in_millis: AtomicU64::new(0),
             down: Mutex::default(),
+            outage: Outage::of(format!("transmitter {}", config.issuer.config.name()))
+                .with_effect("what it tells takes effect later"),
             told: Throttle::default(),
             config,
         }

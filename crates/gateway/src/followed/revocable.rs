@@ -200,11 +200,9 @@ impl Revocable {
             Told::Silent => &counts.silent,
         };
         count.fetch_add(1, Relaxed);
-        if matches!(told, Told::Silent) && counts.told.is_due() {
-            tracing::warn!(
-                issuer = &*followed.issuer,
-                "the issuer is not heard of, and does not say whether a token was revoked: answered 503, said once in 10 s"
-            );
+        if matches!(told, Told::Silent) {
+            // Whoever follows it says once that it is silent.
+            tracing::debug!(issuer = &*followed.issuer, "nobody can say whether a token was revoked");
         }
         told
     }

@@ -86,7 +86,10 @@ impl Login {
                 answer
             }
             Err(refused) => {
-                if self.shared.told.logout.is_due() {
+                // A provider, a key set and a store have lines of their own.
+                if refused.is_ours() {
+                    tracing::debug!(%refused, "a logout message cannot be taken now");
+                } else if self.shared.told.logout.is_due() {
                     tracing::warn!(%refused, "a logout message ends nothing, said once in 10 s");
                 }
                 let (status, error) = if refused.is_ours() {

@@ -159,9 +159,15 @@ impl Login {
                 tracing::error!(provider, bytes, longest = LONGEST_COOKIE, %fault, "session too large for a cookie, login refused");
                 pages::problem(&Said::TooLarge, None)
             }
+            // Whoever keeps the store has said that it is away.
+            Err(BeginFault::Store(fault)) => {
+                self.shared.counts.login_failed.fetch_add(1, Relaxed);
+                tracing::debug!(provider = &*provider.config.name, %fault, "a login cannot be kept");
+                pages::problem(&Said::Unavailable, Some(&again))
+            }
             Err(fault) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
-                tracing::error!(provider = &*provider.config.name, %fault, "somebody logged in and cannot be remembered");
+                tracing::error!(provider = &*provider.config.name, %fault, "a login cannot be kept");
                 pages::problem(&Said::Unavailable, Some(&again))
             }
         }
@@ -190,7 +196,7 @@ impl Login {
             Some(cookie) => match self.end(call.origin, cookie).await {
                 Ok(session) => session,
                 Err(fault) => {
-                    tracing::error!(%fault, "a session that its holder ends goes on");
+                    tracing::debug!(%fault, "sign-out failed: the session could not be deleted");
                     let again = self.address(call.origin, "sign_out", &[]);
                     return pages::problem(&Said::NotSignedOut, Some(&again));
                 }
@@ -297,7 +303,9 @@ impl Login {
         let refused = fault.is_of_its_holder() || fault.is_final();
         let counts = &self.shared.counts;
         if refused { &counts.login_refused } else { &counts.login_failed }.fetch_add(1, Relaxed);
-        if self.shared.told.login.is_due() {
+        if fault.is_outage() {
+            tracing::debug!(provider = &*provider.config.name, %fault, "a login failed");
+        } else if self.shared.told.login.is_due() {
             tracing::warn!(provider = &*provider.config.name, %fault, "somebody could not log in, said once in 10 s");
         }
         let title = provider.config.title.to_string();

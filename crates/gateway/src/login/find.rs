@@ -28,14 +28,6 @@ impl Login {
         self.config.keys.vouch_for("session name", &[place, secret], tag)
     }
 
-    /// The store gives no answer.
-    pub(super) fn silent(&self, fault: &StoreFault) -> Rejected {
-        if self.shared.told.store.is_due() {
-            tracing::warn!(%fault, "nobody can say whose session a cookie is: answered 503, said once in 10 s");
-        }
-        Rejected::Silent
-    }
-
     pub(super) async fn find(&self, origin: usize, cookie: &[u8], now: Timestamp) -> Result<Found, Rejected> {
         let (keys, place) = (&self.config.keys, &*self.config.origins[origin].text);
         let Some(store) = &self.store else {
@@ -50,10 +42,17 @@ impl Login {
         }
         let id = kept_as(cookie);
         self.note_search(now);
-        let kept = store.find(id, now).await.map_err(|fault| self.silent(&fault))?.ok_or(Rejected::Over)?;
+        let kept = store.find(id, now).await.map_err(silent)?.ok_or(Rejected::Over)?;
         let session = Session::of_content(keys, place, &id, &kept.content).ok_or(Rejected::Over)?;
         Ok(Found { session, kept: Some((id, kept.version)), succeeded: false })
     }
+}
+
+/// The store gives no answer: whoever keeps it has said so.
+#[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
+pub(super) fn silent(fault: StoreFault) -> Rejected {
+    tracing::debug!(%fault, "nobody can say whose session a cookie is");
+    Rejected::Silent
 }
 
 /// A session does not fit where it is kept any more: its holder logs in again, and is told.

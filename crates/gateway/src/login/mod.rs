@@ -129,8 +129,6 @@ struct Shared {
 /// When what anybody can bring about was last said: a log must not be theirs to fill.
 #[derive(Default)]
 struct Told {
-    store: Throttle,
-    provider: Throttle,
     login: Throttle,
     logout: Throttle,
 }
@@ -293,7 +291,7 @@ impl Login {
         if let Some(store) = &self.store
             && let Err(fault) = store.sweep(now).await
         {
-            tracing::warn!(%fault, "sessions that have ended are not forgotten");
+            tracing::debug!(%fault, "sessions that have ended are not forgotten");
         }
     }
 

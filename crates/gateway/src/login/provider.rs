@@ -17,6 +17,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use coherence::outage::{CALM, Outage};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use parking_lot::Mutex;
@@ -124,6 +125,15 @@ impl ProviderFault {
         }
     }
 
+    /// Whether it is away, or answers nobody what is asked: no one login's fault. Its keys have an outage of their own.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::Call { .. } | Self::Unclear { .. } | Self::Metadata(_) | Self::Keys => true,
+            Self::Refused(_) => !self.is_of_its_holder(),
+            Self::Token(_) | Self::Person(_) => false,
+        }
+    }
+
     /// Whether the provider says no to who wants to log in, and not to us, or that it cannot answer (RFC 6749 §4.1.2.1, §5.2).
     pub(crate) fn is_of_its_holder(&self) -> bool {
         const NOT: [&str; 6] = [
@@ -185,6 +195,7 @@ pub(crate) struct Provider {
     metadata: tokio::sync::Mutex<Held>,
     /// What its ID tokens for us were signed with.
     signs_with: Mutex<AlgorithmSet>,
+    outage: Arc<Outage>,
 }
 
 /// What a provider signs for its client.
@@ -210,6 +221,11 @@ struct Tokens {
     id_token: Option<Zeroizing<String>>,
 }
 
+fn outage_of(name: &str) -> Arc<Outage> {
+    let outage = Outage::of(format!("login provider {name}")).with_calm(CALM);
+    Arc::new(outage.with_effect("nobody can log in; sessions go on for as long as they were confirmed"))
+}
+
 impl Provider {
     pub(crate) fn new(
         config: &LoginProvider,
@@ -220,6 +236,7 @@ impl Provider {
     ) -> Self {
         let outbound = Outbound::new(&config.server, control);
         let binding = binding(config);
+        let outage = earlier.map_or_else(|| outage_of(&config.name), |e| e.outage.clone());
         // What was good before a reload is the last good one after it.
         let earlier = earlier.filter(|e| e.binding == binding);
         let held = earlier.and_then(|e| e.metadata.try_lock().ok().map(|held| held.clone()));
@@ -233,7 +250,18 @@ impl Provider {
             clock,
             metadata: tokio::sync::Mutex::new(held.unwrap_or_default()),
             signs_with: Mutex::new(signs_with),
+            outage,
         }
+    }
+
+    /// Takes note of what came of asking it.
+    fn noted<T>(&self, outcome: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
+        match &outcome {
+            Err(ProviderFault::Keys) => {}
+            Err(fault) if fault.is_outage() => self.outage.failed(fault),
+            Ok(_) | Err(_) => self.outage.succeeded(),
+        }
+        outcome
     }
 
     /// What a token of a kind may be signed with, of the `accepted` algorithms. Logout tokens have those of the client's ID tokens (OpenID
@@ -264,7 +292,7 @@ impl Provider {
             }
             _ => {}
         }
-        match self.fetch_metadata().await {
+        match self.noted(self.fetch_metadata().await) {
             Ok(metadata) => {
                 let metadata = Arc::new(metadata);
                 *held = Held { good: Some((metadata.clone(), Instant::now())), failed: None };
@@ -274,7 +302,7 @@ impl Provider {
                 held.failed = Some(Instant::now());
                 match &held.good {
                     Some((metadata, _)) => {
-                        tracing::warn!(provider = &*self.config.name, %fault, "the last metadata stays in use");
+                        tracing::debug!(provider = &*self.config.name, %fault, "the last metadata stays in use");
                         Ok(metadata.clone())
                     }
                     None => Err(fault),
@@ -382,6 +410,15 @@ impl Provider {
         redirect_uri: &str,
         proofs: &Proofs,
     ) -> Result<Told, ProviderFault> {
+        self.noted(self.try_exchange(code, redirect_uri, proofs).await)
+    }
+
+    async fn try_exchange(
+        &self,
+        code: &str,
+        redirect_uri: &str,
+        proofs: &Proofs,
+    ) -> Result<Told, ProviderFault> {
         let Ok(_place) = self.logins.try_acquire() else {
             return Err(unclear("token endpoint", "as many people log in already as may at once"));
         };
@@ -398,6 +435,14 @@ impl Provider {
 
     /// Asks whether a session still holds, and who its holder is now.
     pub(crate) async fn renew(&self, session: &Session, now: Timestamp) -> Result<Told, ProviderFault> {
+        match self.try_renew(session, now).await {
+            // It gave out tokens, and then said nothing of whose they are: that was noted.
+            Ok(told) if !told.confirmed => Ok(told),
+            outcome => self.noted(outcome),
+        }
+    }
+
+    async fn try_renew(&self, session: &Session, now: Timestamp) -> Result<Told, ProviderFault> {
         let metadata = self.metadata().await?;
         if let Some(refresh_token) = &session.refresh_token {
             let form = [("grant_type", "refresh_token"), ("refresh_token", refresh_token.as_str())];
@@ -416,7 +461,7 @@ impl Provider {
                 refresh_token: tokens.refresh_token.clone(),
                 id_token: session.id_token.clone(),
             };
-            return match self.told(&metadata, tokens, None, Some(session)).await {
+            return match self.noted(self.told(&metadata, tokens, None, Some(session)).await) {
                 // The grant lives, and the token before is used up: these must not be lost.
                 Err(fault) if !fault.is_final() => Ok(unconfirmed),
                 Err(fault) => {
@@ -679,6 +724,10 @@ impl Provider {
     /// Has the provider forget what a session could still be prolonged or used with (RFC 7009). True when it said so, or there
     /// was nothing to forget.
     pub(crate) async fn revoke(&self, session: &Session) -> Result<(), ProviderFault> {
+        self.noted(self.try_revoke(session).await)
+    }
+
+    async fn try_revoke(&self, session: &Session) -> Result<(), ProviderFault> {
         const WHAT: &str = "revocation endpoint";
         if let LoginKind::OpenShift { api } = &self.config.kind {
             return match &session.access_token {

@@ -10,7 +10,7 @@ use auth::identity::Facts;
 use auth::time::Timestamp;
 
 use super::ended::Marks;
-use super::find::{Found, sealed};
+use super::find::{Found, sealed, silent};
 use super::lasting::Lasting;
 use super::provider::Provider;
 use super::renew::{RETRY, Renewed, SUCCESSION};
@@ -232,7 +232,7 @@ impl Login {
             let renewed = match (&self.store, found.kept) {
                 (Some(store), Some((id, version))) => {
                     let until = now().plus(provider.longest());
-                    if store.claim(id, version, now(), until).await.map_err(|fault| self.silent(&fault))? {
+                    if store.claim(id, version, now(), until).await.map_err(silent)? {
                         self.renew_kept(origin, provider, &**store, &found).await
                     } else {
                         // Another process does: its answer will be there in a moment, unless it has ended.

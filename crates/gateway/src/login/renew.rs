@@ -12,7 +12,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use parking_lot::Mutex;
 
-use super::find::{Found, sealed};
+use super::find::{Found, sealed, silent};
 use super::provider::{Provider, ProviderFault, Told};
 use super::session::Session;
 use super::store::SessionStore;
@@ -65,13 +65,7 @@ impl Login {
             }
             Err(fault) => {
                 counts.renewal_failed.fetch_add(1, Relaxed);
-                if self.shared.told.provider.is_due() {
-                    tracing::warn!(
-                        provider = &*provider.config.name,
-                        %fault,
-                        "nobody can say whether a session still holds, said once in 10 s"
-                    );
-                }
+                tracing::debug!(provider = &*provider.config.name, %fault, "a session is not confirmed");
                 Err(Rejected::Silent)
             }
         }
@@ -90,11 +84,11 @@ impl Login {
         let told = match self.ask(provider, &found.session).await {
             Ok(told) => told,
             Err(Rejected::Over) => {
-                store.remove(id).await.map_err(|fault| self.silent(&fault))?;
+                store.remove(id).await.map_err(silent)?;
                 return Err(Rejected::Over);
             }
             Err(Rejected::Silent) => {
-                store.release(id, version).await.map_err(|fault| self.silent(&fault))?;
+                store.release(id, version).await.map_err(silent)?;
                 return Ok(None);
             }
         };
@@ -120,7 +114,7 @@ impl Login {
             }
             Err(fault) => {
                 self.forget(provider, &session).await;
-                Err(self.silent(&fault))
+                Err(silent(fault))
             }
         }
     }
@@ -197,7 +191,11 @@ impl Login {
     /// Has the provider forget what a session that is over was given.
     pub(super) async fn forget(&self, provider: &Provider, session: &Session) {
         if let Err(fault) = provider.revoke(session).await {
-            // Here it is over all the same.
+            // Here it is over all the same. A provider that is away has a line of its own.
+            if fault.is_outage() {
+                tracing::debug!(provider = &*provider.config.name, %fault, "tokens are not revoked");
+                return;
+            }
             tracing::warn!(provider = &*provider.config.name, %fault, "the tokens of a session that ended may live on");
         }
     }

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use coherence::outage::{CALM, Outage};
+
 use super::Worker;
 use super::histogram::Histogram;
 use super::local::{Local, LocalGauge, Shard, shards};
@@ -143,6 +145,7 @@ pub struct EndpointMetrics {
     pub(super) shards: Box<[Shard<EndpointShard>]>,
     pub(super) down: AtomicBool,
     pub(super) went_down: AtomicU64,
+    outage: Outage,
 }
 
 impl EndpointMetrics {
@@ -153,7 +156,13 @@ impl EndpointMetrics {
             shards: shards(workers),
             down: AtomicBool::new(false),
             went_down: AtomicU64::new(0),
+            outage: Outage::of(format!("endpoint {endpoint} of upstream {upstream}")).with_calm(CALM),
         }
+    }
+
+    /// What is said of it when it is taken out and used again, by whichever worker.
+    pub(crate) fn outage(&self) -> &Outage {
+        &self.outage
     }
 
     fn shard(&self, worker: &Worker) -> &EndpointShard {

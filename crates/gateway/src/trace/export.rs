@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
+use coherence::outage::Outage;
 use prost::Message as _;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -127,6 +128,7 @@ pub struct Exporter {
     spans: Receiver<Span>,
     stats: Arc<Stats>,
     client: Client,
+    outage: Outage,
 }
 
 impl Exporter {
@@ -139,7 +141,8 @@ impl Exporter {
         let stats = Arc::<Stats>::default();
         let client = Client::new(options.endpoint.clone(), options.timeout);
         let queue = Queue { sender, stats: Arc::clone(&stats) };
-        (Arc::new(queue), Self { options, spans, stats, client })
+        let outage = Outage::of("span collector").with_effect("spans are lost");
+        (Arc::new(queue), Self { options, spans, stats, client, outage })
     }
 
     /// What became of spans.
@@ -201,19 +204,23 @@ impl Exporter {
         for attempt in 1..=self.options.attempts {
             let pause = match self.client.post(body.clone()).await {
                 Ok(Answer::Taken { rejected }) => {
+                    self.outage.succeeded();
                     let rejected = rejected.min(spans);
                     self.stats.rejected.fetch_add(rejected, Relaxed);
                     self.stats.exported.fetch_add(spans - rejected, Relaxed);
                     return;
                 }
                 Ok(Answer::Refused(status)) => {
-                    tracing::warn!(endpoint = ?self.options.endpoint, %status, spans, "collector refused spans");
+                    self.outage.failed(format_args!("it answered {status}"));
                     self.stats.rejected.fetch_add(spans, Relaxed);
                     return;
                 }
-                Ok(Answer::Later(after)) => after.unwrap_or(wait),
+                Ok(Answer::Later(after)) => {
+                    self.outage.failed("it takes no spans now");
+                    after.unwrap_or(wait)
+                }
                 Err(error) => {
-                    tracing::debug!(endpoint = ?self.options.endpoint, %error, attempt, "spans not sent");
+                    self.outage.failed(error);
                     wait
                 }
             };
@@ -223,7 +230,7 @@ impl Exporter {
             }
             wait = (wait * 2).min(LONGEST_PAUSE);
         }
-        tracing::warn!(endpoint = ?self.options.endpoint, spans, "spans given up, the collector cannot be reached");
+        tracing::debug!(endpoint = ?self.options.endpoint, spans, "spans given up");
         self.stats.failed.fetch_add(spans, Relaxed);
     }
 

@@ -179,7 +179,7 @@ impl Pool {
                 Ok(lease) => return Ok(lease),
                 Err(e) => {
                     self.endpoints[at].counts.connect_failed(&self.metrics);
-                    self.failed(at);
+                    self.failed(at, &e);
                     tried.push(at);
                     if tried.len() >= self.endpoints.len().min(3) {
                         return Err(e);
@@ -264,14 +264,15 @@ impl Pool {
             .unwrap_or(first)
     }
 
-    fn failed(&self, at: usize) {
+    fn failed(&self, at: usize, why: &dyn std::fmt::Display) {
         let state = &self.endpoints[at];
         state.failures.set(state.failures.get().saturating_add(1));
         if state.failures.get() >= self.config.unhealthy_after {
             if state.out_until.get() == 0 && !self.retired.get() {
                 state.counts.set_ejected(&self.metrics, true);
-                tracing::warn!(upstream = %self.config.name, endpoint = %self.config.endpoints[at], "endpoint taken out");
             }
+            // Each worker finds out for itself; it is said once for all.
+            state.counts.outage().failed(why);
             let rest = u64::try_from(self.config.unhealthy_for.as_millis()).unwrap_or(u64::MAX);
             state.out_until.set(self.deadlines.now_millis().saturating_add(rest).max(1));
         }
@@ -282,8 +283,8 @@ impl Pool {
         state.failures.set(0);
         if state.out_until.replace(0) != 0 && !self.retired.get() {
             state.counts.set_ejected(&self.metrics, false);
-            tracing::info!(upstream = %self.config.name, endpoint = %self.config.endpoints[at], "endpoint back in use");
         }
+        state.counts.outage().succeeded();
     }
 
     /// Closes connections that rested too long or that their peer has closed.
@@ -357,8 +358,8 @@ impl Lease {
     }
 
     /// Tells that the exchange failed by the endpoint's fault: it broke off, or did not answer in time.
-    pub(crate) fn fail(self, timed_out: bool) {
-        self.pool.failed(self.endpoint);
+    pub(crate) fn fail(self, timed_out: bool, why: &dyn std::fmt::Display) {
+        self.pool.failed(self.endpoint, why);
         let state = &self.pool.endpoints[self.endpoint];
         if !timed_out {
             return state.counts.reset(&self.pool.metrics);

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use coherence::outage::Outage;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -154,6 +155,7 @@ struct Begin {
     outbound: Arc<Outbound>,
     secret: Secret,
     control: Handle,
+    outage: Outage,
 }
 
 impl Watches {
@@ -183,6 +185,8 @@ impl Watches {
             outbound: outbound.clone(),
             secret: secret.clone(),
             control: control.clone(),
+            outage: Outage::of(format!("watches of {watcher}"))
+                .with_effect("answers are believed for their time"),
         });
         Self { shown: resources.iter().map(shown).collect(), begin, tasks: Mutex::default() }
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
+use coherence::outage::Outage;
 use http::header::ACCEPT;
 use http::{Request, StatusCode};
 use tokio::time::Instant;
@@ -78,6 +79,8 @@ pub(super) struct Stream {
     base: Box<str>,
     outbound: Arc<Outbound>,
     secret: Secret,
+    /// That of all watches of the server.
+    outage: Outage,
     /// From here it goes on.
     version: Option<String>,
     failures: u32,
@@ -94,6 +97,7 @@ impl Stream {
             base: begin.base.clone(),
             outbound: begin.outbound.clone(),
             secret: begin.secret.clone(),
+            outage: begin.outage.way(),
             version: None,
             failures: 0,
             opened: None,
@@ -256,37 +260,41 @@ impl Stream {
         pause + pause * u32::try_from(share).unwrap_or(0) / 1024
     }
 
-    /// Shows how it stands; says so once when that is something else than before.
+    /// Shows how it stands. A server that is away is one outage for all watches; one that answers and refuses one of them is told of once.
     fn enter(&self, state: State, end: Option<&End>) {
         let before = std::mem::replace(&mut *self.shown.state.lock(), state);
         let (watcher, resource) = (&*self.shown.watcher, self.shown.resource.as_str());
-        if before == state {
-            if let Some(why) = end {
-                tracing::debug!(watcher, resource, %why, "the watch ended");
-            }
-            return;
-        }
         match (state, end) {
-            (State::Denied, Some(End::Status(StatusCode::UNAUTHORIZED))) => tracing::warn!(
-                watcher,
-                resource,
-                "cannot be watched, so answers are believed for their time; the server does not accept the gateway's own credential"
-            ),
-            (State::Denied, Some(why)) => tracing::warn!(
-                watcher,
-                resource,
-                %why,
-                "may not be watched, so answers are believed for their time; the gateway's account needs {}",
-                self.shown.resource.right()
-            ),
-            (State::Broken, Some(why)) => tracing::warn!(
-                watcher,
-                resource,
-                %why,
-                "the watch broke and is tried again; answers are believed for their time"
-            ),
-            (State::Absent, _) => tracing::debug!(watcher, resource, "the server has none; nothing to watch"),
-            _ => tracing::info!(watcher, resource, "watched: changes drop answers at once"),
+            (State::Denied, Some(End::Status(StatusCode::UNAUTHORIZED))) => {
+                self.outage.failed("the server does not accept the gateway's own credential");
+            }
+            // The version is too old, which is nobody's failure.
+            (State::Broken, Some(why @ (End::Failed(410) | End::Status(StatusCode::GONE)))) => {
+                tracing::debug!(watcher, resource, %why, "the watch begins anew");
+            }
+            (State::Broken, Some(why)) => self.outage.failed(format_args!("{resource}: {why}")),
+            (State::Denied, Some(why)) => {
+                self.outage.succeeded();
+                if before != state {
+                    tracing::warn!(
+                        watcher,
+                        resource,
+                        %why,
+                        "may not be watched, so answers are believed for their time; the gateway's account needs {}",
+                        self.shown.resource.right()
+                    );
+                }
+            }
+            (State::Absent, _) => {
+                self.outage.succeeded();
+                tracing::debug!(watcher, resource, "the server has none; nothing to watch");
+            }
+            _ => {
+                self.outage.succeeded();
+                if matches!(before, State::Starting | State::Denied) {
+                    tracing::info!(watcher, resource, "watched: changes drop answers at once");
+                }
+            }
         }
     }
 }

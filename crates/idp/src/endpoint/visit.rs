@@ -143,12 +143,20 @@ impl<'p> Visit<'p> {
         } else {
             tracing::info!(error = code, reason = %why, request = self.id, "page refused");
         }
+        self.error_page(kind)
+    }
+
+    fn error_page(&self, kind: ErrorKind) -> Response {
         self.page(&Page::Error(ErrorPage { kind, request_id: &self.id, back: None }))
     }
 
     /// An error page for a fault.
     pub(super) fn failed(&self, fault: &Fault) -> Response {
         let (kind, after) = shown(fault);
+        if let Fault::StoreAway(reason) = fault {
+            tracing::debug!(reason, request = self.id, "page failed");
+            return waiting(self.error_page(kind), after);
+        }
         waiting(self.error(kind, fault), after)
     }
 }
@@ -156,7 +164,11 @@ impl<'p> Visit<'p> {
 /// Where not even a browser could be made out.
 fn failed(provider: &Provider, language: &Language, id: &str, fault: &Fault) -> Response {
     let (kind, after) = shown(fault);
-    tracing::error!(error = kind.row().1, reason = %fault, request = id, "page failed");
+    if let Fault::StoreAway(reason) = fault {
+        tracing::debug!(reason, request = id, "page failed");
+    } else {
+        tracing::error!(error = kind.row().1, reason = %fault, request = id, "page failed");
+    }
     let page = Page::Error(ErrorPage { kind, request_id: id, back: None });
     waiting(provider.pages().answer(language, &page), after)
 }

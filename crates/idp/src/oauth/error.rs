@@ -132,9 +132,12 @@ pub enum Fault {
     /// More than [`MAX_TARGETS`] of them.
     #[error("more than {MAX_TARGETS} resources and audiences")]
     TargetsTooMany,
-    /// The database does not answer or has no room: ours; holds what it said.
+    /// The database refused what was asked: ours; holds what it said.
     #[error("{0}")]
     Store(String),
+    /// The database does not answer or has no room, of which the store has told in the log; holds what it said.
+    #[error("{0}")]
+    StoreAway(String),
     /// The password threads are busy.
     #[error("too many passwords are waiting")]
     PasswordsBusy(Duration),
@@ -152,7 +155,7 @@ pub enum Fault {
 /// How loud a fault is in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loudness {
-    /// A caller's slip; of interest to its developer.
+    /// A caller's slip, of interest to its developer; or what has a line of its own.
     Debug,
     /// Worth counting.
     Info,
@@ -231,6 +234,7 @@ impl Fault {
             Self::Request(fault) => Row { text: fault.to_string().into(), ..row(bad, fault.code(), Info, "") },
             Self::Address(fault) => Row { text: fault.to_string().into(), ..row(bad, "invalid_request", Info, "") },
             Self::Store(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Error, "the provider cannot reach its database: try again later"), STORE_RETRY),
+            Self::StoreAway(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Debug, "the provider cannot reach its database: try again later"), STORE_RETRY),
             Self::PasswordsBusy(after) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Warn, "too many logins at once: try again later"), *after),
             Self::GrantNotAllowed => row(bad, "unauthorized_client", Warn, "this client may not use this grant type"),
             Self::WaitMalformed => row(bad, "invalid_request", Debug, "wait is true or false, or absent"),
@@ -259,7 +263,8 @@ impl From<ScopeFault> for Fault {
 
 impl From<store::StoreError> for Fault {
     fn from(error: store::StoreError) -> Self {
-        Self::Store(error.to_string())
+        let text = error.to_string();
+        if error.is_outage() { Self::StoreAway(text) } else { Self::Store(text) }
     }
 }
 
@@ -335,6 +340,7 @@ mod tests {
             Request(RequestFault::Prompt),
             Address(AddressFault::Missing),
             Store("x".into()),
+            StoreAway("x".into()),
             PasswordsBusy(Duration::from_secs(1)),
             PasswordsFailed("x".into()),
         ];

@@ -19,6 +19,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use auth::time::Timestamp;
 use auth::token::{jws::SigningAlgorithm, security_event::Kind};
 use aws_lc_rs::constant_time;
+use coherence::outage::Outage;
 use parking_lot::Mutex;
 use store::{StoreError, security_events::Register};
 use zeroize::Zeroizing;
@@ -86,6 +87,8 @@ pub(crate) struct Receivers {
     all: Vec<Arc<Receiver>>,
     pub(crate) algorithm: SigningAlgorithm,
     counts: Mutex<BTreeMap<(String, &'static str), u64>>,
+    /// Of each that is pushed to.
+    outages: BTreeMap<String, Outage>,
 }
 
 /// How often something came of telling a receiver.
@@ -101,7 +104,12 @@ pub struct ToldSample {
 
 impl Receivers {
     pub(crate) fn new(all: Vec<Receiver>, algorithm: SigningAlgorithm) -> Self {
-        Self { all: all.into_iter().map(Arc::new).collect(), algorithm, counts: Mutex::default() }
+        let outage = |receiver: &Receiver| {
+            let outage = Outage::of(format!("event receiver {}", receiver.name));
+            (receiver.name.clone(), outage.with_effect("events are kept and told later"))
+        };
+        let outages = all.iter().map(outage).collect();
+        Self { all: all.into_iter().map(Arc::new).collect(), algorithm, counts: Mutex::default(), outages }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -129,6 +137,13 @@ impl Receivers {
             |poll: bool| self.all.iter().any(|one| matches!(one.delivery, Delivery::Poll { .. }) == poll);
         let all = [(has(false), "urn:ietf:rfc:8935"), (has(true), "urn:ietf:rfc:8936")];
         all.into_iter().filter_map(|(there, method)| there.then_some(method)).collect()
+    }
+
+    /// Takes note of whether one that is pushed to could be told; `Err` holds why not.
+    pub(crate) fn note(&self, receiver: &str, told: Result<(), &dyn std::fmt::Display>) {
+        if let Some(outage) = self.outages.get(receiver) {
+            outage.note(&told);
+        }
     }
 
     pub(crate) fn count(&self, receiver: &str, outcome: &'static str, by: u64) {

@@ -106,34 +106,22 @@ async fn tell(provider: &Provider, receiver: &Receiver, event: &Occurred, (jti, 
     let (name, kind) = (&receiver.name, event.what.kind.word());
     let (outcome, is_done) = match answered {
         Ok(200..=299) => {
+            provider.receivers().note(name, Ok(()));
             tracing::info!(receiver = name, kind, jti, "told of a security event");
             ("delivered", true)
         }
         // It says that the token is no good: it will say so again.
         Ok(400) => {
+            provider.receivers().note(name, Ok(()));
             tracing::warn!(receiver = name, kind, jti, "a receiver refused a security event with status 400");
             ("refused", true)
         }
         Ok(status) => {
-            tracing::warn!(
-                receiver = name,
-                kind,
-                jti,
-                tries,
-                status,
-                "not told of a security event: tried again"
-            );
+            provider.receivers().note(name, Err(&format_args!("it answered {status} at try {tries}")));
             ("failed", false)
         }
         Err(why) => {
-            tracing::warn!(
-                receiver = name,
-                kind,
-                jti,
-                tries,
-                why,
-                "not told of a security event: tried again"
-            );
+            provider.receivers().note(name, Err(&why));
             ("failed", false)
         }
     };

@@ -15,6 +15,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use coherence::outage::Outage;
 use coherence::silence::Silence;
 use coherence::transport::{QUEUE, State, Subscription, Topic, Transport};
 use coherence::wire;
@@ -71,11 +72,12 @@ type Subscribers = Mutex<Vec<mpsc::Sender<Bytes>>>;
 
 impl Asked {
     /// To this provider, which may be silent; what it takes runs on this runtime, and ends with it.
-    pub fn new(remote: Remote, silence: Arc<Silence>, on: &Handle) -> Self {
+    pub fn new(remote: Remote, silence: Arc<Silence>, outage: Outage, on: &Handle) -> Self {
         let (questions, waiting) = mpsc::channel(QUEUE);
         let (tell, state) = watch::channel(State::Starting);
         let subscribers = Arc::<Subscribers>::default();
-        let asking = Asking { remote: remote.clone(), silence, subscribers: subscribers.clone(), tell };
+        let asking =
+            Asking { remote: remote.clone(), silence, subscribers: subscribers.clone(), tell, outage };
         on.spawn(asking.run(waiting));
         let listening = on.spawn(listening(remote, subscribers.clone())).abort_handle();
         Self { questions, subscribers, state, listening }
@@ -94,6 +96,7 @@ struct Asking {
     silence: Arc<Silence>,
     subscribers: Arc<Subscribers>,
     tell: watch::Sender<State>,
+    outage: Outage,
 }
 
 impl Asking {
@@ -108,7 +111,7 @@ impl Asking {
             }
             let given_up = under_way.make_room(if silent { TO_SILENT } else { UNDER_WAY });
             if silent && given_up {
-                said(&asking.tell, State::Down(asking.remote.unanswered().into()));
+                asking.said(State::Down(asking.remote.unanswered().into()));
             }
             under_way.0.push_back(tokio::spawn(asking.clone().exchange(question)).abort_handle());
         }
@@ -117,11 +120,26 @@ impl Asking {
     async fn exchange(self: Arc<Self>, question: Bytes) {
         match exchange(&self.remote, question).await {
             Ok(messages) => {
-                said(&self.tell, State::Up);
+                self.said(State::Up);
                 deliver(&self.subscribers, &messages);
             }
-            Err(why) => said(&self.tell, State::Down(why.into())),
+            Err(why) => self.said(State::Down(why.into())),
         }
+    }
+
+    /// Says how it is.
+    fn said(&self, now: State) {
+        match &now {
+            State::Down(why) => self.outage.failed(why),
+            State::Up | State::Starting => self.outage.succeeded(),
+        }
+        self.tell.send_if_modified(|before| {
+            let (was, is) = (matches!(before, State::Down(_)), matches!(now, State::Down(_)));
+            // Another cause of the same outage is no news.
+            let news = *before != now && was != is || *before == State::Starting;
+            *before = now;
+            news
+        });
     }
 }
 
@@ -155,22 +173,6 @@ async fn exchange(remote: &Remote, question: Bytes) -> Result<Vec<Bytes>, String
         serde_json::from_slice(&answer).map_err(|_| "it answers nothing that makes sense")?;
     let messages = messages.iter().map(|text| STANDARD.decode(text).map(Bytes::from));
     messages.collect::<Result<_, _>>().map_err(|_| "it answers nothing that makes sense".to_owned())
-}
-
-/// Says how it is, in one line when that changes.
-fn said(tell: &watch::Sender<State>, now: State) {
-    tell.send_if_modified(|before| {
-        let (was, is) = (matches!(before, State::Down(_)), matches!(now, State::Down(_)));
-        match &now {
-            State::Down(why) if !was => tracing::warn!(%why, "an issuer that is followed does not answer"),
-            State::Up if was => tracing::info!("an issuer that is followed answers again"),
-            _ => {}
-        }
-        // Another cause of the same outage is no news.
-        let news = *before != now && was != is || *before == State::Starting;
-        *before = now;
-        news
-    });
 }
 
 /// Hands on what the stream brings, and begins it anew when it ends.

@@ -21,8 +21,10 @@ use coherence::consumer::{self, Cause, Consumer};
 use coherence::denials::{Denial, Denials};
 use coherence::drive::{self, Answers, Copies, Told};
 use coherence::end::{Counts, End};
+use coherence::outage::{CALM, Outage};
 use coherence::repeat::{ByMessage, EveryWay};
 use coherence::roster::{GONE, MARK, Roster};
+use coherence::silence::Hearing;
 use coherence::tags::TagKey;
 use coherence::time::{Boot, BootClock};
 use coherence::transport::amqp::{self, Amqp};
@@ -86,6 +88,8 @@ pub struct Source<S> {
     pub counts: Arc<Counts>,
     /// What is known of it: nothing yet.
     pub view: Arc<View>,
+    /// What is said of it when it is silent.
+    pub outage: Outage,
 }
 
 /// Where it is noted what is known of an issuer.
@@ -168,7 +172,7 @@ impl Following {
     where
         S: Copies + Confirm,
     {
-        let Source { issuer, tags, keys, transport, lease, facts, called, view, counts } = source;
+        let Source { issuer, tags, keys, transport, lease, facts, called, view, counts, outage } = source;
         let name = name_of(&issuer);
         let clock = Arc::new(BootClock);
         let end = End { authority: name.clone(), transport, keys, clock: clock.clone(), counts };
@@ -195,7 +199,8 @@ impl Following {
         let tasks = vec![
             on.spawn(attended).abort_handle(),
             on.spawn(following).abort_handle(),
-            on.spawn(expire(view)).abort_handle(),
+            on.spawn(expire(view.clone())).abort_handle(),
+            on.spawn(tell_silence(view, outage)).abort_handle(),
             on.spawn(try_out(followed.clone(), told.clone())).abort_handle(),
         ];
         Ok(Self { followed, end, told, roster: None, tasks })
@@ -240,7 +245,10 @@ impl Following {
         let _runtime = on.enter();
         let (counts, view) = (Arc::<Counts>::default(), view());
         let remote = Remote::new(follow, counts.clone(), on);
-        let asked = Asked::new(remote.clone(), view.silence().clone(), on);
+        let outage = Outage::of(format!("issuer {}", follow.issuer))
+            .with_calm(CALM)
+            .with_effect("what it revokes is not heard of: after a lease its tokens are answered 503");
+        let asked = Asked::new(remote.clone(), view.silence().clone(), outage.way(), on);
         let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(asked)];
         transports.extend(ways.broker.clone());
         let asking = ways.broker.clone().map(|broker| {
@@ -267,6 +275,7 @@ impl Following {
             called: ways.called.clone(),
             view,
             counts,
+            outage,
         };
         let mut following = Self::start(source, on)?;
         following.tasks.extend(hearing.map(|hearing| on.spawn(hearing).abort_handle()));
@@ -506,10 +515,10 @@ impl Ways {
 
 /// The ways for messages between processes that share a database: within one, and over the database where it carries any. Call it
 /// within the runtime that connections are to live in.
-pub fn beside(database: &config::Database) -> Vec<Arc<dyn Transport>> {
+pub fn beside(database: &config::Database, outage: &Outage) -> Vec<Arc<dyn Transport>> {
     let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
     if let Some(messages) = &database.messages {
-        transports.push(Arc::new(postgres::connect(messages.clone())));
+        transports.push(Arc::new(postgres::connect(messages.clone(), outage.way())));
     }
     transports
 }
@@ -603,6 +612,22 @@ async fn expire(view: Arc<View>) {
         tokio::time::sleep(EXPIRE).await;
         if let Some(denials) = view.denials() {
             denials.expire(i64::try_from(SystemClock.now().wall.as_millis()).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// Says once when nothing is answered over any way, and when something is again.
+async fn tell_silence(view: Arc<View>, outage: Outage) {
+    let (outage, mut hearing) = (outage.with_calm(Duration::ZERO), view.silence().watch());
+    loop {
+        let heard = *hearing.borrow_and_update();
+        match heard {
+            Hearing::Silent => outage.failed("it has answered nothing for as long as a lease"),
+            Hearing::Answers => outage.succeeded(),
+            Hearing::Doubtful => {}
+        }
+        if hearing.changed().await.is_err() {
+            return;
         }
     }
 }

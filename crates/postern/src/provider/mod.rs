@@ -196,6 +196,11 @@ impl Running {
         })
     }
 
+    /// Its database, which others may keep things in too.
+    pub fn database(&self) -> (&config::Database, &Store) {
+        (&self.database, &self.store)
+    }
+
     /// Its log, followed in this process.
     pub fn following(&self) -> &Arc<Following> {
         &self.following
@@ -309,6 +314,7 @@ async fn tell_name_conflicts(store: Store) {
                 tracing::warn!(more, "more names need a decision: `postern admin user conflicts` lists them");
             }
         }
+        Err(error) if error.is_outage() => {}
         Err(error) => {
             tracing::warn!(%error, "names could not be compared: `postern admin user conflicts` does it again");
         }
@@ -335,7 +341,7 @@ fn follow(
     ways: &Ways,
     on: &Handle,
 ) -> Result<(Arc<Following>, Answers<Store>), Failure> {
-    let mut transports = beside(database);
+    let mut transports = beside(database, store.outage());
     transports.extend(ways.broker.clone());
     let shared = shared(config, secrets)?;
     let source = Source {
@@ -348,6 +354,7 @@ fn follow(
         called: ways.called.clone(),
         view: view(),
         counts: Arc::default(),
+        outage: store.outage().way(),
     };
     let mut following = Following::start(source, on)?;
     let answers = following.answer(store, on);
@@ -413,12 +420,7 @@ async fn look(store: Store, unready: Arc<Mutex<Option<String>>>, stats: Arc<Prov
         let seen = store.prove_head().await.err().as_ref().map(unproven);
         let writable = store.storing().fault().is_none();
         stats.database(DatabaseState { proven: seen.is_none(), writable });
-        let before = std::mem::replace(&mut *unready.lock(), seen.clone());
-        match (before, seen) {
-            (None, Some(reason)) => tracing::error!("{reason}"),
-            (Some(_), None) => tracing::info!("the provider's database answers again"),
-            _ => {}
-        }
+        *unready.lock() = seen;
         tokio::time::sleep(LOOK).await;
     }
 }

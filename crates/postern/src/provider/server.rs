@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use coherence::outage::Outage;
 use gateway::listen::{self, Claim};
 use gateway::metrics::ProviderStats;
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -50,8 +51,6 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const CLOSING: Duration = Duration::from_secs(10);
 /// After a failed accept (no descriptor left) wait before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often failed accepts are told.
-const COMPLAIN: Duration = Duration::from_secs(10);
 
 /// What requests are answered by now.
 pub(super) struct Live {
@@ -92,21 +91,21 @@ pub(super) async fn serve(
     mut stop: watch::Receiver<bool>,
 ) -> bool {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut complained = None::<Instant>;
+    let outage = Outage::of("provider listener");
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
         let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
+            Ok(accepted) => {
+                outage.succeeded();
+                accepted
+            }
             // the client gave up while it waited
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                if complained.is_none_or(|at| at.elapsed() > COMPLAIN) {
-                    tracing::warn!(%error, "the provider cannot accept connections");
-                    complained = Some(Instant::now());
-                }
+                outage.failed(error);
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             }

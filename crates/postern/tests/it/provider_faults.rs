@@ -319,7 +319,7 @@ fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
     let ready = get(&served.admin, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200 "), "it answers what needs no room: {ready}");
     assert!(ready.contains("provider: changes could not be stored lately: "), "{ready}");
-    process.wait_for("changes cannot be stored");
+    process.wait_for("why=changes cannot be stored");
     // Its rows are shorter than those of a refresh: there may be room for one or two.
     let refused = (0..500).any(|_| match served.ask("/token", &login).unwrap() {
         (200, tokens) => {

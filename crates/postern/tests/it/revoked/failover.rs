@@ -227,14 +227,14 @@ fn a_standby_that_was_not_promoted_lets_nobody_in() {
         until(|| get(&gateway.admin, "/readyz").contains(" 503 "), "known to be of no use");
         assert_ne!(gateway.status(&revoked), 200);
     }
-    town.nodes[0].process.wait_for("does not prove that it is in force");
+    town.nodes[0].process.wait_for("dependency unavailable dependency=\"database\"");
     standby.promote();
     for gateway in [&town.nodes[0], &elsewhere] {
         until(|| gateway.status(&token) == 200, "back");
         assert_eq!(gateway.status(&revoked), 401);
         until(|| get(&gateway.admin, "/readyz").contains(" 200 "), "ready");
     }
-    town.nodes[0].process.wait_for("the provider's database answers again");
+    town.nodes[0].process.wait_for("dependency available again dependency=\"database\"");
 }
 
 #[test]

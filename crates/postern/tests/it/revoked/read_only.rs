@@ -65,7 +65,7 @@ fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) 
         ["proven", "writable"].map(|what| node.metric(&format!("postern_provider_database_{what}")) > 0.5),
         [true, false]
     );
-    node.process.wait_for("changes cannot be stored");
+    node.process.wait_for("dependency unavailable dependency=\"database\"");
 
     set_writable(town, true);
     for token in &tokens.revoked {
@@ -79,7 +79,7 @@ fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) 
     for gateway in [&town.nodes[0], &elsewhere] {
         assert_eq!(Tokens::statuses(&tokens.good, gateway), [200; 2]);
     }
-    town.nodes[0].process.wait_for("changes are stored again");
+    town.nodes[0].process.wait_for("dependency available again dependency=\"database\"");
 }
 
 #[test]

@@ -77,7 +77,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let database = database(&format!("postgres://postern:pw@{address}/postern?{mode}")).unwrap();
-            let _ways = crate::following::beside(&database);
+            let _ways = crate::following::beside(&database, &store::outage_of("database"));
             let (mut socket, _) = listener.accept().await.unwrap();
             let mut asked = [0; 8];
             socket.read_exact(&mut asked).await.unwrap();

@@ -38,6 +38,7 @@ impl Log {
             called: coherence::Name::new("gateway").unwrap(),
             view: view(),
             counts: Arc::default(),
+            outage: store.outage().way(),
         };
         let mut following = Following::start(source, CONTROL.handle()).unwrap();
         following.answer(&store, CONTROL.handle());
