@@ -7,6 +7,7 @@ use bytes::Bytes;
 use coherence::Name;
 use coherence::transport::amqp::{Addressing, Amqp, Login, Settings, Tls};
 use coherence::transport::{State, Topic, Transport, conformance};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -430,6 +431,72 @@ async fn logs_in_by_certificate_or_not_at_all() {
     up(&way).await;
     a_message_arrives(&way).await;
     assert_eq!(broker.complaints(), Vec::<String>::new());
+}
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Thirteen seconds, or as many as `POSTERN_OUTAGE_SECONDS` says.
+#[expect(clippy::disallowed_methods, reason = "tests are told of their extent by the environment")]
+fn outage() -> Duration {
+    let seconds = std::env::var("POSTERN_OUTAGE_SECONDS").map(|seconds| seconds.parse().unwrap());
+    Duration::from_secs(seconds.unwrap_or(13))
+}
+
+#[tokio::test]
+async fn a_broker_is_away_in_two_lines() {
+    let log = Log::default();
+    let lines = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone());
+    let _logged = tracing::subscriber::set_default(subscriber.finish());
+    // With one dispatcher alone, what another test's thread logs first decides for all whether it is of interest.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let ours = || {
+        let text = String::from_utf8(log.0.lock().clone()).unwrap();
+        text.lines().filter(|line| line.contains(" coherence::")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let broker = Strict::start("PLAIN").await;
+    // The first of them is never there.
+    let proxy = Proxy::to(broker.port()).await;
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let brokers = vec![nobody, proxy.address.clone()];
+    let way = Amqp::start(Settings { brokers, ..settings("", Addressing::Plain) });
+    up(&way).await;
+    a_message_arrives(&way).await;
+    assert!(ours().iter().all(|line| line.contains(" INFO ")), "{:?}", ours());
+    proxy.set(Network::Cut);
+    let began = Instant::now();
+    while began.elapsed() < outage() {
+        way.send(&topic(), Bytes::from_static(b"lost"));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    proxy.set(Network::Well);
+    up(&way).await;
+    a_message_arrives(&way).await;
+    let is_back = |line: &String| line.contains("dependency available again dependency=\"broker amqp\"");
+    let began = Instant::now();
+    while !ours().iter().any(is_back) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", ours());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let lines = ours();
+    let warnings: Vec<_> = lines.iter().filter(|line| line.contains(" WARN ")).collect();
+    assert_eq!(warnings.len(), 1, "{lines:?}");
+    assert!(warnings[0].contains("dependency unavailable dependency=\"broker amqp\""), "{warnings:?}");
+    assert_eq!(lines.iter().filter(|line| is_back(line)).count(), 1, "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains(" after=") && line.contains(" failures=")), "{lines:?}");
 }
 
 #[tokio::test]

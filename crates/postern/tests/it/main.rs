@@ -22,6 +22,7 @@ mod failure_and_configuration;
 mod faults;
 mod help;
 mod lab;
+mod outages;
 mod provider;
 mod provider_faults;
 mod restart;

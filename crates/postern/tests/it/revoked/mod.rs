@@ -9,7 +9,7 @@ mod replayed;
 mod rough;
 mod sieve;
 mod silent;
-mod town;
+pub(crate) mod town;
 mod waiting;
 
 use std::net::TcpStream;
@@ -205,13 +205,13 @@ fn whoever_has_another_secret_hears_nothing() {
 }
 
 /// A NATS server of its own.
-struct Broker {
+pub(crate) struct Broker {
     child: std::process::Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Broker {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let address = free();
         let (host, port) = address.rsplit_once(':').unwrap();
         let child = std::process::Command::new("nats-server")

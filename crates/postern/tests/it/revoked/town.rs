@@ -13,27 +13,27 @@ use crate::support::{Folder, Running, exchange, free, get, postern, said};
 /// What the client proves itself with.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 /// Nothing is admitted for longer than this after it was revoked, whatever happens: the lease, and what clocks may differ.
-pub(super) const BOUND: Duration = Duration::from_millis(5005);
+pub(crate) const BOUND: Duration = Duration::from_millis(5005);
 /// And with a cut after that.
-pub(super) const CUT: Duration = Duration::from_millis(6005);
+pub(crate) const CUT: Duration = Duration::from_millis(6005);
 
 /// Nodes of one provider, each with a gateway before the same service.
-pub(super) struct Town {
-    pub(super) nodes: Vec<Node>,
-    pub(super) folder: Folder,
+pub(crate) struct Town {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) folder: Folder,
 }
 
-pub(super) struct Node {
-    pub(super) provider: String,
-    pub(super) gateway: String,
-    pub(super) admin: String,
-    pub(super) process: Running,
+pub(crate) struct Node {
+    pub(crate) provider: String,
+    pub(crate) gateway: String,
+    pub(crate) admin: String,
+    pub(crate) process: Running,
     /// Its configuration, in the town's folder.
-    pub(super) file: String,
+    pub(crate) file: String,
 }
 
 /// A service that answers, and on `/events` never comes to an end.
-pub(super) fn service() -> String {
+pub(crate) fn service() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -66,7 +66,7 @@ fn serve(mut stream: TcpStream) {
 }
 
 /// Whoever has an opaque token is asked about at the provider.
-pub(super) fn authority(issuer: &str) -> String {
+pub(crate) fn authority(issuer: &str) -> String {
     authority_at(&format!("http://{issuer}"), issuer)
 }
 
@@ -79,22 +79,22 @@ fn authority_at(url: &str, issuer: &str) -> String {
 }
 
 impl Town {
-    pub(super) fn new(name: &str, nodes: usize, database: &str) -> Self {
+    pub(crate) fn new(name: &str, nodes: usize, database: &str) -> Self {
         Self::with(name, nodes, database, "")
     }
 
     /// With further configuration.
-    pub(super) fn with(name: &str, nodes: usize, database: &str, more: &str) -> Self {
+    pub(crate) fn with(name: &str, nodes: usize, database: &str, more: &str) -> Self {
         Self::started(name, nodes, database, more, |_, arguments| Running::start(arguments))
     }
 
     /// One node, for which a limit of a file's size is an error, as on a full disk.
-    pub(super) fn with_limits_as_errors(name: &str, database: &str) -> Self {
+    pub(crate) fn with_limits_as_errors(name: &str, database: &str) -> Self {
         Self::started(name, 1, database, "", |_, arguments| Running::start_with_limits_as_errors(arguments))
     }
 
     /// One node, whose wall clock is wrong by as much as this says.
-    pub(super) fn with_clock(name: &str, shift: &str) -> Self {
+    pub(crate) fn with_clock(name: &str, shift: &str) -> Self {
         Self::started(name, 1, "sqlite://postern.db?mode=rwc", "", |folder, arguments| {
             Running::start_with_clock(&folder.write("clock", shift), arguments)
         })
@@ -154,14 +154,14 @@ impl Town {
 
 impl Town {
     /// Ends the first node, in order.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let node = &mut self.nodes[0];
         node.process.signal("-TERM");
         assert_eq!(node.process.ended(), Some(0));
     }
 
     /// Starts the first node once more.
-    pub(super) fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         let config = self.folder.0.join("node-0.toml");
         let node = &mut self.nodes[0];
         node.process = Running::start(&["serve", "--config", config.to_str().unwrap()]);
@@ -170,7 +170,7 @@ impl Town {
 }
 
 /// Waits for what must come.
-pub(super) fn until(mut what: impl FnMut() -> bool, name: &str) {
+pub(crate) fn until(mut what: impl FnMut() -> bool, name: &str) {
     let began = Instant::now();
     while !what() {
         assert!(began.elapsed() < Duration::from_secs(20), "not {name} in time");
@@ -179,7 +179,7 @@ pub(super) fn until(mut what: impl FnMut() -> bool, name: &str) {
 }
 
 /// What a gateway answers.
-pub(super) fn call(gateway: &str, path: &str, token: &str) -> String {
+pub(crate) fn call(gateway: &str, path: &str, token: &str) -> String {
     exchange(
         gateway,
         &format!(
@@ -189,58 +189,63 @@ pub(super) fn call(gateway: &str, path: &str, token: &str) -> String {
     )
 }
 
+/// What a provider answers to a client.
+pub(crate) fn post(provider: &str, client: &str, path: &str, form: &str) -> String {
+    let secret = SECRET.replace('=', "%3D");
+    let form = format!("client_id={client}&client_secret={secret}&{form}");
+    exchange(
+        provider,
+        &format!(
+            "POST {path} HTTP/1.1\r\nHost: {provider}\r\nConnection: close\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+            form.len()
+        ),
+    )
+}
+
 impl Node {
-    pub(super) fn begun(&mut self) {
+    pub(crate) fn begun(&mut self) {
         self.process.wait_for("listening");
         until(|| get(&self.admin, "/readyz").contains(" 200 "), "ready");
     }
 
-    pub(super) fn post(&self, client: &str, path: &str, form: &str) -> String {
-        let (address, secret) = (&self.provider, SECRET.replace('=', "%3D"));
-        let form = format!("client_id={client}&client_secret={secret}&{form}");
-        exchange(
-            address,
-            &format!(
-                "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-                 Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
-                form.len()
-            ),
-        )
+    pub(crate) fn post(&self, client: &str, path: &str, form: &str) -> String {
+        post(&self.provider, client, path, form)
     }
 
-    pub(super) fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         self.token_of("app")
     }
 
-    pub(super) fn token_of(&self, client: &str) -> String {
+    pub(crate) fn token_of(&self, client: &str) -> String {
         let answer = self.post(client, "/token", "grant_type=client_credentials");
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
         body["access_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
-    pub(super) fn revoke(&self, token: &str) {
+    pub(crate) fn revoke(&self, token: &str) {
         let client = if token.starts_with("ptn_") { "opaque" } else { "app" };
         let answer = self.post(client, "/revoke", &format!("token={token}"));
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 
-    pub(super) fn call(&self, path: &str, token: &str) -> String {
+    pub(crate) fn call(&self, path: &str, token: &str) -> String {
         call(&self.gateway, path, token)
     }
 
-    pub(super) fn status(&self, token: &str) -> u16 {
+    pub(crate) fn status(&self, token: &str) -> u16 {
         self.call("/", token).split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
     }
 
-    pub(super) fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let metrics = get(&self.admin, "/metrics");
         let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
         line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap()
     }
 
     /// Opens a stream, and answers when it ended; sends the instant that it has begun.
-    pub(super) fn stream(&self, token: &str) -> std::thread::JoinHandle<Instant> {
+    pub(crate) fn stream(&self, token: &str) -> std::thread::JoinHandle<Instant> {
         let mut stream = TcpStream::connect(&self.gateway).unwrap();
         let request = format!(
             "GET /events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
@@ -261,7 +266,7 @@ impl Node {
 
 impl Town {
     /// Starts a gateway without a provider, which follows this one; `more` is further configuration.
-    pub(super) fn elsewhere(&self, more: &str) -> Node {
+    pub(crate) fn elsewhere(&self, more: &str) -> Node {
         self.tell_the_secret();
         let mut elsewhere = self.start_elsewhere(more);
         elsewhere.begun();
@@ -269,7 +274,7 @@ impl Town {
     }
 
     /// Starts one whose wall clock is what a file says, such as `+1h`.
-    pub(super) fn elsewhere_with_clock(&self, clock: &Path) -> Node {
+    pub(crate) fn elsewhere_with_clock(&self, clock: &Path) -> Node {
         self.tell_the_secret();
         let authority = authority(&self.nodes[0].provider);
         let mut elsewhere =
@@ -279,7 +284,7 @@ impl Town {
     }
 
     /// Starts one that asks at this URL what is revoked.
-    pub(super) fn elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
+    pub(crate) fn elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
         self.tell_the_secret();
         let follow = format!("follow_url = \"{url}\"\n{}", authority(&self.nodes[0].provider));
         let mut elsewhere = self.start_elsewhere_by(&follow, more, Running::start);
@@ -288,7 +293,7 @@ impl Town {
     }
 
     /// Starts one that asks everything at this URL.
-    pub(super) fn elsewhere_behind(&self, url: &str) -> Node {
+    pub(crate) fn elsewhere_behind(&self, url: &str) -> Node {
         self.tell_the_secret();
         let follow = format!("follow_url = \"{url}\"\n{}", authority_at(url, &self.nodes[0].provider));
         let mut elsewhere = self.start_elsewhere_by(&follow, "", Running::start);
@@ -296,14 +301,14 @@ impl Town {
         elsewhere
     }
 
-    pub(super) fn tell_the_secret(&self) {
+    pub(crate) fn tell_the_secret(&self) {
         let config = self.folder.0.join("node-0.toml");
         let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
         assert_eq!(printed.status.code(), Some(0), "{}", said(&printed));
         self.folder.write("follow.secret", &printed.stdout);
     }
 
-    pub(super) fn start_elsewhere(&self, more: &str) -> Node {
+    pub(crate) fn start_elsewhere(&self, more: &str) -> Node {
         self.start_elsewhere_by(&authority(&self.nodes[0].provider), more, Running::start)
     }
 
@@ -329,11 +334,11 @@ impl Town {
     }
 
     /// Revokes a token, and answers how long a gateway admitted it after that.
-    pub(super) fn revoke_and_watch(&self, elsewhere: &Node) -> Duration {
+    pub(crate) fn revoke_and_watch(&self, elsewhere: &Node) -> Duration {
         self.revoke_and_watch_of("app", elsewhere)
     }
 
-    pub(super) fn revoke_and_watch_of(&self, client: &str, elsewhere: &Node) -> Duration {
+    pub(crate) fn revoke_and_watch_of(&self, client: &str, elsewhere: &Node) -> Duration {
         let (token, other) = (self.nodes[0].token_of(client), self.nodes[0].token_of(client));
         assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
         self.nodes[0].revoke(&token);

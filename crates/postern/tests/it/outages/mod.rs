@@ -1,0 +1,192 @@
+//! What the log says while something is away that a process depends on: one line when it goes and one when it is back, however often it is
+//! tried meanwhile, whatever the reason says each time, and whoever meets it.
+//!
+//! An outage lasts 13 s here, in which everything is tried several times. `POSTERN_OUTAGE_SECONDS=60` makes it a minute.
+
+mod gateway;
+mod provider;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::support::{Running, told};
+
+/// How long a return is waited for: the longest pause between two tries, and what has to be calm before it counts.
+const RETURN: Duration = Duration::from_secs(50);
+
+fn outage() -> Duration {
+    let seconds = told("POSTERN_OUTAGE_SECONDS").map(|seconds| seconds.parse().expect("a number of seconds"));
+    Duration::from_secs(seconds.unwrap_or(13))
+}
+
+/// A way to a server that can be cut.
+struct Switch {
+    address: String,
+    closed: Arc<AtomicBool>,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Switch {
+    fn before(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (closed, open) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<TcpStream>>>::default());
+        let (server, switch) = (server.to_owned(), Self { address, closed, open });
+        let (closed, open) = (switch.closed.clone(), switch.open.clone());
+        std::thread::spawn(move || {
+            let refused = AtomicUsize::new(0);
+            for client in listener.incoming().map_while(Result::ok) {
+                if closed.load(Ordering::SeqCst) {
+                    // The reason is another one each time.
+                    if refused.fetch_add(1, Ordering::SeqCst) % 2 == 1 {
+                        socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+                    }
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(&server) else { continue };
+                let both = [client, server];
+                open.lock().unwrap().extend(both.iter().map(|one| one.try_clone().unwrap()));
+                for (from, to) in [(0, 1), (1, 0)] {
+                    let (mut from, mut to) = (both[from].try_clone().unwrap(), both[to].try_clone().unwrap());
+                    std::thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Write);
+                    });
+                }
+            }
+        });
+        switch
+    }
+
+    fn cut(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for open in self.open.lock().unwrap().drain(..) {
+            let _ = open.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+    }
+
+    /// Cuts it for as long as an outage lasts, while there is traffic.
+    fn is_away(&self, mut traffic: impl FnMut()) {
+        traffic();
+        self.cut();
+        let began = Instant::now();
+        while began.elapsed() < outage() {
+            traffic();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        self.mend();
+    }
+}
+
+/// Lines of a process's log at WARN and above, and at INFO, of which each stands for a dependency that went or is back.
+fn lines<'s>(said: &'s str, level: &str, message: &str, dependency: &str) -> Vec<&'s str> {
+    let (level, dependency) = (format!(" {level} "), format!("{message} dependency=\"{dependency}\""));
+    said.lines().filter(|line| line.contains(&level) && line.contains(&dependency)).collect()
+}
+
+/// Waits until these are back, while there is traffic; then each has one line for going and one for its return, and nothing else was worth a
+/// warning.
+fn each_went_and_came_back_once(process: &mut Running, dependencies: &[&str], mut traffic: impl FnMut()) {
+    let is_back = |said: &str, dependency: &str| {
+        !lines(said, "INFO", "dependency available again", dependency).is_empty()
+    };
+    let began = Instant::now();
+    while !dependencies.iter().all(|dependency| is_back(process.said(), dependency)) {
+        assert!(
+            began.elapsed() < RETURN,
+            "not all of {dependencies:?} are back:\n{}",
+            summary(process.said())
+        );
+        traffic();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    for _ in 0..10 {
+        traffic();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let said = process.said();
+    for dependency in dependencies {
+        let went = lines(said, "WARN", "dependency unavailable", dependency);
+        assert_eq!(went.len(), 1, "{dependency}:\n{}", summary(said));
+        assert!(went[0].contains(" why="), "{went:?}");
+        let back = lines(said, "INFO", "dependency available again", dependency);
+        assert_eq!(back.len(), 1, "{dependency}:\n{}", summary(said));
+        let figure = |name: &str| {
+            let (_, rest) = back[0].split_once(name).unwrap_or_else(|| panic!("no {name} in {back:?}"));
+            rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap()
+        };
+        assert!(figure(" failures=") >= 2, "{back:?}");
+        // What is tried from time to time notices later that it went.
+        assert!((1..=outage().as_secs() + 30).contains(&figure(" after=")), "{back:?}");
+    }
+    let is_one_of =
+        |line: &str| dependencies.iter().any(|one| line.contains(&format!("dependency=\"{one}\"")));
+    let else_said: Vec<_> = loud(said).filter(|line| !is_one_of(line)).collect();
+    assert!(else_said.is_empty(), "{}", else_said.join("\n"));
+}
+
+fn loud(said: &str) -> impl Iterator<Item = &str> {
+    let is_loud = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
+    // What is insecure in a test is said at the start; and a login with a code that nobody gave out is one login's affair.
+    let is_of_the_test =
+        |line: &str| line.contains("plain http") || line.contains("it refused: invalid_grant");
+    said.lines().filter(is_loud).filter(move |line| !is_of_the_test(line))
+}
+
+/// How often each line was said, by how it begins.
+fn summary(said: &str) -> String {
+    let mut count = BTreeMap::<String, (usize, &str)>::new();
+    for line in said.lines() {
+        let line = line.split_once(' ').map_or(line, |(_, line)| line.trim_start());
+        let kind: String = line.chars().take(48).take_while(|c| !c.is_ascii_digit()).collect();
+        count.entry(kind).or_insert((0, line)).0 += 1;
+    }
+    count.values().map(|(count, line)| format!("{count:>5} × {line}\n")).collect()
+}
+
+/// An HTTP server that answers by the path: status, further fields, body.
+fn server(answer: impl Fn(&str) -> (u16, String, String) + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, answer) = (listener.local_addr().unwrap().to_string(), Arc::new(answer));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let answer = answer.clone();
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().unwrap());
+                while let Some(path) = request(&mut lines) {
+                    let (status, fields, body) = answer(&path);
+                    let length = body.len();
+                    let head = format!("HTTP/1.1 {status} X\r\n{fields}content-length: {length}\r\n\r\n");
+                    if stream.write_all((head + &body).as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Reads a request with a length and answers its path; `None` at the end.
+fn request(lines: &mut BufReader<TcpStream>) -> Option<String> {
+    let (mut head, mut length) = (String::new(), 0_u64);
+    while !head.ends_with("\r\n\r\n") {
+        let before = head.len();
+        if lines.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+        if let Some(("content-length", value)) = head[before..].to_ascii_lowercase().split_once(':') {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    std::io::copy(&mut lines.by_ref().take(length), &mut std::io::sink()).ok()?;
+    head.split(' ').nth(1).map(str::to_owned)
+}
