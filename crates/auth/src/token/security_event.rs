@@ -196,17 +196,14 @@ pub fn security_events<'t>(
     let issued = claims::issued(claims)?.ok_or_else(|| missing("iat"))?;
     claims::check_issued(Some(issued), now, expected.clock_skew)?;
     let jti = text(claims, "jti")?.ok_or_else(|| missing("jti"))?;
-    let happened = moment(claims, "toe")?.unwrap_or(Moment::of_seconds(issued));
+    let happened = moment(claims, "toe")?.unwrap_or(Moment::of_seconds("iat", issued));
     let events = claims.get("events").and_then(Value::members);
     let events = events.ok_or(TokenError::NotASecurityEvent("events"))?;
     if events.len() == 0 || events.len() > MAX_EVENTS {
         return Err(TokenError::NotASecurityEvent("events"));
     }
     let whom = Whom::of(claims)?;
-    let events = events.map(|(uri, payload)| {
-        let event = event(Kind::of(uri), payload, &whom, happened)?;
-        if event.at > latest { Err(TokenError::InFuture("event_timestamp")) } else { Ok(event) }
-    });
+    let events = events.map(|(uri, payload)| event(Kind::of(uri), payload, &whom, happened, latest));
     Ok(SecurityEvents { jti, issued, events: events.collect::<Result<_, _>>()? })
 }
 
@@ -241,11 +238,15 @@ fn event<'t>(
     payload: Value<'t>,
     whom: &Whom<'t>,
     happened: Moment,
+    latest: Timestamp,
 ) -> Result<Event<'t>, TokenError> {
     if !payload.is_object() {
         return Err(TokenError::NotASecurityEvent("events"));
     }
-    let Moment { at, unit } = moment(payload, "event_timestamp")?.unwrap_or(happened);
+    let Moment { at, unit, said_by } = moment(payload, "event_timestamp")?.unwrap_or(happened);
+    if at > latest {
+        return Err(TokenError::InFuture(said_by));
+    }
     let names = if kind.has_subject() { whom.names(payload)? } else { Vec::new() };
     let state = if kind == Kind::Verification { text(payload, "state")? } else { None };
     Ok(Event { kind, at, unit, names, state })
@@ -256,24 +257,26 @@ fn event<'t>(
 struct Moment {
     at: Timestamp,
     unit: Unit,
+    /// The member that said it.
+    said_by: &'static str,
 }
 
 impl Moment {
-    fn of_seconds(at: Timestamp) -> Self {
-        Self { at, unit: Unit::Seconds }
+    fn of_seconds(said_by: &'static str, at: Timestamp) -> Self {
+        Self { at, unit: Unit::Seconds, said_by }
     }
 }
 
 /// The time of an event. A `NumericDate` has seconds, and some transmitters send milliseconds all the same: a number too large for seconds (it
 /// would lie after the year 9999) is read as those, since whoever is meant would not be refused otherwise. In milliseconds such a number is a
 /// time after January 1978, so none is ambiguous.
-fn moment(object: Value<'_>, name: &str) -> Result<Option<Moment>, ClaimError> {
+fn moment(object: Value<'_>, name: &'static str) -> Result<Option<Moment>, ClaimError> {
     match claims::date(object, name, f64::floor) {
         Err(ClaimError { fault: ClaimFault::OutOfRange, .. }) => {
             let at = claims::date_in_millis(object, name)?;
-            Ok(at.map(|at| Moment { at, unit: Unit::Milliseconds }))
+            Ok(at.map(|at| Moment { at, unit: Unit::Milliseconds, said_by: name }))
         }
-        seconds => Ok(seconds?.map(Moment::of_seconds)),
+        seconds => Ok(seconds?.map(|at| Moment::of_seconds(name, at))),
     }
 }
 
