@@ -89,7 +89,7 @@ pub fn tcp(address: SocketAddr, claim: Claim) -> io::Result<std::net::TcpListene
 ///
 /// # Errors
 /// What the system says; `AlreadyExists` when there is a file that is no socket, which is left alone; `AddrInUse` where
-/// somebody listens, unless with [`Claim::Shared`].
+/// somebody listens, unless with [`Claim::Shared`]; `PermissionDenied` also where nobody can tell whether somebody does.
 pub fn unix(path: &Path, mode: u32, claim: Claim) -> io::Result<unix::UnixListener> {
     if is_socket(path)? && claim == Claim::Alone && is_listened_on(path)? {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -128,14 +128,24 @@ fn is_socket(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether connections to a Unix socket are accepted, or would be if this user might connect. Nobody is kept waiting: a
-/// queue that is full is somebody's.
+/// Whether connections to a Unix socket are accepted. Nobody is kept waiting: a queue that is full is somebody's.
 fn is_listened_on(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-            Ok(false)
+    listens(path, socket.connect(&SockAddr::unix(path)?))
+}
+
+/// What connecting tells of who listens at `path`; an error where this user may not connect.
+fn listens(path: &Path, connected: io::Result<()>) -> io::Result<bool> {
+    match connected.map_err(|error| error.kind()) {
+        Err(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(false),
+        Err(kind @ io::ErrorKind::PermissionDenied) => {
+            let what = format!(
+                "cannot tell whether another process listens on {}, since this user may not connect to it; \
+                 remove the file if none does",
+                path.display()
+            );
+            Err(io::Error::new(kind, what))
         }
         _ => Ok(true),
     }
@@ -295,6 +305,20 @@ mod tests {
 
     fn in_use<T>(bound: io::Result<T>) -> bool {
         bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    }
+
+    #[test]
+    fn who_may_not_connect_cannot_tell_who_listens() {
+        let at = Path::new("/run/a.sock");
+        let said = |kind: io::ErrorKind| listens(at, Err(kind.into()));
+        assert!(listens(at, Ok(())).unwrap() && said(io::ErrorKind::WouldBlock).unwrap());
+        assert!(!said(io::ErrorKind::ConnectionRefused).unwrap() && !said(io::ErrorKind::NotFound).unwrap());
+        let error = said(io::ErrorKind::PermissionDenied).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(
+            error.to_string().contains("cannot tell") && error.to_string().contains("/run/a.sock"),
+            "{error}"
+        );
     }
 
     #[test]
