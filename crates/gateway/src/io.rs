@@ -67,6 +67,18 @@ impl Stream {
         }
     }
 
+    /// Whether the peer has reset the connection, found out without reading. Said once.
+    pub(crate) fn is_reset(&self) -> bool {
+        match self {
+            Self::Tcp(s) => !matches!(s.take_error(), Ok(None)),
+            Self::Unix(s) => !matches!(s.take_error(), Ok(None)),
+            Self::ServerTls(s) => s.get_ref().0.is_reset(),
+            Self::ClientTls(s) => s.get_ref().0.is_reset(),
+            Self::Replayed(r) => r.inner.is_reset(),
+            Self::Closed => true,
+        }
+    }
+
     /// Whether a connection resting in a pool is still fit for use: nothing to read and not closed. A peer
     /// that sent anything while nothing was asked cannot be trusted with the next request.
     pub(crate) fn is_quiet(&mut self) -> bool {

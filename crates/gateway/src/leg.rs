@@ -52,6 +52,9 @@ pub(crate) trait Downstream {
     fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), LegError>;
     /// Ready when the client has ended its side although it is our turn to speak.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone>;
+
+    /// Whether a client that sends no more is known to be gone altogether: it has reset the connection.
+    fn is_broken(&self) -> bool;
 }
 
 /// How a client ended its side of an exchange.

@@ -26,6 +26,9 @@ use crate::worker::Running;
 /// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
 const MAX_INTERIM: u32 = 16;
 
+/// How often it is looked whether a client that has ended its side has left: it has nothing to read any more that would tell.
+const LEFT_LOOK: Duration = Duration::from_secs(1);
+
 /// What holds while an exchange runs.
 pub(crate) struct Terms {
     /// Request sent to response head.
@@ -95,7 +98,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         moved_at: deadline.millis_at(Duration::ZERO),
         stay,
         head_due: true,
-        half_closed: false,
+        half_closed: None,
         status: None,
         switched: false,
     };
@@ -117,8 +120,9 @@ struct Relay<'a, D, U> {
     stay: Stay,
     /// The answer's head had not come when this look began.
     head_due: bool,
-    /// The client ended its side before the answer's head came: it waits for the answer, and sends no more.
-    half_closed: bool,
+    /// The client ended its side before the answer's head came: it waits for the answer, and sends no more. When to look
+    /// next whether it has left since, in milliseconds after the worker's start.
+    half_closed: Option<u64>,
     status: Option<u16>,
     switched: bool,
 }
@@ -163,7 +167,21 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         };
         let may_stay = self.stay.poll(cx, self.deadline, rests_on);
         may_stay.map_err(Fault::Unfit)?;
+        self.look_whether_left()?;
         self.poll_deadline(cx)
+    }
+
+    /// Whether a client that has ended its side has left since, when it is time to look. Whatever else is waited for: a look
+    /// that is due and not made would be a limit that has passed.
+    fn look_whether_left(&mut self) -> Result<(), Fault> {
+        if self.half_closed.is_none_or(|look_at| self.deadline.millis_at(Duration::ZERO) < look_at) {
+            return Ok(());
+        }
+        if self.down.is_broken() {
+            return Err(Fault::ClientGone);
+        }
+        self.half_closed = Some(self.deadline.millis_at(LEFT_LOOK));
+        Ok(())
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
@@ -222,14 +240,15 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         if self.progress.interim > 0 && self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
             return Poll::Ready(Err(Fault::ClientGone));
         }
-        if self.progress.upload.state != FlowState::Done || self.half_closed {
+        if self.progress.upload.state != FlowState::Done || self.half_closed.is_some() {
             return Poll::Pending;
         }
         match ready!(self.down.poll_gone(cx)) {
             // Behind its request a client may end its side and go on reading. One that has left all the same is found
-            // out when a write fails, or the upstream's time is up. What is seen together with the head came before it.
+            // out when it answers something with a reset, or the upstream's time is up. What is seen together with the
+            // head came before it.
             Gone::Finished if self.head_due => {
-                self.half_closed = true;
+                self.half_closed = Some(self.deadline.millis_at(LEFT_LOOK));
                 Poll::Pending
             }
             Gone::Finished | Gone::Broken => Poll::Ready(Err(Fault::ClientGone)),
@@ -323,8 +342,9 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         };
         let stall = self.moved_at.saturating_add(millis(limit));
         let until = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
-        // A look is not due itself any more: it wakes, and that is all.
-        self.deadline.set_at(stall.min(until).min(self.stay.look_at()));
+        // Looks are not due themselves any more: they wake, and that is all.
+        let look_at = self.stay.look_at().min(self.half_closed.unwrap_or(u64::MAX));
+        self.deadline.set_at(stall.min(until).min(look_at));
         ready!(self.deadline.poll_due(cx));
         if self.switched {
             return Poll::Ready(Ok(())); // it has rested long enough, which is nobody's fault

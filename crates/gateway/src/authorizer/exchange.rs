@@ -134,6 +134,10 @@ impl Downstream for Listening {
     fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<Gone> {
         Poll::Pending
     }
+
+    fn is_broken(&self) -> bool {
+        false
+    }
 }
 
 impl Leg for Body {

@@ -315,6 +315,11 @@ impl Connection {
         }
     }
 
+    /// Whether the peer has reset the connection, found out without reading.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.io.is_reset()
+    }
+
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
         loop {
             match &mut self.reading {

@@ -479,6 +479,10 @@ impl Downstream for Client<'_> {
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         self.connection.poll_closed(cx)
     }
+
+    fn is_broken(&self) -> bool {
+        self.connection.is_broken()
+    }
 }
 
 #[cfg(test)]

@@ -562,4 +562,9 @@ impl Downstream for Client {
         };
         reset.map(|_| Gone::Broken)
     }
+
+    fn is_broken(&self) -> bool {
+        // A stream is never half gone: its reset is always told.
+        false
+    }
 }

@@ -427,6 +427,44 @@ fn a_client_that_half_closed_and_left_frees_the_upstream_when_a_write_fails() {
 }
 
 #[test]
+fn a_client_that_half_closed_and_resets_behind_the_head_frees_the_upstream() {
+    let (freed, heard) = channel();
+    // a head, and then silence
+    let silent = Upstream::answering(move |_, s| {
+        std::thread::sleep(Duration::from_millis(200));
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+        let _ = freed.send(matches!(s.read(&mut [0]), Ok(0) | Err(_)));
+        false
+    });
+    let f = Fixture::with(Setup::default(), silent);
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    client.half_close();
+    assert_eq!(client.head().status, 200);
+    assert!(heard.recv_timeout(Duration::from_millis(1500)).is_err(), "it may still read");
+    client.reset();
+    assert_eq!(heard.recv_timeout(Duration::from_secs(2)), Ok(true));
+}
+
+#[test]
+fn a_client_that_half_closed_may_read_slowly() {
+    const LENGTH: usize = 16 << 20;
+    let large = Upstream::answering(|_, s| {
+        std::thread::sleep(Duration::from_millis(200));
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n");
+        s.write_all(head.as_bytes()).is_ok() && s.write_all(&vec![b'x'; LENGTH]).is_ok()
+    });
+    let f = Fixture::with(Setup::default(), large);
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    client.half_close();
+    assert_eq!(client.head().status, 200);
+    // longer than until it is looked whether the client has left
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(client.bytes(LENGTH).len(), LENGTH);
+}
+
+#[test]
 fn a_client_that_half_closed_and_left_frees_the_upstream_at_its_limit() {
     let (freed, heard) = channel();
     let silent = Upstream::answering(move |_, s| {
