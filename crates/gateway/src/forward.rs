@@ -84,10 +84,9 @@ impl Outbound {
         };
         record.headers_removed = sieve.removed();
         let timeouts = &pool.config.timeouts;
-        let expiry = match route.on_expiry {
-            OnExpiry::Close => Expiry::new(record.ends(caller), &worker.clock),
-            OnExpiry::Keep => None,
-        };
+        // An authorizer speaks of an end only where its own configuration keeps nothing beyond it.
+        let own = caller.filter(|_| route.on_expiry == OnExpiry::Close);
+        let expiry = Expiry::new(record.ends(own), &worker.clock);
         let terms = Terms {
             response_header: timeouts.response_header,
             upstream_stall: timeouts.stall,

@@ -45,7 +45,7 @@ pub(crate) struct Terms {
     pub body_bytes: Option<u64>,
     /// Protocols that the request offers to switch to and the route allows (`Upgrade`).
     pub offered: Option<Box<[u8]>>,
-    /// When what the client was let in by ends; `None`: never, or the route keeps what is open.
+    /// When what the client was let in by ends; `None`: never, or the route keeps open what its credential let in.
     pub expiry: Option<Expiry>,
     /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
     pub running: Rc<Running>,

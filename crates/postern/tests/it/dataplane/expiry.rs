@@ -278,11 +278,11 @@ fn what_a_certificate_let_in_is_cut_when_it_ends() {
 }
 
 /// A gateway that asks another one, and lets nobody in by itself.
-fn edge(name: &str, asked: &Town) -> Town {
+fn edge(name: &str, asked: &Town, more: &str) -> Town {
     let tables = format!(
         "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n\
          [[authorizer]]\nname = \"other\"\nupstream = \"auth\"\n\
-         [[route]]\nname = \"all\"\nupstream = \"service\"\npublic = true\nauthorizer = \"other\"\n",
+         [[route]]\nname = \"all\"\nupstream = \"service\"\npublic = true\nauthorizer = \"other\"\n{more}\n",
         asked.address
     );
     Town::with(name, Issuer::new(), "", &tables)
@@ -295,7 +295,7 @@ fn an_edge_that_asked_another_gateway_cuts_when_the_token_ends() {
     for (name, keeping) in [("asked", ""), ("asked-kept", ", max_age = \"60s\"")] {
         let listener = format!("authorization = {{ from = [\"127.0.0.1\"], http = \"envoy\"{keeping} }}");
         let asked = Town::with(name, Issuer::new(), &listener, route);
-        let edge = edge(&format!("edge-{name}"), &asked);
+        let edge = edge(&format!("edge-{name}"), &asked, "");
         let (token, end) = asked.brief();
         let other = asked.issuer.token(|_| {});
         let goes_on = edge.stream(&other);
@@ -305,6 +305,24 @@ fn an_edge_that_asked_another_gateway_cuts_when_the_token_ends() {
         assert_eq!(edge.status(&token), 401);
         assert!(!goes_on.0.is_finished());
     }
+}
+
+#[test]
+fn an_edge_keeps_nothing_open_beyond_the_end_that_whoever_it_asked_speaks_of() {
+    let route = |more: &str| {
+        format!("[[route]]\nname = \"all\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n{more}\n")
+    };
+    let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }";
+    let asked = Town::with("asked-keep", Issuer::new(), listener, &route(""));
+    let keeps = Town::with("asked-keeps", Issuer::new(), listener, &route("on_expiry = \"keep\""));
+    let cut = edge("edge-keep", &asked, "on_expiry = \"keep\"");
+    let kept = edge("edge-keeps", &keeps, "on_expiry = \"keep\"");
+    let (token, end) = asked.brief();
+    let (other, later) = keeps.brief();
+    let (stream, kept) = (cut.stream(&token), kept.stream(&other));
+    stream.ends_with(end, "chunks");
+    until("the promise is over", || seconds() > later + PROMISED);
+    assert!(!kept.0.is_finished(), "whoever was asked keeps it as well");
 }
 
 #[test]
