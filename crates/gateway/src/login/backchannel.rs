@@ -158,8 +158,8 @@ impl Login {
             return Ok(0);
         };
         let once = Once { name: logout_of(&provider.binding, &meant.jti), until: meant.expires };
-        // A session that is kept meanwhile is either ended in the store, or finds the end in the list.
-        let _alone = self.shared.beginning.write().await;
+        // A session of theirs that is kept meanwhile is either ended in the store, or finds the end in the list.
+        let _alone = self.shared.beginnings.during_a_logout(meant.whose).await;
         match store.remove_of(meant.whose, logout.began, once).await {
             Ok(Some(ended)) => {
                 end_here();

@@ -83,7 +83,7 @@ impl Login {
         let ends = session.ends(&self.config);
         let (subject, sid, began) = (marks.subject, marks.sid, marks.began);
         let is_over = {
-            let _not_during_a_logout = self.shared.beginning.read().await;
+            let _not_during_a_logout = self.shared.beginnings.of(subject, sid).await;
             store.insert(Kept { id, subject, sid, began, ends, version: 0, content }).await?;
             self.shared.ended.holds_begun(&session.marks(), sent, issued)
         };

@@ -14,6 +14,7 @@
 
 pub(crate) mod attempt;
 mod backchannel;
+mod beginnings;
 pub(crate) mod call;
 pub(crate) mod cookies;
 pub(crate) mod ended;
@@ -45,6 +46,7 @@ use tokio::task::AbortHandle;
 
 use self::attempt::Used;
 use self::backchannel::Seen;
+use self::beginnings::Beginnings;
 use self::ended::Ended;
 use self::lasting::Signs;
 use self::provider::Provider;
@@ -117,8 +119,7 @@ struct Shared {
     ended: Arc<Ended>,
     used: Used,
     logouts: Seen,
-    /// Shared by those who keep a session and then look whether it has ended; a provider's logout has it alone.
-    beginning: tokio::sync::RwLock<()>,
+    beginnings: Beginnings,
     renewals: Renewals,
     counts: Counts,
     told: Told,

@@ -3,6 +3,9 @@
 //! Owns: its endpoints, found from its metadata; exchanging a code and a refresh token; what it says of somebody, believed only
 //! after it was checked; telling it that a token or a session is no longer wanted. Does not own: sessions, browsers.
 //!
+//! A logout token has the algorithm of the client's ID tokens (OpenID Connect Back-Channel Logout 1.0 section 2.6). Which that is only ID
+//! tokens tell: until this process has seen one, any that the configuration accepts is good.
+//!
 //! Metadata is fetched when it is first needed and again after an hour; while that fails the last good one serves. A provider
 //! that is down when we start is asked again with the next login.
 
@@ -12,7 +15,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use auth::token::id_token::{self, Expected};
 use auth::token::json::{Document, Number, Value};
-use auth::token::{AlgorithmSet, TokenError, jwt};
+use auth::token::{Algorithm, AlgorithmSet, TokenError, jwt};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -99,6 +102,9 @@ pub(crate) enum ProviderFault {
     /// Its ID token is not good.
     #[error("its ID token is not good: {0}")]
     Token(TokenError),
+    /// Its logout token has another algorithm than its ID tokens that were seen here.
+    #[error("its logout token is signed with {}, and no ID token of it that was seen here is", .0.as_str())]
+    Unseen(Algorithm),
     /// It speaks of somebody else, or of nobody.
     #[error("{0}")]
     Person(String),
@@ -121,7 +127,7 @@ impl ProviderFault {
             | Self::Unclear { .. }
             | Self::Metadata(_)
             | Self::Keys => false,
-            Self::Token(_) | Self::Person(_) => true,
+            Self::Token(_) | Self::Unseen(_) | Self::Person(_) => true,
         }
     }
 
@@ -130,7 +136,7 @@ impl ProviderFault {
         match self {
             Self::Call { .. } | Self::Unclear { .. } | Self::Metadata(_) | Self::Keys => true,
             Self::Refused(_) => !self.is_of_its_holder(),
-            Self::Token(_) | Self::Person(_) => false,
+            Self::Token(_) | Self::Unseen(_) | Self::Person(_) => false,
         }
     }
 
@@ -264,14 +270,15 @@ impl Provider {
         outcome
     }
 
-    /// What a token of a kind may be signed with, of the `accepted` algorithms. Logout tokens have those of the client's ID tokens (OpenID
-    /// Connect Back-Channel Logout 1.0 §2.6); which these are, the first ID token tells.
-    fn algorithms(&self, kind: TokenKind, accepted: AlgorithmSet) -> AlgorithmSet {
-        let seen = *self.signs_with.lock();
+    /// Notes what an ID token was signed with, and refuses a logout token that is signed otherwise than those were.
+    fn agree(&self, kind: TokenKind, algorithm: Algorithm) -> Result<(), ProviderFault> {
+        let mut seen = self.signs_with.lock();
         match kind {
-            TokenKind::Logout if !seen.is_empty() => accepted.iter().filter(|a| seen.contains(*a)).collect(),
-            TokenKind::Logout | TokenKind::Id => accepted,
+            TokenKind::Id => *seen = seen.with(algorithm),
+            TokenKind::Logout if seen.is_empty() || seen.contains(algorithm) => {}
+            TokenKind::Logout => return Err(ProviderFault::Unseen(algorithm)),
         }
+        Ok(())
     }
 
     /// How long a renewal may take: metadata, tokens, keys and userinfo, one after the other.
@@ -606,19 +613,15 @@ impl Provider {
         };
         let expected = Expected { issuer, client_id: &self.config.client_id, clock_skew: CLOCK_SKEW };
         let unverified = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?;
-        let algorithms = self.algorithms(kind, *algorithms);
         let mut seen = 0;
         loop {
             let now: Now = self.clock.now();
             let error = match keys.current(now) {
                 Some(held) => {
-                    let signed = unverified.signed(algorithms, &held.set);
+                    let signed = unverified.signed(*algorithms, &held.set);
                     match signed.and_then(|signed| judge(signed, &expected, now.wall)) {
                         Ok(told) => {
-                            if kind == TokenKind::Id {
-                                let mut seen = self.signs_with.lock();
-                                *seen = seen.with(unverified.algorithm());
-                            }
+                            self.agree(kind, unverified.algorithm())?;
                             return Ok(told);
                         }
                         Err(error) if held.attempt > seen && unverified.may_pass_newer_keys(&error) => {
@@ -959,6 +962,7 @@ mod tests {
         }
         assert!(ProviderFault::Refused("access_denied".into()).is_of_its_holder());
         assert!(!ProviderFault::Keys.is_final());
+        assert!(ProviderFault::Unseen(Algorithm::Es256).is_final());
         assert!(!unclear("x", "y").is_final());
     }
 

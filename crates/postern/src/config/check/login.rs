@@ -1,6 +1,7 @@
 //! Logging in with a browser: at which origins, at which providers, sealed by what.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use auth::mapping::Mapping;
 use auth::request::{Canonical, RawRequest, Scheme};
@@ -30,6 +31,9 @@ const OURS: [&str; 9] = [
     "code_challenge_method",
     "response_mode",
 ];
+
+/// The longest `ttl`: a database forgets who was logged out after twice that, beyond which nobody may believe in a session unasked.
+const MAX_TTL: Duration = Duration::from_hours(1);
 
 /// The login, and the database that it keeps sessions in.
 pub(super) struct Checked {
@@ -62,6 +66,12 @@ pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>)
         [("lifetime", raw.lifetime), ("idle", raw.idle), ("refresh", raw.refresh), ("ttl", raw.ttl)]
     {
         context.positive(value.0, &path.key(key));
+    }
+    if raw.ttl.0 > MAX_TTL {
+        let what = format!("{} is more than an hour", raw.ttl);
+        let hint =
+            "a session that was ended elsewhere would be believed after the database has forgotten its end";
+        context.faults.add(&path.key("ttl"), what, hint);
     }
     if raw.refresh > raw.lifetime {
         let what = format!("{} is longer than `lifetime` ({})", raw.refresh, raw.lifetime);

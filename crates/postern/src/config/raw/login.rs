@@ -48,7 +48,7 @@ pub struct Login {
     #[serde(default = "secs::<300>")]
     pub refresh: Timespan,
     /// How long what a database says of a session is believed, and what `OpenShift` says of a token. A session that is ended
-    /// through another process is over within a second; where the database does not answer, it works for as long.
+    /// through another process is over within a second; where the database does not answer, it works for as long. At most an hour.
     #[serde(default = "secs::<10>")]
     pub ttl: Timespan,
     /// Show a page before anybody is sent to a provider. With several providers there is always one.
