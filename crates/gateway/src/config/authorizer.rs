@@ -2,9 +2,18 @@
 
 use std::time::Duration;
 
-/// Fields of a client that an authorizer is shown where nothing else is configured.
-pub const SHOWN: [&str; 6] =
-    ["authorization", "cookie", "x-request-id", "traceparent", "user-agent", "accept"];
+/// Fields of a client that an authorizer is shown where nothing else is configured. Whoever takes a cookie for a credential
+/// has to know whose page opens a WebSocket with it: that takes the last two.
+pub const SHOWN: [&str; 8] = [
+    "authorization",
+    "cookie",
+    "x-request-id",
+    "traceparent",
+    "user-agent",
+    "accept",
+    "origin",
+    "sec-websocket-version",
+];
 
 /// Fields that differ with each request and name it to whoever reads logs: no answer is kept under them.
 const NAMES_OF_REQUESTS: [&str; 14] = [

@@ -140,6 +140,29 @@ fn envoy_session(stage: &Stage) -> String {
 }
 
 #[test]
+fn websocket_origin_counts_when_another_postern_asks() {
+    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"envoy\" }");
+    let session = envoy_session(&stage);
+    let more = format!(
+        "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n[[authorizer]]\nname = \"other\"\nupstream = \"auth\"\n\
+         [[route]]\nname = \"asked\"\npath = {{ prefix = \"/chat\" }}\nupstream = \"backend\"\nupgrades = [\"websocket\"]\npublic = true\nauthorizer = \"other\"\n",
+        stage.fixture.address
+    );
+    let edge = Fixture::with(Setup { more, ..Setup::default() }, shouting());
+    let open = |lines: &str| {
+        let mut client = edge.connect();
+        client.send(format!("GET /chat HTTP/1.1\r\nHost: app.test\r\nCookie: {session}\r\n{lines}\r\n"));
+        client.head().status
+    };
+    assert_eq!(open(&format!("{UPGRADE}Origin: https://app.test\r\n")), 101);
+    for origin in FOREIGN {
+        assert_eq!(open(&format!("{UPGRADE}Origin: {origin}\r\n")), 403, "{origin}");
+    }
+    assert_eq!(open("Origin: https://evil.test\r\n"), 502, "no handshake: 101 that was not asked for");
+    assert_eq!(edge.upstream.seen().len(), 2);
+}
+
+#[test]
 fn websocket_origin_counts_when_nginx_asks() {
     // nginx takes Upgrade off; what is left of a handshake is its key
     let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
