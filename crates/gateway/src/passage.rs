@@ -11,12 +11,13 @@ use std::cell::Cell;
 use auth::decide::explain::Trace;
 use auth::decide::{Denial, Permit};
 use auth::headers::{is_per_hop, may_be_nominated};
+use auth::identity::CredentialKind;
 use auth::policy::route::Disputed;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 
+use crate::authenticate::Verified;
 use crate::config::{Config, Rewrite, Route};
-use crate::inbound::Inbound;
 use crate::leg::Nominated;
 use crate::login::cookies::{is_cookie, without_ours};
 
@@ -80,7 +81,7 @@ fn protocols(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Whether a request opens a WebSocket (RFC 6455 §4.1). Of one that a proxy asks about, some take `Upgrade` off before
 /// they ask: what is left is its key, or its version.
-pub(crate) fn is_websocket(inbound: &Inbound<'_>) -> bool {
+fn is_websocket(fields: &[Field<'_>], upgrade: Option<&[u8]>, is_original: bool) -> bool {
     let upgrades =
         |value: &[u8]| protocols(value).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
     let tells = |field: &Field<'_>| match field.name.len() {
@@ -89,14 +90,38 @@ pub(crate) fn is_websocket(inbound: &Inbound<'_>) -> bool {
         21 => field.name.eq_ignore_ascii_case("sec-websocket-version"),
         _ => false,
     };
-    if inbound.is_original { inbound.fields.iter().any(tells) } else { inbound.upgrade.is_some_and(upgrades) }
+    if is_original { fields.iter().any(tells) } else { upgrade.is_some_and(upgrades) }
+}
+
+/// Whether a page of another origin opens a WebSocket with a credential that its browser sends by itself: a session, or
+/// the certificate of the connection. `upgrade` is what the connection is asked to switch to; `is_original` says that
+/// another proxy asks about the request.
+pub fn is_foreign_page(
+    config: &Config,
+    route: &Route,
+    request: &Canonical<'_>,
+    (fields, upgrade): (&[Field<'_>], Option<&[u8]>),
+    is_original: bool,
+    caller: &Verified,
+) -> bool {
+    if !is_websocket(fields, upgrade, is_original) {
+        return false;
+    }
+    if caller.session.is_some() {
+        // Its scheme is the one that browsers come by, wherever TLS ends.
+        let login = config.login.as_ref();
+        let own = login.and_then(|login| Some(&*login.origins[login.origin(request.authority())?].text));
+        return is_of_a_foreign_page(route, fields, &[own.unwrap_or_default()]);
+    }
+    let own = [request.scheme().as_str(), "://", request.authority()];
+    caller.facts.identity.kind == CredentialKind::Certificate && is_of_a_foreign_page(route, fields, &own)
 }
 
 /// Whether a request comes from a page of another origin than `own` (RFC 6454), and the route does not name that page's.
 /// Browsers let any page open a WebSocket anywhere, send along what they have for the place (cookies, certificates), and
 /// say whose page it is. Who names no origin is no browser.
-pub(crate) fn is_of_a_foreign_page(route: &Route, inbound: &Inbound<'_>, own: &[&str]) -> bool {
-    let mut origins = inbound.fields.iter().filter(|field| field.name.eq_ignore_ascii_case("origin"));
+fn is_of_a_foreign_page(route: &Route, fields: &[Field<'_>], own: &[&str]) -> bool {
+    let mut origins = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("origin"));
     let (Some(origin), more) = (origins.next(), origins.next()) else { return false };
     let is_own = own.iter().flat_map(|part| part.bytes()).eq(origin.value.iter().copied());
     let is_named = || route.websocket_origins.iter().any(|named| named.as_bytes() == origin.value);

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use auth::credential;
 use auth::decide::Denial;
-use auth::identity::CredentialKind;
 use auth::policy::review::OwnedQuestion;
 use auth::policy::rule::Policy;
 use auth::request::Canonical;
@@ -361,7 +360,14 @@ fn try_admit(
     };
     record.end(Phase::Authenticate);
     if let Some(caller) = &verified
-        && is_foreign_page(running, route, inbound, &request, caller)
+        && passage::is_foreign_page(
+            config,
+            route,
+            &request,
+            (inbound.fields, inbound.upgrade),
+            inbound.is_original,
+            caller,
+        )
     {
         record.caller = verified;
         return Err(Refusal::ForeignOrigin);
@@ -447,29 +453,6 @@ fn route_of(config: &Config, inbound: &Inbound<'_>, request: &Canonical<'_>) -> 
         return Err(Refusal::Ambiguous(name.into()));
     }
     found.ok_or(Refusal::NoRoute)
-}
-
-/// Whether a page of another origin opens a WebSocket with a credential that its browser sends by itself: a session, or
-/// the certificate of the connection.
-fn is_foreign_page(
-    running: &Running,
-    route: &Route,
-    inbound: &Inbound<'_>,
-    request: &Canonical<'_>,
-    caller: &Verified,
-) -> bool {
-    if !passage::is_websocket(inbound) {
-        return false;
-    }
-    if caller.session.is_some() {
-        // Its scheme is the one that browsers come by, wherever TLS ends.
-        let login = running.login.as_ref();
-        let own = login.and_then(|login| Some(login.origin_text(login.origin(request.authority())?)));
-        return passage::is_of_a_foreign_page(route, inbound, &[own.unwrap_or_default()]);
-    }
-    let own = [request.scheme().as_str(), "://", request.authority()];
-    caller.facts.identity.kind == CredentialKind::Certificate
-        && passage::is_of_a_foreign_page(route, inbound, &own)
 }
 
 enum Caller {

@@ -243,11 +243,6 @@ impl Login {
         Some(this)
     }
 
-    /// An origin as browsers spell it.
-    pub(crate) fn origin_text(&self, origin: usize) -> &str {
-        &self.config.origins[origin].text
-    }
-
     /// The origin that a request is at, by its canonical authority; `None`: nobody logs in there.
     pub(crate) fn origin(&self, authority: &str) -> Option<usize> {
         self.config.origin(authority)

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-use crate::support::{FILES, NOW, SIGNER, expect, postern, said};
+use crate::support::{FILES, Folder, NOW, SIGNER, expect, postern, said};
 
 const CONFIG: &str = r#"
 [[listener]]
@@ -364,6 +364,42 @@ fn where_other_proxies_forward_it_is_told_what_they_are_told() {
     let (text, _) = ask("asked-both.toml", &both, &alike);
     assert!(text.contains("over HTTP only without that: the header X_Forwarded_User"), "{text}");
     assert!(!text.contains("GET /") && !text.contains("Host:"), "nothing is forwarded: {text}");
+}
+
+#[test]
+fn a_websocket_of_a_foreign_page_is_refused_as_in_serving() {
+    let more = "\n[client_certificates]\nname = \"mesh\"\nsubject = \"subject_cn\"\n";
+    let listener = "address = \"127.0.0.1:8080\"\ntls = { certificate = \"c.pem\", key = \"k.pem\", client_ca = \"c.pem\", client_certificates = \"optional\" }";
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(vec!["app.example".to_owned()]).unwrap();
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "robot-7");
+    let certificate = parameters.self_signed(&key).unwrap();
+    let folder = Folder::new("explain-websocket");
+    let pem = folder.write("c.pem", certificate.pem()).display().to_string();
+    let path = folder.write("k.pem", key.serialize_pem());
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let text = CONFIG
+        .replace("address = \"127.0.0.1:8080\"", listener)
+        .replace("jwks.json", &FILES.0.join("jwks.json").display().to_string());
+    let text = text.replace("name = \"everything\"", "name = \"everything\"\nupgrades = [\"websocket\"]");
+    let file = folder.write("postern.toml", format!("{text}{more}")).display().to_string();
+    let ask = |origin: &str| {
+        let more = [
+            "--certificate",
+            &pem,
+            "--header",
+            "Connection: upgrade",
+            "--header",
+            "Upgrade: websocket",
+            "--header",
+            origin,
+        ];
+        explain_by(&file, "GET https://app.example/chat", None, &more)
+    };
+    let (text, code) = ask("Origin: https://evil.example");
+    assert!(code == Some(1) && text.contains("foreign_origin"), "{code:?} {text}");
+    let (text, code) = ask("Origin: https://app.example");
+    assert!(code == Some(0), "{code:?} {text}");
 }
 
 #[test]

@@ -92,6 +92,25 @@ pub(super) fn explain(
         Ok(caller) => caller,
         Err(Ended) => return Ok(story),
     };
+    let route = &loaded.config.routes[index];
+    if let Some(caller) = &caller
+        && passage::is_foreign_page(
+            &loaded.config,
+            route,
+            &request,
+            (&fields, switched_to(&fields)),
+            asked,
+            caller,
+        )
+    {
+        let why = "a page of another origin opens a websocket with what its browser sends by itself";
+        story.refuse(
+            403,
+            "foreign_origin",
+            format_args!("{why}, and is not among the route's websocket_origins"),
+        );
+        return Ok(story);
+    }
     let bench = Bench::new(&loaded, &fields, now, &runtime)?;
     bench.decision(&mut story, index, &request, caller.as_deref());
     Ok(story)
