@@ -4,8 +4,8 @@
 //! `Cert-Subject`), and services believe whichever they were written for. A list of them is never complete, so the
 //! parts of a name decide, which separators divide:
 //!
-//! * the last of several parts is `ip`;
-//! * a part is `cert` or `clientcert`;
+//! * the last of several parts is `ip`, `ipv4`, `ipv6`, `clientip` or `socketip`;
+//! * a part is `cert` or `certificate`, or either with `client` directly before it;
 //! * a part is `client`, and another one `dn`, `cn`, `verify` or `serial`.
 //!
 //! `X-Client-Id`, `X-Client-Version` and their like say nothing of that kind, and pass.
@@ -20,8 +20,17 @@ pub(super) fn tells_of_the_client(name: &[u8]) -> bool {
     ends_in_ip(name) || holds_cert_or_client(name) && is_of_a_certificate(name)
 }
 
+/// Most names are dismissed by their last byte.
 fn ends_in_ip(name: &[u8]) -> bool {
-    matches!(name, [_, .., separator, b'i' | b'I', b'p' | b'P'] if fold(*separator) == b'-')
+    let words: &[&[u8]] = match name {
+        [.., b'i' | b'I', b'p' | b'P'] => &[b"ip", b"clientip", b"socketip"],
+        [.., b'v' | b'V', b'4' | b'6'] => &[b"ipv4", b"ipv6"],
+        _ => return false,
+    };
+    words.iter().any(|word| {
+        let (before, last) = name.split_at(name.len().saturating_sub(word.len()));
+        last.eq_ignore_ascii_case(word) && matches!(before, [_, .., separator] if fold(*separator) == b'-')
+    })
 }
 
 fn is_of_a_certificate(name: &[u8]) -> bool {
@@ -29,7 +38,8 @@ fn is_of_a_certificate(name: &[u8]) -> bool {
         let mut parts = name.split(|&byte| fold(byte) == b'-');
         parts.any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
     };
-    has("cert") || has("clientcert") || has("client") && OF_A_CERTIFICATE.iter().any(|word| has(word))
+    ["cert", "clientcert", "certificate", "clientcertificate"].iter().any(|word| has(word))
+        || has("client") && OF_A_CERTIFICATE.iter().any(|word| has(word))
 }
 
 /// Whether `cert` or the beginning of `client` stands anywhere in a name. Most names are dismissed by a look for the
@@ -88,9 +98,25 @@ mod tests {
 
     #[test]
     fn an_address_is_told_by_the_last_of_several_parts() {
-        for (name, is) in
-            [("x-ip", true), ("X_Ip", true), ("-ip", false), ("ip", false), ("ship", false), ("p", false)]
-        {
+        for (name, is) in [
+            ("x-ip", true),
+            ("X_Ip", true),
+            ("X-Azure-ClientIP", true),
+            ("x.socketip", true),
+            ("CF-Connecting-IPv6", true),
+            ("x_ipv4", true),
+            ("-ip", false),
+            ("-ipv4", false),
+            ("-clientip", false),
+            ("ip", false),
+            ("ipv6", false),
+            ("ship", false),
+            ("x-trip", false),
+            ("x-ipv5", false),
+            ("x-div4", false),
+            ("x-otherclientip", false),
+            ("p", false),
+        ] {
             assert_eq!(ends_in_ip(name.as_bytes()), is, "{name}");
         }
     }

@@ -8,7 +8,7 @@ use crate::request::is_token;
 ///
 /// The upstream believes them because a proxy in front is known to set them. This proxy is in front, and
 /// what it does not set, nobody may.
-const PROTECTED: [&str; 29] = [
+const PROTECTED: [&str; 30] = [
     // where a request came from, and what it was before a proxy changed it
     "forwarded",
     "x-forwarded",
@@ -32,6 +32,8 @@ const PROTECTED: [&str; 29] = [
     "remote-groups",
     "x-amzn-oidc-*",
     "x-postern-*",
+    // all of these (`$WSRU` names the user), as the plug-in of WebSphere tells them
+    "$ws*",
     // a client certificate, as told by whoever ended TLS (RFC 9440 and its many forerunners), beside what `client` finds
     "x-client-cert*",
     "x-client-verify*",

@@ -4,7 +4,7 @@ use auth::headers::{IdentityHeaders, StripFault, StripSet, is_per_hop, may_be_no
 use proptest::prelude::*;
 
 /// One name of every protected family.
-const PROTECTED: [&str; 30] = [
+const PROTECTED: [&str; 34] = [
     "X-Forwarded-For",
     "X-Forwarded-User",
     "X-Forwarded-Client-Cert",
@@ -35,10 +35,14 @@ const PROTECTED: [&str; 30] = [
     "X-Method-Override",
     "X-Postern-Assertion",
     "X-Host",
+    "$WSRA",
+    "$WSCC",
+    "$wsru",
+    "_WSSC",
 ];
 
 /// Names that tell of a client's certificate or address, by what their parts say.
-const OF_THE_CLIENT: [&str; 33] = [
+const OF_THE_CLIENT: [&str; 42] = [
     "X-Client-DN",
     "X-Client-S-DN",
     "X-ClientCert",
@@ -71,11 +75,20 @@ const OF_THE_CLIENT: [&str; 33] = [
     "true_client_ip",
     "Cf.Connecting.Ip",
     "X-Appengine-User-IP",
+    "X-Azure-ClientIP",
+    "X-Azure-SocketIP",
+    "X-ClientIP",
+    "CF-Connecting-IPv6",
+    "CF-Pseudo-IPv4",
+    "Client-Certificate",
+    "X-Certificate",
+    "X-Peer-Certificate",
+    "Proxy-Client-Certificate",
     "x-azure-socketip-of-a-long-name-and-a-cert",
 ];
 
 /// Names that are like those, and say nothing of who somebody is.
-const LIKE_THEM: [&str; 32] = [
+const LIKE_THEM: [&str; 43] = [
     "X-Client-Id",
     "X-Client-Version",
     "X-Client-Name",
@@ -106,6 +119,17 @@ const LIKE_THEM: [&str; 32] = [
     "Cache-Control",
     "Sec-CH-UA-Client",
     "X-Clip",
+    "X-Tip",
+    "X-Trip",
+    "X-IPv4-Enabled",
+    "X-Ipv64",
+    "X-Ipv5",
+    "ClientIP",
+    "X-Certified-By",
+    "X-Certificates",
+    "X-Certification",
+    "Ws-Token",
+    "X-WS-Id",
     "X-Hosts",
     "X-Hostname",
 ];
