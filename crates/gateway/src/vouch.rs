@@ -12,6 +12,7 @@
 //! client sent, others do not: their configuration has to take the client's off first.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -213,21 +214,28 @@ pub fn absent<'c>(config: &'c Config, set: &'c [&str]) -> impl Iterator<Item = &
 }
 
 /// What a proxy that can be told so takes off before it forwards, in lower case: whatever of the client's fields a service could
-/// take for ours, what says who calls in somebody else's words, and the names known beforehand, for it may not have shown us all.
-pub fn removed(config: &Config, route: &Route, set: &[&str], fields: &[Field<'_>]) -> Vec<String> {
+/// take for ours, what says who calls in somebody else's words, and the names known beforehand, for it may not have shown us all. And
+/// how many of the client's fields are among them because they say what no client may say of itself.
+pub fn removed(config: &Config, route: &Route, set: &[&str], fields: &[Field<'_>]) -> (Vec<String>, u32) {
+    let claimed = Cell::new(0);
     let token = (!route.forward_authorization).then_some("authorization");
     let mut remove: Vec<String> = Vec::new();
-    for name in to_remove(config, fields).chain(absent(config, set)).chain(token) {
+    for name in to_remove(config, fields, &claimed).chain(absent(config, set)).chain(token) {
         let name = name.to_ascii_lowercase();
         if !set.iter().any(|set| set.eq_ignore_ascii_case(&name)) && !remove.contains(&name) {
             remove.push(name);
         }
     }
-    remove
+    (remove, claimed.get())
 }
 
-/// The names among the client's fields that the proxy must take off before it forwards.
-fn to_remove<'f>(config: &'f Config, fields: &'f [Field<'f>]) -> impl Iterator<Item = &'f str> {
+/// The names among the client's fields that the proxy must take off before it forwards; `claimed` counts those that say what no
+/// client may say of itself.
+fn to_remove<'f>(
+    config: &'f Config,
+    fields: &'f [Field<'f>],
+    claimed: &'f Cell<u32>,
+) -> impl Iterator<Item = &'f str> {
     // Its own the proxy writes or takes off by itself, and none that only looks like one.
     const LEFT: [&str; 7] = [
         "connection",
@@ -239,9 +247,12 @@ fn to_remove<'f>(config: &'f Config, fields: &'f [Field<'f>]) -> impl Iterator<I
         "proxy-connection",
     ];
     let is_to_go = move |name: &str| {
+        if is_claimed(config, name) {
+            claimed.set(claimed.get() + 1);
+            return true;
+        }
         let ours = names_of_ours(config).any(|own| is_same(own, name));
-        let of_the_hop = || is_per_hop(name) && !LEFT.iter().any(|own| own.eq_ignore_ascii_case(name));
-        ours || is_claimed(config, name) || of_the_hop()
+        ours || is_per_hop(name) && !LEFT.iter().any(|own| own.eq_ignore_ascii_case(name))
     };
     fields.iter().map(|field| field.name).filter(move |name| is_to_go(name))
 }
@@ -249,12 +260,6 @@ fn to_remove<'f>(config: &'f Config, fields: &'f [Field<'f>]) -> impl Iterator<I
 /// Whether a field says what no client may say of itself, and the proxy has not put it there.
 fn is_claimed(config: &Config, name: &str) -> bool {
     config.strip.strips(name) && !is_of_the_front(name)
-}
-
-/// How many of the client's fields are taken off because they say what no client may say of itself.
-pub(crate) fn claimed(config: &Config, fields: &[Field<'_>]) -> u32 {
-    let claimed = fields.iter().filter(|field| is_claimed(config, field.name));
-    u32::try_from(claimed.count()).unwrap_or(u32::MAX)
 }
 
 /// A field that a service could take for one of ours although the proxy, which replaces fields by name, would let it pass.

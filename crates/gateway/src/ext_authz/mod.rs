@@ -166,10 +166,11 @@ pub(crate) fn allowed(
     voucher: Voucher,
     running: &Rc<Running>,
     fields: &[Field<'_>],
-    record: &Record,
+    record: &mut Record,
 ) -> Bytes {
     let set: Vec<&str> = voucher.set.iter().map(|(name, _)| &**name).collect();
-    let mut remove = removed(&running.config, &running.config.routes[voucher.route], &set, fields);
+    let (mut remove, claimed) = removed(&running.config, &running.config.routes[voucher.route], &set, fields);
+    record.headers_removed = claimed;
     let mut set: Vec<_> = voucher.set.into_iter().map(|(name, value)| option(&name, value)).collect();
     match voucher.cookies {
         Some(left) if left.is_empty() => remove.push("cookie".to_owned()),

@@ -25,7 +25,6 @@ use crate::leg::{Fill, Leg as _, LegError};
 use crate::phases::Phase;
 use crate::pipeline::{Admission, Found, Wanted, admit, authorization};
 use crate::record::Record;
-use crate::vouch::claimed;
 use crate::worker::Running;
 
 /// Longest frame of an answer. `h2` copies content below 256 bytes into its buffer, where the answers of calls that came together
@@ -134,7 +133,6 @@ impl StreamTask {
             match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
                 Admission::Vouch(voucher) => {
                     record.vouched();
-                    record.headers_removed = claimed(&running.config, &fields);
                     return Ok(ext_authz::allowed(*voucher, running, &fields, record));
                 }
                 Admission::Answer(answer) => {

@@ -43,7 +43,7 @@ impl Asked {
             return story.refuse(400, "identity_look_alike", look_alike(name));
         }
         if self.grpc {
-            let removed = vouch::removed(config, route, &names, fields);
+            let (removed, _) = vouch::removed(config, route, &names, fields);
             let mut lines = lines.clone();
             if !removed.is_empty() {
                 lines.push(format!("(to be taken off: {})", removed.join(", ")));
