@@ -74,6 +74,12 @@ pub enum Problem {
     /// A header condition on something that is no field name.
     #[error("{0:?} is not a header name")]
     HeaderName(String),
+    /// A header condition on a field that speaks of one connection, and that each hop writes anew.
+    #[error(
+        "the header {0} is of the connection to this gateway and is written anew behind it, so no route can rest on it{remedy}",
+        remedy = if .0.eq_ignore_ascii_case("upgrade") { ": list the protocols that clients may switch to in `upgrades`" } else { "" }
+    )]
+    HeaderPerHop(String),
     /// A header condition on a value that no field has.
     #[error("the value for header {0} is empty, padded or holds a control character")]
     HeaderValue(String),

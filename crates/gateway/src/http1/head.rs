@@ -63,6 +63,9 @@ pub enum HeadFault {
     /// More than one `Host` (RFC 9112 §3.2).
     #[error("repeated host")]
     RepeatedHost,
+    /// More than one `Upgrade`: it is a list, and one line of it enough (RFC 9110 §7.8). What is judged would not be all.
+    #[error("repeated upgrade")]
+    RepeatedUpgrade,
     /// No `Host` in an HTTP/1.1 request, whatever its target says (RFC 9112 §3.2).
     #[error("no host")]
     MissingHost,
@@ -86,6 +89,7 @@ impl HeadFault {
             Self::TransferEncodingInHttp10 => "transfer_encoding_in_http10",
             Self::BothLengths => "both_lengths",
             Self::RepeatedHost => "repeated_host",
+            Self::RepeatedUpgrade => "repeated_upgrade",
             Self::MissingHost => "missing_host",
         }
     }
@@ -222,7 +226,10 @@ pub fn parse_request<'a>(
     for line in request.headers.iter() {
         steering.push(line, fields)?;
     }
-    let Steering { connection, coding, length, .. } = steering;
+    let Steering { connection, coding, length, upgrades, .. } = steering;
+    if upgrades > 1 {
+        return Err(HeadFault::RepeatedUpgrade);
+    }
     if version == Version::Http11 && connection.host.is_none() {
         return Err(HeadFault::MissingHost);
     }
@@ -325,6 +332,7 @@ struct Steering<'a> {
     coding: bool,
     length: Option<u64>,
     nominated: usize,
+    upgrades: usize,
 }
 
 impl<'a> Steering<'a> {
@@ -338,7 +346,10 @@ impl<'a> Steering<'a> {
             6 if name.eq_ignore_ascii_case("expect") => {
                 self.connection.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
             }
-            7 if name.eq_ignore_ascii_case("upgrade") => self.connection.protocol = Some(value),
+            7 if name.eq_ignore_ascii_case("upgrade") => {
+                self.connection.protocol = Some(value);
+                self.upgrades += 1;
+            }
             10 if name.eq_ignore_ascii_case("connection") => self.connection_options(value)?,
             14 if name.eq_ignore_ascii_case("content-length") => {
                 once(&mut self.length, parse_length(value)?, HeadFault::ContentLength)?;
@@ -480,6 +491,7 @@ mod tests {
             ("X: a\0b\r\n", HeadFault::FieldLine),
             ("X y: a\r\n", HeadFault::FieldLine),
             ("Host: b\r\n", HeadFault::RepeatedHost),
+            ("Upgrade: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n", HeadFault::RepeatedUpgrade),
         ];
         for (fields, expected) in cases {
             let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");

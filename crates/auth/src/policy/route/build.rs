@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use super::index::{HostIndex, HostKey, Place, Ranked};
 use super::template::Template;
 use super::{Conditions, HeaderCondition, HeaderMatch, PathMatch, RouteMatch, RouteTable};
+use crate::headers::is_per_hop;
 use crate::policy::{Fault, Faults, Problem, check_methods};
 use crate::request::{canonical_host, canonical_path, is_token};
 
@@ -220,6 +221,8 @@ fn check_header(header: HeaderMatch, path: &str, faults: &mut Faults) -> HeaderC
     let HeaderMatch { name, value } = header;
     if !is_token(&name) {
         faults.add(path, Problem::HeaderName(name.clone()));
+    } else if is_per_hop(&name) {
+        faults.add(path, Problem::HeaderPerHop(name.clone()));
     }
     if let Some(value) = &value
         && (value.is_empty() || value.trim() != value || value.chars().any(char::is_control))

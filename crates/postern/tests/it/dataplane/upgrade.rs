@@ -64,6 +64,9 @@ fn http_a_tunnel_needs_a_permit_and_an_allowed_protocol() {
     let response = f.send(f.request("/", "Connection: Upgrade\r\nUpgrade: spdy/3, websocket\r\n"));
     assert_eq!(response.status, 403, "{}", response.head);
     assert!(f.upstream.seen().is_empty());
+    let twice = "Connection: Upgrade\r\nUpgrade: x\r\nUpgrade: websocket\r\n";
+    assert_eq!(f.send(f.request("/chat", twice)).status, 400, "what is judged is all that is offered");
+    assert!(f.upstream.seen().is_empty());
     // Without the connection option the field is the hop's and stays behind.
     let f = Fixture::new();
     assert_eq!(f.send(f.request("/", "Upgrade: websocket\r\n")).status, 200);
