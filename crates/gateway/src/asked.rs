@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use auth::headers::Repeats;
 use auth::request::{Field, Scheme};
 use bytes::Bytes;
 
@@ -12,7 +13,7 @@ use crate::config::Asking;
 use crate::ext_authz::{self, Question, grpc};
 use crate::forward_auth;
 use crate::http1::head::Framing;
-use crate::inbound::{Inbound, Repeats};
+use crate::inbound::Inbound;
 
 /// The request that a question is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use std::time::Duration;
 use auth::authority::AuthorityConfig;
 use auth::headers::{IdentityHeaders, StripSet, is_same};
 use auth::mapping::CertificateMapping;
+use auth::policy::review::ReviewTemplate;
 use auth::policy::route::{Guards, RouteTable};
 use auth::policy::rule::Policy;
 use auth::token::IssuerConfig;
@@ -52,6 +53,8 @@ pub struct Config {
     pub upstreams: Vec<Arc<Upstream>>,
     /// Which request fields never pass from a client.
     pub strip: StripSet,
+    /// Which request fields decisions rest on ([`fields_read`]).
+    pub read: Box<[Box<str>]>,
     /// What the upstream is told of the caller.
     pub identity_headers: IdentityHeaders,
     /// A short-lived signed statement of the caller for the upstream.
@@ -66,20 +69,24 @@ impl Config {
         route.upstream.map(|upstream| &self.upstreams[upstream])
     }
 
-    /// Whether some decision reads request fields of this name, or of an alias of it: a route's, a review's, an
-    /// authorizer's.
+    /// Whether some decision reads request fields of this name, or of an alias of it.
     pub fn reads(&self, name: &str) -> bool {
-        let reviews = || {
-            self.routes.iter().filter_map(|route| match &route.policy {
-                Policy::Rules(rules) => rules.review(),
-                Policy::Public => None,
-            })
-        };
-        let shown = || self.authorizers.iter().flat_map(|authorizer| &authorizer.shown);
-        self.table.reads(name)
-            || reviews().any(|review| review.reads(name))
-            || shown().any(|shown| is_same(&shown.name, name))
+        self.read.iter().any(|read| is_same(read, name))
     }
+}
+
+/// Names of the request fields that decisions read, each once: a route's, a review's, an authorizer's. For [`Config::read`].
+pub fn fields_read(table: &RouteTable, routes: &[Route], authorizers: &[Authorizer]) -> Box<[Box<str>]> {
+    let reviews = routes.iter().filter_map(|route| match &route.policy {
+        Policy::Rules(rules) => rules.review(),
+        Policy::Public => None,
+    });
+    let shown = authorizers.iter().flat_map(|authorizer| &authorizer.shown).map(|shown| &*shown.name);
+    let names = table.fields_read().chain(reviews.flat_map(ReviewTemplate::fields_read)).chain(shown);
+    let mut names: Vec<Box<str>> = names.map(|name| name.to_ascii_lowercase().into()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into()
 }
 
 /// Where requests are accepted.

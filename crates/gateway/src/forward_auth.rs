@@ -10,10 +10,11 @@
 
 use std::net::IpAddr;
 
+use auth::headers::Repeats;
 use auth::request::{Field, Scheme};
 
 use crate::config::Asking;
-use crate::inbound::{Inbound, Repeats};
+use crate::inbound::Inbound;
 
 /// Why nobody can tell which request is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

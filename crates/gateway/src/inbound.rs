@@ -2,18 +2,10 @@
 
 use std::net::IpAddr;
 
+use auth::headers::Repeats;
 use auth::request::{Field, RawRequest, Scheme};
 
 use crate::http1::head::Framing;
-
-/// How fields of one name are there that came several times.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeats {
-    /// Each by itself.
-    Apart,
-    /// Joined by commas: nobody can tell a list from several fields.
-    Joined,
-}
 
 /// A request head as a codec parsed it.
 #[derive(Clone, Copy)]

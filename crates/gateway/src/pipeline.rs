@@ -31,7 +31,7 @@ use crate::followed::{Known as Heard, Revocable};
 use crate::forward::Outbound;
 use crate::forward_auth::{self, Unclear};
 use crate::http1::head::Framing;
-use crate::inbound::{Inbound, Repeats};
+use crate::inbound::Inbound;
 use crate::login::call::{Call, MAX_BODY};
 use crate::login::cookies::Cookie;
 use crate::login::{self, Login, Rejected, SessionOutcome};
@@ -446,12 +446,7 @@ fn judge(
 
 /// The route that takes a request.
 fn route_of(config: &Config, inbound: &Inbound<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
-    let found = config.table.lookup(request, inbound.fields).map_err(Refusal::disputed)?;
-    if inbound.repeats == Repeats::Joined
-        && let Some(name) = config.table.joined(inbound.fields)
-    {
-        return Err(Refusal::Ambiguous(name.into()));
-    }
+    let found = config.table.lookup(request, inbound.fields, inbound.repeats).map_err(Refusal::disputed)?;
     found.ok_or(Refusal::NoRoute)
 }
 

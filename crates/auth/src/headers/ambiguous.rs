@@ -8,21 +8,73 @@
 //! * the field is there twice, and readers take the first, the last, or both;
 //! * an alias of the name is there, which many servers take for the field itself.
 //!
+//! Of a list ([`is_list`]) a second line is no second value: whoever takes the whole list reads the same.
+//!
 //! Fields that each hop writes anew ([`is_per_hop`]) are not the client's to take off.
 
-use super::{is_per_hop, is_same, is_same_bytes};
+use super::{is_alias_prefix, is_per_hop, is_same, is_same_bytes};
 use crate::request::Field;
 
-/// The first of `names` that the service could read otherwise than the decision does.
+/// How fields of one name are there that came several times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeats {
+    /// Each by itself.
+    Apart,
+    /// Joined by commas: nobody can tell a list from several fields.
+    Joined,
+}
+
+/// The first of `names` that the service could read otherwise than the decision does, which takes one value for each.
 pub fn first_ambiguous<'n>(
     fields: &[Field<'_>],
     names: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
+    first(fields, names, is_there_once)
+}
+
+/// The same for a decision that takes all lines of a list.
+pub fn first_ambiguous_in_full<'n>(
+    fields: &[Field<'_>],
+    names: impl IntoIterator<Item = &'n str>,
+) -> Option<&'n str> {
+    first(
+        fields,
+        names,
+        |fields, name| {
+            if is_list(name) { has_no_alias(fields, name) } else { is_there_once(fields, name) }
+        },
+    )
+}
+
+fn first<'n>(
+    fields: &[Field<'_>],
+    names: impl IntoIterator<Item = &'n str>,
+    is_one: impl Fn(&[Field<'_>], &str) -> bool,
+) -> Option<&'n str> {
     let nominates = fields.iter().any(is_connection);
     let mut names = names.into_iter();
-    names.find(|name| {
-        !is_per_hop(name) && (!is_there_once(fields, name) || nominates && is_nominated(fields, name))
-    })
+    names.find(|name| !is_per_hop(name) && (!is_one(fields, name) || nominates && is_nominated(fields, name)))
+}
+
+/// Whether a field is a list by its definition (RFC 9110 section 12.5), so that several lines of it are one
+/// (section 5.3). Clients send them so: registry clients one `Accept` for each media type.
+pub fn is_list(name: &str) -> bool {
+    name.eq_ignore_ascii_case("accept") || is_alias_prefix(name, "accept-")
+}
+
+/// Whether some member of a list, or several that follow each other, are this value.
+pub(crate) fn is_within(list: &[u8], value: &[u8]) -> bool {
+    let is_between_commas = |at: usize| {
+        let (before, behind) = (list[..at].trim_ascii_end(), list[at + value.len()..].trim_ascii_start());
+        matches!(before, [] | [.., b',']) && matches!(behind, [] | [b',', ..])
+    };
+    !value.is_empty()
+        && list.windows(value.len()).enumerate().any(|(at, found)| found == value && is_between_commas(at))
+}
+
+/// Whether all fields of this alias class have this very spelling.
+fn has_no_alias(fields: &[Field<'_>], name: &str) -> bool {
+    fields.iter().all(|field| !is_same(field.name, name) || field.name.eq_ignore_ascii_case(name))
 }
 
 /// Whether there is no field of this alias class, or one in this very spelling.
@@ -49,6 +101,51 @@ fn is_connection(field: &Field<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_may_come_in_several_lines_to_whom_reads_all_of_them() {
+        let ambiguous = |fields: &[(&str, &str)]| {
+            let fields: Vec<_> =
+                fields.iter().map(|(name, value)| Field { name, value: value.as_bytes() }).collect();
+            first_ambiguous_in_full(&fields, ["accept", "accept-language", "cookie", "accepted"])
+        };
+        let two = [("Accept", "a/b"), ("accept", "c/d")];
+        assert_eq!(ambiguous(&two), None);
+        assert_eq!(ambiguous(&[("Accept-Language", "de"), ("Accept-Language", "en")]), None);
+        for (fields, name) in [
+            (
+                &[("Accept", "a/b"), ("Accept-Language", "de"), ("Accept_Language", "en")][..],
+                "accept-language",
+            ),
+            (&[("Accept", "a/b"), ("Connection", "accept")], "accept"),
+            (&[("Cookie", "a=b"), ("Cookie", "a=b")], "cookie"),
+            (&[("Accepted", "a"), ("Accepted", "b")], "accepted"),
+        ] {
+            assert_eq!(ambiguous(fields), Some(name), "{fields:?}");
+        }
+        let two: Vec<_> = two.iter().map(|(name, value)| Field { name, value: value.as_bytes() }).collect();
+        assert_eq!(first_ambiguous(&two, ["accept"]), Some("accept"), "a single value is meant there");
+    }
+
+    #[test]
+    fn members_are_found_between_commas() {
+        for (list, value) in [
+            ("a", "a"),
+            ("a,b", "a"),
+            ("a,b", "b"),
+            ("x , a\t,y", "a"),
+            ("a,b,c", "a,b"),
+            ("x, a,b", "a,b"),
+            ("aa,a", "a"),
+        ] {
+            assert!(is_within(list.as_bytes(), value.as_bytes()), "{list} {value}");
+        }
+        for (list, value) in
+            [("ab", "a"), ("a b", "a"), ("x,ab,y", "a"), ("", "a"), ("a", ""), ("xa,b", "a,b")]
+        {
+            assert!(!is_within(list.as_bytes(), value.as_bytes()), "{list} {value}");
+        }
+    }
 
     fn ambiguous(fields: &[(&str, &str)]) -> Option<&'static str> {
         let fields: Vec<_> =

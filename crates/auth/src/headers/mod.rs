@@ -19,7 +19,8 @@ mod client;
 mod identity;
 mod strip;
 
-pub use ambiguous::{first_ambiguous, is_nominated};
+pub(crate) use ambiguous::is_within;
+pub use ambiguous::{Repeats, first_ambiguous, first_ambiguous_in_full, is_list, is_nominated};
 pub use identity::{HeaderFault, HeaderSource, IdentityHeaders};
 pub use strip::{StripFault, StripSet};
 

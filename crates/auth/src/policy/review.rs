@@ -245,9 +245,9 @@ impl ReviewTemplate {
         self.parts().filter_map(|part| if let Part::Query(name) = part { Some(&**name) } else { None })
     }
 
-    /// Whether it reads header fields of this name.
-    pub fn reads(&self, name: &str) -> bool {
-        self.parts().any(|part| matches!(part, Part::Header(read) if is_same(read, name)))
+    /// Names of the header fields that it reads.
+    pub fn fields_read(&self) -> impl Iterator<Item = &str> {
+        self.parts().filter_map(|part| if let Part::Header(name) = part { Some(&**name) } else { None })
     }
 
     fn parts(&self) -> impl Iterator<Item = &Part> {

@@ -19,7 +19,9 @@
 //!
 //! Nor is there one when a header condition read a field that the service could read otherwise
 //! ([`first_ambiguous`](crate::headers::first_ambiguous)): a client could choose the route by one value and show the
-//! service another. That counts for each condition that was looked at, also on the routes that did not match.
+//! service another. That counts for each condition that was looked at, also on the routes that did not match. Where
+//! somebody joins fields of one name before they ask (Envoy does), a list that holds the value of a condition may have
+//! been several fields, and is ambiguous as well.
 //!
 //! Lookups are hash probes: one for an exact host or path, one for each distinct length of wildcard or prefix
 //! at which the request has a boundary, and a walk down the tree of templates. Nothing is allocated.
@@ -31,7 +33,7 @@ mod template;
 
 use std::cell::Cell;
 
-use crate::headers::{first_ambiguous, is_same};
+use crate::headers::{Repeats, first_ambiguous, is_within};
 use crate::request::{Canonical, Field};
 
 pub use guards::Guards;
@@ -90,8 +92,6 @@ pub struct HeaderMatch {
 pub struct RouteTable {
     routes: Box<[Conditions]>,
     hosts: HostIndex,
-    /// The header conditions of all routes, each once.
-    headers: Box<[HeaderCondition]>,
 }
 
 /// What remains to be checked of a route when host and path have led to it.
@@ -109,24 +109,42 @@ type HeaderCondition = (Box<str>, Option<Box<[u8]>>);
 type Ambiguous<'t> = Cell<Option<&'t str>>;
 
 impl Conditions {
-    fn hold<'t>(&'t self, request: &Canonical<'_>, fields: &[Field<'_>], ambiguous: &Ambiguous<'t>) -> bool {
+    fn hold<'t>(
+        &'t self,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+        repeats: Repeats,
+        ambiguous: &Ambiguous<'t>,
+    ) -> bool {
         let right = request.right();
         (self.methods.is_empty() || self.methods.iter().any(|method| **method == *right))
-            && self.headers.iter().all(|header| header_holds(header, fields, ambiguous))
+            && self.headers.iter().all(|header| header_holds(header, fields, repeats, ambiguous))
     }
 }
 
 fn header_holds<'t>(
     (name, value): &'t HeaderCondition,
     fields: &[Field<'_>],
+    repeats: Repeats,
     ambiguous: &Ambiguous<'t>,
 ) -> bool {
     if let Some(name) = first_ambiguous(fields, [&**name]) {
         ambiguous.set(Some(name));
         return false;
     }
-    let mut found = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name)).peekable();
-    found.peek().is_some() && value.as_deref().is_none_or(|value| found.all(|field| field.value == value))
+    // There is one at most, or it would be ambiguous.
+    let found = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
+    match (found, value.as_deref()) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(field), Some(value)) => {
+            let holds = field.value == value;
+            if !holds && repeats == Repeats::Joined && is_within(field.value, value) {
+                ambiguous.set(Some(name));
+            }
+            holds
+        }
+    }
 }
 
 impl RouteTable {
@@ -135,16 +153,21 @@ impl RouteTable {
     ///
     /// `fields` are the request's header fields; they are read by header conditions alone.
     pub fn find(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<usize> {
-        self.lookup(request, fields).ok().flatten()
+        self.lookup(request, fields, Repeats::Apart).ok().flatten()
     }
 
     /// [`RouteTable::find`] that tells no route from a disputed one.
     ///
     /// # Errors
     /// When the readings of the path lead to different routes, or a header that was read is ambiguous.
-    pub fn lookup(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Option<usize>, Disputed> {
+    pub fn lookup(
+        &self,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+        repeats: Repeats,
+    ) -> Result<Option<usize>, Disputed> {
         let ambiguous = Cell::new(None);
-        let holds = |route: u32| self.routes[route as usize].hold(request, fields, &ambiguous);
+        let holds = |route: u32| self.routes[route as usize].hold(request, fields, repeats, &ambiguous);
         let find = |path: &str| self.hosts.find(request.host(), path, &holds);
         let found = undisputed(request, find, &ambiguous);
         found.map(|route| route.map(|route| route as usize))
@@ -156,27 +179,16 @@ impl RouteTable {
     /// As [`RouteTable::lookup`].
     fn elsewhere(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
         let ambiguous = Cell::new(None);
-        let holds = |route: u32| self.routes[route as usize].hold(request, fields, &ambiguous);
+        let holds =
+            |route: u32| self.routes[route as usize].hold(request, fields, Repeats::Apart, &ambiguous);
         let find = |path: &str| self.hosts.elsewhere(request.host(), path, &holds);
         let found = undisputed(request, find, &ambiguous);
         found.map(|routes| routes.into_iter().map(|route| route as usize).collect())
     }
 
-    /// Whether a header condition reads fields of this name.
-    pub fn reads(&self, name: &str) -> bool {
-        self.headers.iter().any(|(read, _)| is_same(read, name))
-    }
-
-    /// The first field whose value is a list with a member that a header condition asks for. Where somebody joins fields
-    /// of one name before they ask (Envoy does), such a list may have been several fields.
-    pub fn joined<'f>(&self, fields: &[Field<'f>]) -> Option<&'f str> {
-        let asked_for = |field: &&Field<'_>| {
-            let members = || field.value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-            let of_the_name = self.headers.iter().filter(|(name, _)| field.name.eq_ignore_ascii_case(name));
-            let mut values = of_the_name.filter_map(|(_, value)| value.as_deref());
-            values.any(|value| field.value != value && members().any(|member| member == value))
-        };
-        fields.iter().find(asked_for).map(|field| field.name)
+    /// Names of the fields that header conditions read.
+    pub fn fields_read(&self) -> impl Iterator<Item = &str> {
+        self.routes.iter().flat_map(|route| &route.headers).map(|(name, _)| &**name)
     }
 
     /// What the route's template captures of the request's path; empty for a route without a template, and

@@ -1,5 +1,6 @@
 //! Routes: what matches, what comes first, what is refused at build time.
 
+use auth::headers::Repeats;
 use auth::policy::Problem;
 use auth::policy::route::{Disputed, Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::request::Field;
@@ -267,7 +268,6 @@ fn a_header_that_was_read_and_can_be_read_otherwise_leads_nowhere() {
     let routes = Routes::new(vec![
         route("plain", PathMatch::Any),
         RouteMatch { headers: vec![header("X-Env", Some("canary"))], ..route("value", prefix("/v")) },
-        RouteMatch { headers: vec![header("upgrade", Some("websocket"))], ..route("hop", exact("/u")) },
         RouteMatch {
             headers: vec![header("X-Env", None)],
             methods: strings(&["PUT"]),
@@ -277,7 +277,7 @@ fn a_header_that_was_read_and_can_be_read_otherwise_leads_nowhere() {
     let lookup = |path: &str, fields: &[(&'static str, &'static str)]| {
         let fields: Vec<_> =
             fields.iter().map(|&(name, value)| Field { name, value: value.as_bytes() }).collect();
-        routes.table.lookup(&get(path), &fields)
+        routes.table.lookup(&get(path), &fields, Repeats::Apart)
     };
     for fields in [
         &[("X-Env", "canary"), ("x-env", "canary")][..],
@@ -291,33 +291,61 @@ fn a_header_that_was_read_and_can_be_read_otherwise_leads_nowhere() {
         assert_eq!(lookup("/", fields), Ok(Some(0)), "no condition looked at it");
         assert_eq!(lookup("/m", fields), Ok(Some(0)), "the method was enough");
     }
-    // Each hop writes these anew: nobody can take them off.
-    assert_eq!(lookup("/u", &[("Upgrade", "websocket"), ("Connection", "upgrade")]), Ok(Some(2)));
-    assert!(routes.table.reads("x_env") && !routes.table.reads("x-environment"));
+    assert!(routes.table.fields_read().eq(["x-env", "x-env"]), "in the order of the routes");
 }
 
 #[test]
-fn a_list_with_a_member_that_is_asked_for_may_have_been_several_fields() {
+fn a_list_that_holds_what_is_asked_for_may_have_been_several_fields() {
     let routes = Routes::new(vec![
-        RouteMatch { headers: vec![header("X-Env", Some("blue"))], ..route("value", PathMatch::Any) },
-        RouteMatch { headers: vec![header("x-any", None)], ..route("any", PathMatch::Any) },
-        RouteMatch { headers: vec![header("x-list", Some("a,b"))], ..route("list", PathMatch::Any) },
+        RouteMatch { headers: vec![header("X-Env", Some("blue"))], ..route("value", prefix("/v")) },
+        RouteMatch { headers: vec![header("x-any", None)], ..route("any", prefix("/any")) },
+        RouteMatch { headers: vec![header("x-list", Some("a,b"))], ..route("list", prefix("/list")) },
+        RouteMatch { hosts: strings(&["other.test"]), ..route("plain", PathMatch::Any) },
+        route("rest", PathMatch::Any),
     ]);
-    let joined = |name: &'static str, value: &'static str| {
-        routes.table.joined(&[Field { name: "host", value: b"h" }, Field { name, value: value.as_bytes() }])
+    let lookup = |path: &str, name: &'static str, value: &'static str, repeats: Repeats| {
+        let fields = [Field { name: "host", value: b"h" }, Field { name, value: value.as_bytes() }];
+        routes.table.lookup(&get(path), &fields, repeats)
     };
-    for value in ["blue,blue", "red,blue", "blue, red", "red ,blue,green"] {
-        assert_eq!(joined("X-ENV", value), Some("X-ENV"), "{value}");
-    }
-    for (name, value) in [
-        ("x-env", "blue"),
-        ("x-env", "red,green"),
-        ("x-env", "bluer,red"),
-        ("x-any", "1,2"),
-        ("x-list", "a,b"),
+    for (path, name, value) in [
+        ("/v", "x-env", "blue,blue"),
+        ("/v", "X-ENV", "red,blue"),
+        ("/v", "x-env", "blue, red"),
+        ("/v", "x-env", "red ,blue,green"),
+        ("/list", "x-list", "a,b,c"),
+        ("/list", "x-list", "c,a,b"),
     ] {
-        assert_eq!(joined(name, value), None, "{name} {value}");
+        let ambiguous = Err(Disputed::Header(name.to_ascii_lowercase().into()));
+        assert_eq!(lookup(path, name, value, Repeats::Joined), ambiguous, "{value}");
+        assert_eq!(lookup(path, name, value, Repeats::Apart), Ok(Some(4)), "one line is one value: {value}");
+        assert_eq!(lookup("/", name, value, Repeats::Joined), Ok(Some(4)), "no condition looked at it");
     }
+    for (path, name, value, route) in [
+        ("/v", "x-env", "blue", 0),
+        ("/v", "x-env", "red,green", 4),
+        ("/v", "x-env", "bluer,red", 4),
+        ("/any", "x-any", "1,2", 1),
+        ("/list", "x-list", "a,b", 2),
+        ("/list", "x-list", "a,c,b", 4),
+    ] {
+        assert_eq!(lookup(path, name, value, Repeats::Joined), Ok(Some(route)), "{name} {value}");
+    }
+}
+
+#[test]
+fn no_route_rests_on_what_each_hop_writes_anew() {
+    let fault = |name: &str| {
+        faults(vec![RouteMatch { headers: vec![header(name, None)], ..route("r", PathMatch::Any) }])
+    };
+    for name in ["Upgrade", "connection", "TE", "Keep-Alive", "Content-Length", "Content_Length"] {
+        assert_eq!(
+            fault(name),
+            [("routes[0].headers[0]".into(), Problem::HeaderPerHop(name.into()))],
+            "{name}"
+        );
+    }
+    assert!(Problem::HeaderPerHop("Upgrade".into()).to_string().ends_with("in `upgrades`"));
+    assert!(!Problem::HeaderPerHop("TE".into()).to_string().contains("upgrades"));
 }
 
 #[test]

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use auth::headers::first_ambiguous;
+use auth::headers::{first_ambiguous_in_full, is_list};
 use auth::request::{Canonical, Field, Scheme};
 
 use crate::cache::{Key, Scope};
@@ -103,14 +103,15 @@ impl std::fmt::Debug for Question {
 
 /// The first field that whoever is asked could read otherwise than whoever is behind: of those that are shown, and a
 /// credential that is there twice in any case. Nobody can have the credential taken off: the route says whether it
-/// passes. Trace fields decide nothing, and are the gateway's own where it keeps traces.
+/// passes. Trace fields decide nothing, and are the gateway's own where it keeps traces. A list is shown whole, in however
+/// many lines it came.
 pub fn ambiguous<'c>(config: &'c Config, fields: &[Field<'_>]) -> Option<&'c str> {
     let credentials = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
     if credentials.count() > 1 {
         return Some("authorization");
     }
     let shown = config.shown.iter().map(|shown| &*shown.name);
-    first_ambiguous(
+    first_ambiguous_in_full(
         fields,
         shown.filter(|name| !matches!(*name, "authorization" | "traceparent" | "tracestate")),
     )
@@ -173,10 +174,14 @@ impl About<'_> {
         }
         let mut names_request = false;
         for shown in &config.shown {
+            let first = fields.len();
             for field in self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(&shown.name)) {
                 let Some(value) = self.shown(field) else { continue };
                 names_request |= shown.names_request;
-                fields.push((shown.name.to_string().into(), value.into_owned()));
+                match fields.get_mut(first).filter(|_| is_list(&shown.name)) {
+                    Some((_, list)) => list.extend([&b", "[..], &value].concat()),
+                    None => fields.push((shown.name.to_string().into(), value.into_owned())),
+                }
             }
         }
         let (method, authority) = (method.into(), request.authority().into());

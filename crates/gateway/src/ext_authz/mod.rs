@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
+use auth::headers::Repeats;
 use auth::identity::Identity;
 use auth::request::{Field, Scheme};
 use bytes::Bytes;
@@ -27,7 +28,7 @@ use self::message::{
 };
 use crate::answer::Answer;
 use crate::http1::head::{Fields, Framing};
-use crate::inbound::{Inbound, Repeats};
+use crate::inbound::Inbound;
 use crate::record::Record;
 use crate::vouch::{Voucher, removed};
 use crate::worker::Running;

@@ -18,10 +18,11 @@ use crate::deadline::Deadline;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::HeadFault;
 use crate::leg::{BodyLength, Downstream, Fill, Gone, Leg, LegError, OwnField, ResponseView};
+use auth::headers::Repeats;
 use auth::request::{Field, Scheme};
 
 use crate::access_log::RequestProtocol;
-use crate::inbound::{Inbound, Repeats};
+use crate::inbound::Inbound;
 use crate::labels::Protocol;
 use crate::passage::is_offer;
 use crate::peer::Peer;

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use auth::headers::Repeats;
 use auth::request::Field;
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
@@ -27,7 +28,7 @@ use crate::forward::{Outbound, exchange};
 use crate::http1::head::{Fields, Framing, HeadFault, trim};
 use crate::http1::server::LINGER;
 use crate::http1::writing::response_framing;
-use crate::inbound::{Inbound, Repeats};
+use crate::inbound::Inbound;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Gone, Leg, LegError, Nominated, OwnField, ResponseView};
 use crate::peer::Peer;

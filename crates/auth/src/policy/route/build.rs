@@ -46,12 +46,8 @@ impl RouteTable {
                 hosts.insert(host, &route.path.place(), ranked);
             }
         }
-        let mut headers: Vec<_> =
-            checked.iter().flat_map(|route| &route.conditions.headers).cloned().collect();
-        headers.sort_unstable();
-        headers.dedup();
         let conditions = checked.into_iter().map(Checked::into_conditions).collect();
-        faults.or(Self { routes: conditions, hosts, headers: headers.into() })
+        faults.or(Self { routes: conditions, hosts })
     }
 }
 

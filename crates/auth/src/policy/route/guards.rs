@@ -5,6 +5,7 @@
 //! prefix must not be a way around the rules in front of it. Does not own the policies.
 
 use super::{Disputed, RouteMatch, RouteTable};
+use crate::headers::Repeats;
 use crate::policy::Fault;
 use crate::request::{Canonical, Field};
 
@@ -34,7 +35,7 @@ impl Guards {
     /// When the readings of the path lead to different routes.
     pub fn of(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
         let mut found = self.table.elsewhere(request, fields)?;
-        found.extend(self.table.lookup(request, fields)?);
+        found.extend(self.table.lookup(request, fields, Repeats::Apart)?);
         for route in &mut found {
             *route = self.routes[*route];
         }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use auth::credential::{self, Presented};
 use auth::decide::explain::Explanation;
 use auth::decide::{Court, Denial, Permit, decide_in};
+use auth::headers::Repeats;
 use auth::identity::{Facts, Identity};
 use auth::policy::route::Disputed;
 use auth::policy::rule::Policy;
@@ -77,7 +78,7 @@ pub(super) fn explain(
         return Ok(story);
     }
     let Some(index) = matches::tell(&mut story, &loaded, &request, &fields) else {
-        match loaded.config.table.lookup(&request, &fields) {
+        match loaded.config.table.lookup(&request, &fields, Repeats::Apart) {
             Err(disputed) => undecided(&mut story, &disputed),
             Ok(_) => story.refuse(404, "no_route", "nothing is served at this host and path"),
         }

@@ -31,7 +31,7 @@ use std::time::Duration;
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 use aws_lc_rs::digest;
-use gateway::config::{Authentication, CacheLimits, Config};
+use gateway::config::{Authentication, CacheLimits, Config, fields_read};
 
 use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
@@ -155,6 +155,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     };
     let (login, sessions) = login.map_or((None, None), |login| (Some(login.login), login.database));
     let config = Config {
+        read: fields_read(&table, &routes, &authorizers),
         generation,
         listeners,
         authentication,

@@ -168,6 +168,8 @@ fn ambiguous_headers_are_refused_when_envoy_asks() {
     allowed(joined(&[("x-env", "blue")]));
     allowed(raw(&[("x-env", "blue")]));
     assert_eq!(denied(joined(&[("x-env", "red,green")])).0, 401);
+    // What no condition on the way read decides nothing, whatever some other route asks for.
+    allowed(check(&f, &question("/open", &[("x-env", "blue,blue")])));
     for refused in [
         joined(&[("x-env", "blue"), ("x_env", "red")]),
         joined(&[("x-env", "blue"), ("connection", "x-env")]),
@@ -243,6 +245,35 @@ authorizer = "other"
     let trailers = "POST /asked HTTP/1.1\r\nHost: app.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX_Env: red\r\nX-Sum: 0\r\n\r\n";
     assert_eq!(f.send(trailers).status, 200);
     assert_eq!(f.upstream.seen().last().unwrap().trailers, ["x-sum: 0"]);
+}
+
+#[test]
+fn ambiguous_is_no_list_that_came_in_several_lines() {
+    let authorizer = Upstream::start();
+    let more = format!(
+        "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n[[authorizer]]\nname = \"other\"\nupstream = \"auth\"\n\
+         [[route]]\nname = \"asked\"\npath = {{ prefix = \"/asked\" }}\nupstream = \"backend\"\npublic = true\nauthorizer = \"other\"\n",
+        authorizer.address
+    );
+    let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
+    // as registry clients ask, one line for each kind of manifest
+    let two = "Accept: application/vnd.oci.image.index.v1+json\r\nAccept: application/json;q=0.5\r\n";
+    assert_eq!(f.send(head("/asked", two)).status, 200);
+    assert_eq!(
+        authorizer.only().values("accept"),
+        ["application/vnd.oci.image.index.v1+json, application/json;q=0.5"]
+    );
+    assert_eq!(
+        f.upstream.only().values("accept"),
+        ["application/vnd.oci.image.index.v1+json", "application/json;q=0.5"]
+    );
+    for fields in [
+        "Accept: a/b\r\nConnection: accept\r\n",
+        "User-Agent: a\r\nUser-Agent: b\r\n",
+        "Origin: https://a.test\r\nOrigin: https://b.test\r\n",
+    ] {
+        is_refused(&f, "/asked", fields);
+    }
 }
 
 #[test]
