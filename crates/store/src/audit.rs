@@ -52,6 +52,10 @@ impl<C: Change> Change for Audited<C> {
     type Output = C::Output;
     const LOCKS_HEAD: bool = C::LOCKS_HEAD;
 
+    fn gives_names(&self) -> bool {
+        self.change.gives_names()
+    }
+
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<C::Output, StoreError> {
         let output = self.change.apply(tx).await?;
         if C::happened(&output) {

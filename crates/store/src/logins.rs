@@ -131,13 +131,10 @@ pub(crate) fn read(row: &AnyRow) -> Result<Login, StoreError> {
 }
 
 impl Tx<'_> {
-    /// Makes sure that nobody but this user has one of these names and addresses, as a name or as an address, in whatever spelling; until
-    /// the transaction has ended nobody is given another one.
-    ///
-    /// # Errors
-    /// [`StoreError::Taken`]
-    pub(crate) async fn give_names(&mut self, user_id: &str, names: &[&str]) -> Result<(), StoreError> {
-        if names.is_empty() {
+    /// Until the transaction has ended nobody else is given a name. It is taken before everything else of the transaction
+    /// ([`crate::Change::gives_names`]), and once.
+    pub(crate) async fn lock_names(&mut self) -> Result<(), StoreError> {
+        if std::mem::replace(&mut self.names_locked, true) {
             return Ok(());
         }
         // A statement of its own: what follows sees what others did who had the lock before.
@@ -147,6 +144,19 @@ impl Tx<'_> {
         if locked.rows_affected() != 1 {
             return Err(sqlx::Error::RowNotFound.into());
         }
+        Ok(())
+    }
+
+    /// Makes sure that nobody but this user has one of these names and addresses, as a name or as an address, in whatever spelling;
+    /// until the transaction has ended nobody is given another one.
+    ///
+    /// # Errors
+    /// [`StoreError::Taken`]
+    pub(crate) async fn give_names(&mut self, user_id: &str, names: &[&str]) -> Result<(), StoreError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.lock_names().await?;
         for name in names {
             let typed = Typed::new(name);
             let other = sqlx::query(

@@ -124,7 +124,7 @@ impl Change for Redeem {
         };
         let family: String = row.try_get(0)?;
         if let Some(sid) = row.try_get::<Option<String>, _>(1)? {
-            tx.use_session(&sid, now).await?;
+            tx.use_session(sid, now);
         }
         tx.insert_successors(&self.successors, &family).await?;
         Ok(Redeemed::Now)

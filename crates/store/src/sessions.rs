@@ -9,7 +9,7 @@ use crate::deliveries::Ends;
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::told::Revocation;
-use crate::value::{Digest, millis, timestamp};
+use crate::value::{Digest, millis, pieces, places, timestamp};
 use crate::write::{Change, Tx};
 
 /// A session as it is stored.
@@ -148,13 +148,33 @@ impl Tx<'_> {
         Ok(held.is_some())
     }
 
-    /// Notes that a session was used, in what was granted there.
-    pub(crate) async fn use_session(&mut self, sid: &str, now: Timestamp) -> Result<(), StoreError> {
-        sqlx::query("UPDATE sessions SET seen_at = $2 WHERE sid = $1 AND ended_at IS NULL AND seen_at < $2")
-            .bind(sid)
-            .bind(millis(now))
-            .execute(&mut *self.connection)
-            .await?;
+    /// Notes that a session was used. It is written when everything else of the transaction is done.
+    pub(crate) fn use_session(&mut self, sid: String, now: Timestamp) {
+        let at = self.used.entry(sid).or_insert(now);
+        *at = now.max(*at);
+    }
+
+    /// Writes when sessions were used.
+    ///
+    /// Clients refresh at all nodes, and what shares a transaction is in no order: who waited here would wait in a circle. So a row that
+    /// somebody else has is left out; they are using the session at this moment, or ending it. The outer condition is looked at again when
+    /// another node had the row, so that one that has ended stays as it ended.
+    pub(crate) async fn write_used(&mut self) -> Result<(), StoreError> {
+        let used: Vec<(String, Timestamp)> = std::mem::take(&mut self.used).into_iter().collect();
+        for some in pieces(&used) {
+            let (goes_on, places) = ("ended_at IS NULL AND seen_at < $1", places(2, some.len()));
+            let update = format!(
+                "UPDATE sessions SET seen_at = $1 WHERE {goes_on} \
+                 AND sid IN (SELECT sid FROM sessions WHERE sid IN ({places}) AND {goes_on}{})",
+                self.dialect.unless_busy()
+            );
+            let last = some.iter().map(|(_, at)| *at).max().unwrap_or(Timestamp::from_millis(0));
+            let mut update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(millis(last));
+            for (sid, _) in some {
+                update = update.bind(sid);
+            }
+            update.execute(&mut *self.connection).await?;
+        }
         Ok(())
     }
 
@@ -291,13 +311,15 @@ impl Change for SeeSession {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
-        sqlx::query(
-            "UPDATE sessions SET seen_at = $2 WHERE digest = $1 AND ended_at IS NULL AND seen_at < $2",
-        )
-        .bind(self.digest.as_slice())
-        .bind(millis(self.now))
-        .execute(&mut *tx.connection)
-        .await?;
+        let ask = "SELECT sid FROM sessions WHERE digest = $1 AND ended_at IS NULL AND seen_at < $2";
+        let found = sqlx::query(ask)
+            .bind(self.digest.as_slice())
+            .bind(millis(self.now))
+            .fetch_optional(&mut *tx.connection)
+            .await?;
+        if let Some(row) = found {
+            tx.use_session(row.try_get(0)?, self.now);
+        }
         Ok(())
     }
 }

@@ -176,6 +176,10 @@ pub struct AddUser {
 impl Change for AddUser {
     type Output = ();
 
+    fn gives_names(&self) -> bool {
+        true
+    }
+
     /// # Errors
     /// [`StoreError::Taken`] when somebody has the name or the address.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
@@ -386,17 +390,26 @@ pub struct ChangeUser {
     pub now: Timestamp,
 }
 
+impl ChangeUser {
+    /// What is not changed is not judged anew: accounts of before may share a name.
+    fn given(&self) -> impl Iterator<Item = &str> {
+        let name = Some(&*self.name).filter(|name| *name != self.from.name);
+        let email = self.email.as_deref().filter(|_| self.email != self.from.email);
+        name.into_iter().chain(email)
+    }
+}
+
 impl Change for ChangeUser {
     type Output = bool;
+
+    fn gives_names(&self) -> bool {
+        self.given().next().is_some()
+    }
 
     /// # Errors
     /// [`StoreError::Taken`] when somebody else has the name or the address.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        // What is not changed is not judged anew: accounts of before may share a name.
-        let name = Some(&*self.name).filter(|name| *name != self.from.name);
-        let email = self.email.as_deref().filter(|_| self.email != self.from.email);
-        let names: Vec<&str> = [name, email].into_iter().flatten().collect();
-        tx.give_names(&self.from.id, &names).await?;
+        tx.give_names(&self.from.id, &self.given().collect::<Vec<_>>()).await?;
         let changed = sqlx::query(
             "UPDATE users SET name = $2, name_key = $3, email = $4, email_key = $5, email_verified_at = $6, \
              claims = $7, updated_at = $8, name_fold = $13, email_fold = $14 WHERE id = $1 AND name = $9 AND email IS NOT DISTINCT FROM $10 \

@@ -98,6 +98,11 @@ pub(crate) fn rows(count: usize, columns: usize, same: &str) -> String {
     (0..count).map(row).collect::<Vec<_>>().join(", ")
 }
 
+/// Places for so many values, from a number on.
+pub(crate) fn places(first: usize, count: usize) -> String {
+    (first..first + count).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Cut into pieces for one statement each. Their lengths are powers of two, so that few different statements are prepared.
 pub(crate) fn pieces<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
@@ -116,6 +121,14 @@ mod tests {
     fn rows_number_their_places() {
         assert_eq!(rows(1, 1, ""), "($1)");
         assert_eq!(rows(2, 3, ", 7"), "($1, $2, $3, 7), ($4, $5, $6, 7)");
+    }
+
+    #[test]
+    fn places_are_numbered_from_the_first_on() {
+        assert_eq!(
+            (places(2, 3), places(1, 1), places(1, 0)),
+            ("$2, $3, $4".into(), "$1".into(), String::new())
+        );
     }
 
     #[test]

@@ -12,12 +12,13 @@
 //! A transaction takes no longer than its callers wait: a lane that went on waiting for a database that has fallen silent would make
 //! no other, and there are few.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use auth::time::Timestamp;
 use sqlx::{AnyConnection, AnyPool, Connection as _};
 use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
 use tokio::time::Instant;
@@ -53,6 +54,10 @@ pub struct Tx<'t> {
     pub(crate) entries: Vec<Entry>,
     /// Users of whom nothing counts that was read before the log's time at the end of this.
     pub(crate) voided: BTreeSet<String>,
+    /// Sessions that were used, and when.
+    pub(crate) used: BTreeMap<String, Timestamp>,
+    /// Whether nobody else gives a name.
+    pub(crate) names_locked: bool,
     /// Login sessions that others hear the end of.
     pub(crate) ended: Vec<Digest>,
 }
@@ -63,6 +68,12 @@ pub trait Change: Send + Sync + 'static {
     type Output: Send + 'static;
     /// Whether it takes the lock of the log's head. It is taken last, so that whoever has it waits for nobody.
     const LOCKS_HEAD: bool = false;
+
+    /// Whether it gives somebody a name or an address, which takes a lock of its own. It is taken before everything else, so that whoever waits
+    /// for it has nothing that others wait for.
+    fn gives_names(&self) -> bool {
+        false
+    }
 
     /// Applies it. May be called again when the transaction was given up, so that nothing outside of it may change.
     ///
@@ -80,6 +91,10 @@ pub trait Change: Send + Sync + 'static {
 impl<C: Change> Change for Vec<C> {
     type Output = Vec<C::Output>;
     const LOCKS_HEAD: bool = C::LOCKS_HEAD;
+
+    fn gives_names(&self) -> bool {
+        self.iter().any(C::gives_names)
+    }
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
         let mut outputs = Vec::with_capacity(self.len());
@@ -100,6 +115,7 @@ trait Queued: Send {
     fn done(&mut self, committed: Result<(), StoreError>);
     fn is_abandoned(&self) -> bool;
     fn locks_head(&self) -> bool;
+    fn gives_names(&self) -> bool;
 }
 
 struct Job<C: Change> {
@@ -132,6 +148,10 @@ impl<C: Change> Queued for Job<C> {
 
     fn locks_head(&self) -> bool {
         C::LOCKS_HEAD
+    }
+
+    fn gives_names(&self) -> bool {
+        self.change.gives_names()
     }
 }
 
@@ -285,12 +305,25 @@ async fn transact(
     let Place { dialect, incarnation, .. } = *place;
     let mut transaction = connection.begin_with(dialect.begin()).await?;
     // Dropping the transaction rolls it back.
-    let (events, entries, voided) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let ended = Vec::new();
-    let mut tx = Tx { connection: &mut transaction, dialect, incarnation, events, entries, voided, ended };
+    let mut tx = Tx {
+        connection: &mut transaction,
+        dialect,
+        incarnation,
+        events: Vec::new(),
+        entries: Vec::new(),
+        voided: BTreeSet::new(),
+        used: BTreeMap::new(),
+        names_locked: false,
+        ended: Vec::new(),
+    };
+    if jobs.iter().any(|job| job.gives_names()) {
+        tx.lock_names().await?;
+    }
     for job in jobs {
         job.apply(&mut tx).await?;
     }
+    // Before the heads: it waits for nobody, and whoever has a head waits for nobody either.
+    tx.write_used().await?;
     // In this order: changes that lock the head have locked it already.
     let appended = tx.write_events().await?;
     tx.write_entries().await?;

@@ -91,6 +91,10 @@ where
     type Output = A::Output;
     const LOCKS_HEAD: bool = A::LOCKS_HEAD || B::LOCKS_HEAD;
 
+    fn gives_names(&self) -> bool {
+        self.0.gives_names() || self.1.gives_names()
+    }
+
     async fn apply(&self, tx: &mut store::Tx<'_>) -> Result<A::Output, store::StoreError> {
         let output = self.0.apply(tx).await?;
         if A::happened(&output) {

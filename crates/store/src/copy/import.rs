@@ -1,6 +1,6 @@
 //! Reading a copy: all of it in one transaction, whose end is the only thing that may stay unknown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read as _};
 
 use aws_lc_rs::digest;
@@ -103,6 +103,8 @@ pub(crate) async fn run(
         events: Vec::new(),
         entries,
         voided: BTreeSet::new(),
+        used: BTreeMap::new(),
+        names_locked: false,
         ended: Vec::new(),
     };
     answer(dialect, tx.write_entries()).await?;

@@ -6,6 +6,7 @@ mod audit;
 mod copies;
 mod crash;
 mod databases;
+mod deadlocks;
 mod endings;
 mod files;
 mod followers;
