@@ -4,6 +4,8 @@ ALTER TABLE users ADD COLUMN name_fold TEXT;
 ALTER TABLE users ADD COLUMN email_fold TEXT;
 CREATE INDEX users_name_fold ON users (name_fold);
 CREATE INDEX users_email_fold ON users (email_fold);
+-- Rows that have to be filled in, so that nobody looks for them among all.
+CREATE INDEX users_unfolded ON users (id) WHERE name_fold IS NULL AND (octet_length(name_key) <> length(name_key) OR name_key LIKE '%  %' OR octet_length(email_key) <> length(email_key));
 
 -- One row: its lock lets one name or address at a time be given, so that no two nodes give the same one.
 CREATE TABLE names_given (

@@ -46,6 +46,11 @@ impl Typed {
         Self { lower: lower(text), folded: folded(text) }
     }
 
+    /// Whether this text, as a name or an address, is what is typed, however it is spelt.
+    fn is(&self, text: &str) -> bool {
+        lower(text) == self.lower || folded(text) == self.folded
+    }
+
     fn finds_name(&self, user: &User) -> Option<Found> {
         if lower(&user.name) == self.lower {
             Some(Found::Name)
@@ -159,17 +164,21 @@ impl Tx<'_> {
         self.lock_names().await?;
         for name in names {
             let typed = Typed::new(name);
-            let other = sqlx::query(
-                "SELECT o.id FROM users o WHERE o.id <> $1 AND (o.name_key IN ($2, $3) OR o.name_fold = $3 \
-                 OR o.email_key IN ($2, $3) OR o.email_fold = $3) LIMIT 1",
+            let others = sqlx::query(
+                "SELECT o.name, o.email FROM users o WHERE o.id <> $1 AND (o.name_key IN ($2, $3) OR o.name_fold = $3 \
+                 OR o.email_key IN ($2, $3) OR o.email_fold = $3)",
             )
             .bind(user_id)
             .bind(&typed.lower)
             .bind(&typed.folded)
-            .fetch_optional(&mut *self.connection)
+            .fetch_all(&mut *self.connection)
             .await?;
-            if other.is_some() {
-                return Err(StoreError::Taken("the user's name or address"));
+            for other in others {
+                // A program of the former version gives names without forms, and leaves those of the names before.
+                let (name, email): (String, Option<String>) = (other.try_get(0)?, other.try_get(1)?);
+                if typed.is(&name) || email.is_some_and(|email| typed.is(&email)) {
+                    return Err(StoreError::Taken("the user's name or address"));
+                }
             }
         }
         Ok(())

@@ -13,11 +13,17 @@ use sqlx::{AnyConnection, Row as _};
 use crate::error::StoreError;
 use crate::names::{address, folded, group_name, user_name};
 use crate::store::Store;
+use crate::value::{pieces, rows};
+use crate::write::{Change, Tx};
 
-/// Rows that are read at once.
-const PAGE: i64 = 500;
+/// Rows that are read, and brought into their form, at once.
+const PAGE: i64 = 128;
+/// Rows that conflicts are looked for among at once: a statement takes no longer, however many there are.
+const LOOKED_AT: i64 = 1000;
+/// How often a page that gave way to others is written again.
+const TRIES: usize = 3;
 /// Conflicts of one kind that are listed at most.
-const LISTED: i64 = 500;
+const LISTED: usize = 500;
 /// Which rows may be compared as another text than stands in their keys.
 const ODD: &str = "(octet_length(u.name_key) <> length(u.name_key) OR u.name_key LIKE '%  %' \
      OR octet_length(u.email_key) <> length(u.email_key))";
@@ -93,118 +99,225 @@ impl fmt::Display for NameConflict {
     }
 }
 
-/// Brings names and addresses that were written without into the form in which they are compared.
-pub(crate) async fn fill(connection: &mut AnyConnection) -> Result<(), StoreError> {
-    let mut after = String::new();
-    loop {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT u.id, u.name_key, u.email_key FROM users u WHERE u.name_fold IS NULL AND {ODD} \
-             AND u.id > $1 ORDER BY u.id LIMIT $2"
-        )))
-        .bind(&after)
-        .bind(PAGE)
-        .fetch_all(&mut *connection)
-        .await?;
-        for row in &rows {
-            let (id, name): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-            let email: Option<String> = row.try_get(2)?;
-            sqlx::query(
-                "UPDATE users SET name_fold = $4, email_fold = $5 WHERE id = $1 AND name_key = $2 \
-                 AND email_key IS NOT DISTINCT FROM $3",
-            )
-            .bind(&id)
-            .bind(&name)
-            .bind(&email)
-            .bind(folded(&name))
-            .bind(email.as_deref().map(folded))
-            .execute(&mut *connection)
-            .await?;
-            after = id;
+/// Brings a page of names and addresses that were written without into the form in which they are compared: those of users after `after`. Answers
+/// the last of them; `None`: there was none.
+///
+/// The index `users_unfolded` has no other rows, and none once all have their form.
+pub(crate) async fn fill(connection: &mut AnyConnection, after: &str) -> Result<Option<String>, StoreError> {
+    let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "SELECT u.id, u.name_key, u.email_key FROM users u WHERE u.name_fold IS NULL AND {ODD} \
+         AND u.id > $1 ORDER BY u.id LIMIT $2"
+    )))
+    .bind(after)
+    .bind(PAGE)
+    .fetch_all(&mut *connection)
+    .await?;
+    let keys: Vec<Keys> = rows.iter().map(|row| Keys::read(row, 0)).collect::<Result<_, _>>()?;
+    let mut tries = 0;
+    // Nodes that start together fill in the same rows.
+    while let Err(error) = write_forms(connection, &keys).await {
+        if !error.is_worth_retrying() || tries == TRIES {
+            return Err(error);
         }
-        if rows.is_empty() {
-            return Ok(());
-        }
+        tries += 1;
+    }
+    Ok(keys.into_iter().next_back().map(|keys| keys.id))
+}
+
+/// What an account's forms are made of.
+#[derive(Debug, Clone)]
+struct Keys {
+    id: String,
+    name: String,
+    email: Option<String>,
+}
+
+impl Keys {
+    fn read(row: &AnyRow, at: usize) -> Result<Self, StoreError> {
+        Ok(Self { id: row.try_get(at)?, name: row.try_get(at + 1)?, email: row.try_get(at + 2)? })
     }
 }
 
+/// Writes the forms of accounts, the first id first, where they are still called so. One statement for all: each has its commit.
+async fn write_forms(connection: &mut AnyConnection, accounts: &[Keys]) -> Result<(), StoreError> {
+    for some in pieces(accounts) {
+        let update = format!(
+            "WITH forms (id, name_key, email_key, name_fold, email_fold) AS (VALUES {}) \
+             UPDATE users SET name_fold = forms.name_fold, email_fold = forms.email_fold FROM forms \
+             WHERE users.id = forms.id AND users.name_key = forms.name_key \
+             AND users.email_key IS NOT DISTINCT FROM forms.email_key",
+            rows(some.len(), 5, "")
+        );
+        let mut update = sqlx::query(sqlx::AssertSqlSafe(update));
+        for Keys { id, name, email } in some {
+            update = update.bind(id).bind(name).bind(email).bind(folded(name));
+            update = update.bind(email.as_deref().map(folded));
+        }
+        update.execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// Gives accounts the forms that their names have, which a program of the former version leaves as they were.
+struct Fold(Vec<Keys>);
+
+impl Change for Fold {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        write_forms(tx.connection, &self.0).await
+    }
+}
+
+/// Users with ids after the first and up to the second.
+type Between<'a> = (&'a str, &'a str);
+
 impl Store {
-    /// What was kept before names had forms, and could not be made so now; the worst first, some hundreds at most.
+    /// What was kept before names had forms, and could not be made so now; the worst first, some hundreds at most. Forms that do not fit are
+    /// mended on the way.
+    ///
+    /// It takes as long as there are users, but no statement of it does.
     ///
     /// # Errors
     /// [`StoreError`]
     pub async fn name_conflicts(&self) -> Result<Vec<NameConflict>, StoreError> {
+        let mut found = BTreeSet::new();
+        let mut after = String::new();
+        while let Some(last) = self.last_of_page(&after).await? {
+            self.refold((&after, &last)).await?;
+            self.conflicts_between((&after, &last), &mut found).await?;
+            after = last;
+        }
+        self.refused_groups(&mut found).await?;
+        Ok(found.into_iter().collect())
+    }
+
+    /// The last user of those to look at next.
+    async fn last_of_page(&self, after: &str) -> Result<Option<String>, StoreError> {
+        let ask = sqlx::query(
+            "SELECT MAX(p.id) FROM (SELECT u.id FROM users u WHERE u.id > $1 ORDER BY u.id LIMIT $2) p",
+        );
+        Ok(self.readers().one(ask.bind(after).bind(LOOKED_AT)).await?.try_get(0)?)
+    }
+
+    async fn conflicts_between(
+        &self,
+        users: Between<'_>,
+        found: &mut BTreeSet<NameConflict>,
+    ) -> Result<(), StoreError> {
         let names = "a.name_fold <> a.name_key AND (b.name_fold = a.name_fold OR b.name_key = a.name_fold)";
         let addresses =
             "a.email_fold <> a.email_key AND (b.email_fold = a.email_fold OR b.email_key = a.email_fold)";
         let both = "(a.name_key LIKE '%@%' OR a.name_fold LIKE '%@%') AND (b.email_key IN (a.name_key, a.name_fold) \
              OR b.email_fold IN (a.name_key, a.name_fold))";
-        let mut found = BTreeSet::new();
-        for (one, other) in self.pairs("name", "name", names).await? {
-            found.insert(NameConflict::SameName(one.clone().min(other.clone()), one.max(other)));
+        let sorted = |(one, other): (Named, Named)| (one.clone().min(other.clone()), one.max(other));
+        let is_full = |found: &BTreeSet<NameConflict>, kind: fn(&NameConflict) -> bool| {
+            found.iter().filter(|conflict| kind(conflict)).count() >= LISTED
+        };
+        if !is_full(found, |conflict| matches!(conflict, NameConflict::SameName(..))) {
+            let pairs = self.pairs("name", "name", names, users).await?;
+            found
+                .extend(pairs.into_iter().map(sorted).map(|(one, other)| NameConflict::SameName(one, other)));
         }
-        for (one, other) in self.pairs("email", "email", addresses).await? {
-            found.insert(NameConflict::SameAddress(one.clone().min(other.clone()), one.max(other)));
+        if !is_full(found, |conflict| matches!(conflict, NameConflict::SameAddress(..))) {
+            let pairs = self.pairs("email", "email", addresses, users).await?;
+            found.extend(
+                pairs.into_iter().map(sorted).map(|(one, other)| NameConflict::SameAddress(one, other)),
+            );
         }
-        for (named, addressed) in self.pairs("name", "email", both).await? {
-            found.insert(NameConflict::NameIsAddress(named, addressed));
+        if !is_full(found, |conflict| matches!(conflict, NameConflict::NameIsAddress(..))) {
+            let pairs = self.pairs("name", "email", both, users).await?;
+            found.extend(
+                pairs.into_iter().map(|(named, addressed)| NameConflict::NameIsAddress(named, addressed)),
+            );
         }
-        self.refused(&mut found).await?;
-        self.refused_groups(&mut found).await?;
-        Ok(found.into_iter().collect())
+        if !is_full(found, |conflict| {
+            matches!(conflict, NameConflict::NameRefused(..) | NameConflict::AddressRefused(..))
+        }) {
+            self.refused(users, found).await?;
+        }
+        Ok(())
     }
 
-    /// Pairs of accounts, each with one of its columns.
+    /// Pairs of accounts, each with one of its columns, whose first one is of these users.
     async fn pairs(
         &self,
         of_a: &str,
         of_b: &str,
         condition: &str,
+        (after, last): Between<'_>,
     ) -> Result<Vec<(Named, Named)>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT a.id, a.{of_a}, b.id, b.{of_b} FROM users a JOIN users b ON b.id <> a.id AND {condition} \
-             ORDER BY a.id, b.id LIMIT $1"
+             WHERE a.id > $1 AND a.id <= $2 ORDER BY a.id, b.id LIMIT $3"
         )))
-        .bind(LISTED);
+        .bind(after)
+        .bind(last)
+        .bind(i64::try_from(LISTED).unwrap_or(i64::MAX));
         let named = |row: &AnyRow, at: usize| {
             Ok::<_, StoreError>(Named { id: row.try_get(at)?, name: row.try_get(at + 1)? })
         };
         self.readers().all(ask).await?.iter().map(|row| Ok((named(row, 0)?, named(row, 2)?))).collect()
     }
 
-    async fn refused(&self, found: &mut BTreeSet<NameConflict>) -> Result<(), StoreError> {
-        let (mut after, before) = (String::new(), found.len());
-        loop {
-            let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
-                "SELECT u.id, u.name, u.email FROM users u WHERE {ODD} AND u.id > $1 ORDER BY u.id LIMIT $2"
-            )))
-            .bind(&after)
-            .bind(PAGE);
-            let rows = self.readers().all(ask).await?;
-            let Some(last) = rows.last() else { return Ok(()) };
-            for row in &rows {
-                let (id, name): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-                if let Err(fault) = user_name(&name) {
-                    found
-                        .insert(NameConflict::NameRefused(Named { id: id.clone(), name }, fault.to_string()));
-                }
-                if let Some(email) = row.try_get::<Option<String>, _>(2)?
-                    && let Err(fault) = address(&email)
-                {
-                    found.insert(NameConflict::AddressRefused(Named { id, name: email }, fault.to_string()));
-                }
+    async fn refused(
+        &self,
+        (after, last): Between<'_>,
+        found: &mut BTreeSet<NameConflict>,
+    ) -> Result<(), StoreError> {
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT u.id, u.name, u.email FROM users u WHERE {ODD} AND u.id > $1 AND u.id <= $2 ORDER BY u.id"
+        )))
+        .bind(after)
+        .bind(last);
+        for row in self.readers().all(ask).await? {
+            let (id, name): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            if let Err(fault) = user_name(&name) {
+                found.insert(NameConflict::NameRefused(Named { id: id.clone(), name }, fault.to_string()));
             }
-            if found.len() - before > usize::try_from(LISTED).unwrap_or(usize::MAX) {
-                return Ok(());
+            if let Some(email) = row.try_get::<Option<String>, _>(2)?
+                && let Err(fault) = address(&email)
+            {
+                found.insert(NameConflict::AddressRefused(Named { id, name: email }, fault.to_string()));
             }
-            after = last.try_get(0)?;
         }
+        Ok(())
+    }
+
+    /// Mends the forms of these users that do not fit.
+    async fn refold(&self, (after, last): Between<'_>) -> Result<(), StoreError> {
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT u.id, u.name_key, u.email_key, u.name_fold, u.email_fold FROM users u \
+             WHERE ({ODD} OR u.name_fold <> u.name_key OR u.email_fold IS DISTINCT FROM u.email_key) \
+             AND u.id > $1 AND u.id <= $2 ORDER BY u.id"
+        )))
+        .bind(after)
+        .bind(last);
+        let mut stale = Vec::new();
+        for row in self.readers().all(ask).await? {
+            let keys = Keys::read(&row, 0)?;
+            let (name, email): (Option<String>, Option<String>) = (row.try_get(3)?, row.try_get(4)?);
+            // Where there is none, the key is the form.
+            let fits = name.as_deref().unwrap_or(&keys.name) == folded(&keys.name)
+                && email.as_deref().or(keys.email.as_deref()) == keys.email.as_deref().map(folded).as_deref();
+            if !fits {
+                stale.push(keys);
+            }
+        }
+        // A database that takes nothing now still tells what there is.
+        if !stale.is_empty()
+            && let Err(error) = self.write(Fold(stale)).await
+        {
+            tracing::debug!(%error, "forms of names that do not fit were not mended");
+        }
+        Ok(())
     }
 
     async fn refused_groups(&self, found: &mut BTreeSet<NameConflict>) -> Result<(), StoreError> {
         let ask = sqlx::query(
             "SELECT g.name FROM user_groups g WHERE octet_length(g.name) <> length(g.name) ORDER BY g.name LIMIT $1",
         )
-        .bind(LISTED);
+        .bind(i64::try_from(LISTED).unwrap_or(i64::MAX));
         for row in self.readers().all(ask).await? {
             let name: String = row.try_get(0)?;
             let why = match group_name(&name) {

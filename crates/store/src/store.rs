@@ -94,7 +94,10 @@ impl Store {
         }
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
         migrations::begin(&mut connection, epoch).await?;
-        name_conflicts::fill(&mut connection).await?;
+        let mut filled = String::new();
+        while let Some(last) = name_conflicts::fill(&mut connection, &filled).await? {
+            filled = last;
+        }
         let incarnation = Incarnation::look(dialect, &mut connection).await;
         let proof = Proof::look((url, dialect), incarnation, &mut connection).await?;
         drop(connection);

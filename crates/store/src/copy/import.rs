@@ -93,7 +93,10 @@ pub(crate) async fn run(
     let rows = counts.values().filter_map(Value::as_u64).sum();
     let (head, migrated) = answer(dialect, begin_history(&mut transaction, epoch)).await?;
     // And one of before there were forms of names.
-    answer(dialect, name_conflicts::fill(&mut transaction)).await?;
+    let mut filled = String::new();
+    while let Some(last) = answer(dialect, name_conflicts::fill(&mut transaction, &filled)).await? {
+        filled = last;
+    }
     let key_ring = answer(dialect, key_ring(&mut transaction)).await?;
     let entries = accept(&Copied { rows, key_ring }).map_err(CopyError::Unwanted)?;
     let mut tx = Tx {

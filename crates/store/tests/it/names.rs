@@ -1,6 +1,6 @@
 //! Names and addresses: one is given once, however it is spelt; and what was given before there were forms of them goes on.
 
-use sqlx::{AnyConnection, Connection as _, Executor as _};
+use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
 use store::groups::AddGroup;
 use store::name_conflicts::NameConflict;
 use store::users::{AddUser, ChangeUser, User};
@@ -42,17 +42,108 @@ async fn who(store: &Store, login: &str) -> Option<String> {
 /// Rows as a program wrote them that knew nothing of forms.
 async fn written_before(database: &Database, rows: &[(&str, &str, Option<&str>)]) {
     let mut connection = AnyConnection::connect(&database.url).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
     for (id, name, email) in rows {
         let insert = "INSERT INTO users (id, name, name_key, email, email_key, email_verified_at, claims, created_at, \
                       updated_at, tokens_not_before) VALUES ($1, $2, $3, $4, $5, 1, '{}', 1, 1, 0)";
         let insert = sqlx::query(insert).bind(*id).bind(*name).bind(name.to_lowercase());
         let insert = insert.bind(email.map(str::to_owned)).bind(email.map(str::to_lowercase));
-        connection.execute(insert).await.unwrap();
+        transaction.execute(insert).await.unwrap();
     }
+    transaction.commit().await.unwrap();
     connection.close().await.unwrap();
 }
 
+/// A name as a program gives it that knows nothing of forms: it leaves that of the former name.
+async fn renamed_before(database: &Database, id: &str, name: &str) {
+    let mut connection = AnyConnection::connect(&database.url).await.unwrap();
+    let update = sqlx::query("UPDATE users SET name = $2, name_key = $3 WHERE id = $1");
+    connection.execute(update.bind(id).bind(name).bind(name.to_lowercase())).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+/// Transactions that were committed, as long as all connections have ended; none that a file would count.
+async fn commits(database: &Database) -> i64 {
+    if database.url.starts_with("sqlite") {
+        return 0;
+    }
+    let mut connection = AnyConnection::connect(&database.url).await.unwrap();
+    let ask = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
+    connection.fetch_one(ask).await.unwrap().get(0)
+}
+
+/// Names of before that have another form, more than are read at once.
+fn odd(count: usize) -> Vec<(String, String)> {
+    (0..count).map(|n| (format!("{n:05}"), format!("zoe\u{308}{n}"))).collect()
+}
+
+fn borrowed(rows: &[(String, String)]) -> Vec<(&str, &str, Option<&str>)> {
+    rows.iter().map(|(id, name)| (&**id, &**name, None)).collect()
+}
+
 on_both! {
+    async fn forms_are_filled_in_by_the_page(database: Database) {
+        database.open().await.close().await;
+        let rows = odd(1200);
+        written_before(&database, &borrowed(&rows)).await;
+        let before = commits(&database).await;
+        let store = database.open().await;
+        for n in [0, 499, 500, 1199] {
+            assert_eq!(who(&store, &format!("ZO\u{cb}{n}")).await, Some(format!("{n:05}")));
+        }
+        let mut copy = Vec::new();
+        store.export(&mut copy).await.unwrap();
+        store.close().await;
+        let took = commits(&database).await - before;
+        assert!(took < 200, "{took} transactions for 1200 names");
+        let bare = String::from_utf8(copy).unwrap();
+        let bare: Vec<String> = bare.lines().map(|line| match line.split_once(",0,\"zo\u{eb}") {
+            Some((row, _)) => format!("{row},0,null,null]"),
+            None => line.to_owned(),
+        }).collect();
+        let copy = crate::copies::sealed(bare.iter().map(String::as_str));
+        assert_eq!(copy.matches(",0,null,null]").count(), 1200);
+        let other = Database::sqlite().open().await;
+        other.import(&mut copy.as_bytes(), crate::databases::EPOCH, |_| Ok(Vec::new())).await.unwrap();
+        assert_eq!(who(&other, "ZO\u{cb}1199").await.as_deref(), Some("01199"));
+    }
+
+    async fn a_name_that_the_version_before_gave_is_judged_by_itself(database: Database) {
+        let store = database.open().await;
+        add_user(&store, "Zo\u{eb}").await;
+        add_user(&store, "bob").await;
+        renamed_before(&database, "id-Zo\u{eb}", "eve").await;
+        renamed_before(&database, "id-bob", WIDE).await;
+        assert!(is_taken(&add(&store, User { id: "1".into(), ..user("EVE") }).await));
+        add(&store, User { id: "2".into(), ..user("zoe\u{308}") }).await.expect("nobody has it any more");
+        add(&store, User { id: "3".into(), ..user("bob") }).await.expect("nobody has it any more");
+        assert_eq!(who(&store, "BOB").await.as_deref(), Some("3"));
+        assert_eq!(store.name_conflicts().await.unwrap(), []);
+        let taken = add(&store, User { id: "4".into(), ..user("nora") }).await;
+        assert!(is_taken(&taken), "forms that do not fit are mended where names are looked at: {taken:?}");
+        assert_eq!(who(&store, "nora").await.as_deref(), Some("id-bob"));
+    }
+
+    async fn conflicts_are_found_among_many(database: Database) {
+        database.open().await.close().await;
+        let mut rows: Vec<(String, String, String)> =
+            (0..2100).map(|n| (format!("{n:05}"), format!("u{n}@example.com"), format!("u{n}@example.com"))).collect();
+        rows[2099].2 = "u7@EXAMPLE.org".into();
+        rows[3].1 = "u7@example.ORG".into();
+        rows[2050].1 = WIDE.into();
+        rows[4].1 = "nora".into();
+        let rows: Vec<_> = rows.iter().map(|(id, name, email)| (&**id, &**name, Some(&**email))).collect();
+        written_before(&database, &rows).await;
+        let store = database.open().await;
+        let told: Vec<String> = store.name_conflicts().await.unwrap().iter().map(NameConflict::to_string).collect();
+        assert_eq!(told, [
+            "users \"nora\" (00004) and \"\\u{ff2e}\\u{ff4f}\\u{ff52}\\u{ff41}\" (02050) have one name: each logs in by the \
+             exact spelling only; rename one of them",
+            "the name of user \"u7@example.ORG\" (00003) is the address of user \"u7@EXAMPLE.org\" (02099), who cannot log in by \
+             it: rename the first",
+        ]);
+    }
+
     async fn a_name_is_given_once_however_it_is_spelt(database: Database) {
         let store = database.open().await;
         add_user(&store, "Nora").await;
