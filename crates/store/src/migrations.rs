@@ -18,7 +18,7 @@ use crate::error::StoreError;
 use crate::store::OPENING;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 12] = [
+const VERSIONS: [(&str, &str); 11] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
@@ -34,21 +34,14 @@ const VERSIONS: [(&str, &str); 12] = [
     ),
     ("families of a client", include_str!("../schema/0008_families_of_a_client.sql")),
     ("names of tokens", include_str!("../schema/0009_names_of_tokens.sql")),
-    (
-        "whose tokens a client introspects",
-        concat!(include_str!("../schema/0010_introspects.sql"), include_str!("../schema/introspects.sql")),
-    ),
-    ("folded names", include_str!("../schema/0011_folded_names.sql")),
-    ("login endings", include_str!("../schema/0012_login_endings.sql")),
+    ("folded names", include_str!("../schema/0010_folded_names.sql")),
+    ("login endings", include_str!("../schema/0011_login_endings.sql")),
 ];
-/// The last version in which `introspects` of a client is a truth value.
-const BEFORE_INTROSPECTS: usize = 9;
+/// The last version of a program to which `introspects` of a client was a truth value. It is still written so where that program knew it.
+const BEFORE_WORDS: usize = 9;
 
 /// Sets the time of the log to what the tables say, where that is later.
 const TIME_OF_THE_LOG: &str = include_str!("../schema/time_of_the_log.sql");
-
-/// Gives the clients that [`introspecting`] finds the right they had, in the form that counts now.
-const INTROSPECTS: &str = include_str!("../schema/introspects.sql");
 
 /// The last version.
 pub(crate) const LATEST: u64 = VERSIONS.len() as u64;
@@ -61,10 +54,10 @@ pub(crate) fn schemas() -> impl Iterator<Item = &'static str> {
 /// Clients that [`Migrated::note`] names.
 const NAMED: usize = 20;
 
-/// What a migration changed that operators are to be told of.
+/// What operators are to be told of when what a former version wrote is first opened by this one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Migrated {
-    /// Clients that could introspect everybody's tokens and still can: their `introspects` was `true` and is `all`.
+    /// Clients that could introspect everybody's tokens and still can: their `introspects` was `true`, which is `all`.
     pub introspecting: Vec<String>,
 }
 
@@ -75,8 +68,8 @@ impl Migrated {
         let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         (!named.is_empty()).then(|| {
             format!(
-                "introspects of stored clients was true and is \"all\" now, which means the same, for {}{rest}; \"audience\" is enough \
-                 for one that asks about tokens meant for it: change it with `postern admin client replace`",
+                "stored clients with introspects = true introspect everybody's tokens (\"all\"), as before: {}{rest}; \"audience\" is \
+                 enough for one that asks about tokens meant for it: change it with `postern admin client replace`",
                 named.join(", ")
             )
         })
@@ -111,8 +104,12 @@ pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<Migrated, Mi
 async fn steps(connection: &mut AnyConnection, dialect: Dialect) -> Result<Migrated, MigrationFailed> {
     let failed = sqlx::migrate::MigrateError::Execute;
     // What `run` calls; its own bounds cannot be met by a connection in a future that moves between threads.
-    migrator(dialect, BEFORE_INTROSPECTS).run_direct(None, connection, false).await?;
-    let introspecting = introspecting(connection).await.map_err(failed)?;
+    migrator(dialect, BEFORE_WORDS).run_direct(None, connection, false).await?;
+    let introspecting = if is_later(connection).await.map_err(failed)? {
+        Vec::new()
+    } else {
+        introspecting(connection).await.map_err(failed)?
+    };
     migrator(dialect, VERSIONS.len()).run_direct(None, connection, false).await?;
     Ok(Migrated { introspecting })
 }
@@ -128,18 +125,26 @@ fn migrator(dialect: Dialect, last: usize) -> Migrator {
     migrator
 }
 
-/// Clients whose right to introspect is still a truth value.
+/// Whether a program has opened the database to which `introspects` of a client is a word.
+async fn is_later(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+    let ask = sqlx::query("SELECT COUNT(*) FROM _sqlx_migrations WHERE version > $1");
+    let row = ask.bind(i64::try_from(BEFORE_WORDS).unwrap_or(i64::MAX)).fetch_one(connection).await?;
+    Ok(row.try_get::<i64, _>(0)? > 0)
+}
+
+/// Clients that introspect everybody's tokens. Settings are written without spaces, and within a text a quotation mark is escaped: this is
+/// found where it is a member, and nowhere else.
 async fn introspecting(connection: &mut AnyConnection) -> Result<Vec<String>, sqlx::Error> {
     let ask = "SELECT id FROM clients WHERE settings LIKE '%\"introspects\":true%' ORDER BY id";
     let rows = sqlx::query(ask).fetch_all(connection).await?;
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// Brings what was restored from a copy of before up to date, and answers what operators are to be told of it.
-pub(crate) async fn restored(connection: &mut AnyConnection) -> Result<Migrated, StoreError> {
+/// Brings what was restored from a copy of this version, or of one before, up to date, and answers what operators are to be told of it.
+pub(crate) async fn restored(connection: &mut AnyConnection, schema: u64) -> Result<Migrated, StoreError> {
     sqlx::query(TIME_OF_THE_LOG).execute(&mut *connection).await?;
-    let introspecting = introspecting(connection).await?;
-    sqlx::query(INTROSPECTS).execute(connection).await?;
+    let introspecting =
+        if schema > BEFORE_WORDS as u64 { Vec::new() } else { introspecting(connection).await? };
     Ok(Migrated { introspecting })
 }
 

@@ -401,7 +401,8 @@ fn read(row: &rows::Client) -> Result<ClientConfig, AdminFault> {
 
 /// As it is kept: secrets are digests.
 fn written(settings: &ClientConfig) -> Result<String, AdminFault> {
-    serde_json::to_string(settings)
+    settings
+        .to_stored()
         .map_err(|error| AdminFault::Failed(format!("the settings of a client cannot be written: {error}")))
 }
 

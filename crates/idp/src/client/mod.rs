@@ -14,6 +14,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use auth::{keyset::KeySet, time::Timestamp, token::jws::SigningAlgorithm};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use store::{Store, StoreError};
 
 use self::{config::ClientConfig, secret::SecretDigests};
@@ -24,6 +25,9 @@ use crate::{
 
 /// The wire names of the methods there are, for `token_endpoint_auth_methods_supported`.
 pub const METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
+
+/// The member of settings that was a truth value.
+const INTROSPECTS: &str = "introspects";
 
 /// What an access token looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -51,7 +55,10 @@ pub enum Introspects {
 }
 
 impl Introspects {
-    const ALL: [(&str, Self); 3] = [("own", Self::Own), ("audience", Self::Audience), ("all", Self::All)];
+    const OWN: &str = "own";
+    const ALL_OF_THEM: &str = "all";
+    const WORDS: [(&str, Self); 3] =
+        [(Self::OWN, Self::Own), ("audience", Self::Audience), (Self::ALL_OF_THEM, Self::All)];
 
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
     pub(crate) fn is_own(&self) -> bool {
@@ -62,8 +69,8 @@ impl Introspects {
 impl<'de> Deserialize<'de> for Introspects {
     /// Whatever else stands there is told the three words, the former `true` and `false` too.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
-        let known = value.as_str().and_then(|word| Self::ALL.iter().find(|(name, _)| *name == word));
+        let value = Value::deserialize(deserializer)?;
+        let known = value.as_str().and_then(|word| Self::WORDS.iter().find(|(name, _)| *name == word));
         known.map(|(_, introspects)| *introspects).ok_or_else(|| {
             serde::de::Error::custom(format!(r#"introspects is "own", "audience" or "all", not {value}"#))
         })
@@ -255,7 +262,27 @@ impl Registry {
 impl ClientConfig {
     /// The settings of a row of the store.
     pub fn from_stored(row: &store::clients::Client) -> serde_json::Result<Self> {
-        serde_json::from_str(&row.settings).map(|config| Self { id: row.id.clone(), ..config })
+        let mut settings: Value = serde_json::from_str(&row.settings)?;
+        if let Some(introspects) = settings.get_mut(INTROSPECTS) {
+            match introspects {
+                Value::Bool(true) => *introspects = Introspects::ALL_OF_THEM.into(),
+                Value::Bool(false) => *introspects = Introspects::OWN.into(),
+                _ => {}
+            }
+        }
+        serde_json::from_value(settings).map(|config| Self { id: row.id.clone(), ..config })
+    }
+
+    /// The settings for a row of the store: secrets are digests, and what the former version knew is written as it knew it, which runs beside this
+    /// one during an upgrade, or after it was taken back.
+    pub fn to_stored(&self) -> serde_json::Result<String> {
+        let mut settings = serde_json::to_value(self)?;
+        if let Some(introspects) = settings.get_mut(INTROSPECTS)
+            && *introspects == Introspects::ALL_OF_THEM
+        {
+            *introspects = true.into();
+        }
+        serde_json::to_string(&settings)
     }
 }
 
@@ -267,7 +294,7 @@ mod tests {
     fn whose_tokens_are_introspected_is_one_of_three_words() {
         let read = |settings: &str| serde_json::from_str::<ClientConfig>(settings).map(|c| c.introspects);
         assert_eq!(read("{}").unwrap(), Introspects::Own);
-        for (word, introspects) in Introspects::ALL {
+        for (word, introspects) in Introspects::WORDS {
             let settings = format!(r#"{{"introspects":"{word}"}}"#);
             assert_eq!(read(&settings).unwrap(), introspects);
             let written = serde_json::to_value(introspects).unwrap();
@@ -277,6 +304,42 @@ mod tests {
             let fault = read(&format!(r#"{{"introspects":{other}}}"#)).unwrap_err().to_string();
             let expected = format!(r#"introspects is "own", "audience" or "all", not {other}"#);
             assert!(fault.starts_with(&expected), "{fault}");
+        }
+    }
+
+    fn row(settings: &str) -> store::clients::Client {
+        let at = Timestamp::from_secs(1_800_000_000);
+        store::clients::Client {
+            id: "shop".into(),
+            settings: settings.into(),
+            version: 1,
+            created_at: at,
+            updated_at: at,
+            disabled_at: None,
+            read_at: at,
+        }
+    }
+
+    #[test]
+    fn a_stored_client_is_read_by_the_former_version_too() {
+        for (stored, introspects, again) in [
+            ("{}", Introspects::Own, None),
+            (r#"{"introspects":false}"#, Introspects::Own, None),
+            (r#"{"introspects":true}"#, Introspects::All, Some(Value::Bool(true))),
+            (r#"{"introspects":"all"}"#, Introspects::All, Some(Value::Bool(true))),
+            (r#"{"introspects":"audience"}"#, Introspects::Audience, Some("audience".into())),
+        ] {
+            let config = ClientConfig::from_stored(&row(stored)).unwrap();
+            assert_eq!((config.introspects, &*config.id), (introspects, "shop"), "{stored}");
+            let written = config.to_stored().unwrap();
+            let value: Value = serde_json::from_str(&written).unwrap();
+            assert_eq!(value.get("introspects"), again.as_ref(), "{written}");
+            assert_eq!(ClientConfig::from_stored(&row(&written)).unwrap(), config);
+        }
+        for other in ["null", "1", r#""everything""#] {
+            let fault =
+                ClientConfig::from_stored(&row(&format!(r#"{{"introspects":{other}}}"#))).unwrap_err();
+            assert!(fault.to_string().contains(r#"is "own", "audience" or "all""#), "{fault}");
         }
     }
 

@@ -78,7 +78,7 @@ pub(crate) async fn run(
 ) -> Result<Imported, CopyError> {
     let mut lines =
         Lines { from, number: 0, line: Vec::new(), digest: digest::Context::new(&digest::SHA256) };
-    header(&mut lines)?;
+    let schema = header(&mut lines)?;
     let tables = tables::all();
     let mut loan = answer(dialect, Loan::of(pool)).await?;
     let mut transaction = answer(dialect, loan.connection().begin_with(dialect.begin())).await?;
@@ -91,7 +91,7 @@ pub(crate) async fn run(
         }
     }
     let rows = counts.values().filter_map(Value::as_u64).sum();
-    let (head, migrated) = answer(dialect, begin_history(&mut transaction, epoch)).await?;
+    let (head, migrated) = answer(dialect, begin_history(&mut transaction, epoch, schema)).await?;
     // And one of before there were forms of names.
     let mut filled = String::new();
     while let Some(last) = answer(dialect, name_conflicts::fill(&mut transaction, &filled)).await? {
@@ -160,12 +160,16 @@ async fn sections<R: BufRead>(
 }
 
 /// Gives the log of revocations a history of its own, from which it goes on.
-async fn begin_history(connection: &mut AnyConnection, epoch: Epoch) -> Result<(Head, Migrated), StoreError> {
+async fn begin_history(
+    connection: &mut AnyConnection,
+    epoch: Epoch,
+    schema: u64,
+) -> Result<(Head, Migrated), StoreError> {
     sqlx::query("UPDATE invalidation_head SET epoch = $1, incarnation = NULL WHERE id = 1")
         .bind(&epoch.0[..])
         .execute(&mut *connection)
         .await?;
-    let migrated = migrations::restored(connection).await?;
+    let migrated = migrations::restored(connection, schema).await?;
     Ok((invalidation::head_within(connection).await?, migrated))
 }
 
@@ -182,8 +186,8 @@ fn at_commit(error: StoreError) -> CopyError {
     }
 }
 
-/// Reads the header.
-fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<(), CopyError> {
+/// Reads the header: the version of the schema that the copy is of.
+fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<u64, CopyError> {
     let header = match lines.next() {
         Err(CopyError::File(error)) => return Err(error.into()),
         Err(_) => return Err(CopyError::Foreign),
@@ -198,7 +202,7 @@ fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<(), CopyError> {
         return Err(CopyError::Newer { copy, known });
     }
     lines.accept();
-    Ok(())
+    Ok(copy)
 }
 
 /// Keeps all others from writing, makes sure that nothing is there, and makes room for the heads.

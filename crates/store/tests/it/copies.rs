@@ -379,21 +379,39 @@ on_both! {
         let store = database.open().await;
         let source = Database::sqlite().open().await;
         add_introspecting(&source).await;
-        let imported = import(&store, &export(&source).await).await.unwrap();
+        let copy = String::from_utf8(export(&source).await).unwrap();
+        let before = sealed(of_schema(&copy, 9).lines());
+        let imported = import(&store, before.as_bytes()).await.unwrap();
         assert_eq!(imported.migrated.introspecting, ["gateway"]);
         introspect_as_before(&store).await;
+        let of_now = Database::sqlite().open().await;
+        assert_eq!(import(&of_now, copy.as_bytes()).await.unwrap().migrated, Migrated::default(), "it is told once");
     }
 
     async fn clients_of_a_database_of_before_introspect_as_they_did(database: Database) {
         let before = database.open().await;
         assert_eq!(*before.migrated(), Migrated::default(), "a new one has none");
         add_introspecting(&before).await;
+        before.close().await;
         let mut connection = AnyConnection::connect(&database.url).await.unwrap();
-        sqlx::query("DELETE FROM _sqlx_migrations WHERE version = 10").execute(&mut connection).await.unwrap();
+        for undo in [
+            "DROP INDEX users_unfolded",
+            "DROP INDEX users_name_fold",
+            "DROP INDEX users_email_fold",
+            "ALTER TABLE users DROP COLUMN name_fold",
+            "ALTER TABLE users DROP COLUMN email_fold",
+            "DROP TABLE names_given",
+            "DROP TABLE login_endings",
+            "DROP TABLE login_endings_head",
+            "DELETE FROM _sqlx_migrations WHERE version > 9",
+        ] {
+            sqlx::query(undo).execute(&mut connection).await.unwrap();
+        }
+        connection.close().await.unwrap();
         let next = database.open().await;
         assert_eq!(next.migrated().introspecting, ["gateway"]);
         let note = next.migrated().note().unwrap();
-        assert!(note.contains("for gateway;") && note.contains("\"all\""), "{note}");
+        assert!(note.contains(": gateway;") && note.contains("\"all\""), "{note}");
         introspect_as_before(&next).await;
         assert_eq!(*database.open().await.migrated(), Migrated::default(), "it is told once");
     }
@@ -461,8 +479,8 @@ async fn add_introspecting(store: &Store) {
 /// What became of them.
 async fn introspect_as_before(store: &Store) {
     let settings = async |id| store.client(id).await.unwrap().unwrap().settings;
-    let all = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":"all","access_token":"jwt"}"#;
-    assert_eq!(settings("gateway").await, all);
+    let all = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":true,"access_token":"jwt"}"#;
+    assert_eq!(settings("gateway").await, all, "the version before reads it");
     let shop = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"access_token":"jwt"}"#;
     assert_eq!(settings("shop").await, shop, "a text is left alone");
 }

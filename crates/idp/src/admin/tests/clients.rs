@@ -64,6 +64,21 @@ async fn a_client_that_could_not_be_is_refused_with_every_fault() {
 }
 
 #[tokio::test]
+async fn whose_tokens_a_client_introspects_is_stored_as_the_former_version_stored_it() {
+    let bench = Bench::start().await;
+    for (word, stored) in [("all", Some(json!(true))), ("own", None), ("audience", Some(json!("audience")))] {
+        let added = add(&bench, word, json!({ "introspects": word })).await.unwrap();
+        assert_eq!(status(&bench, word, added.secret.unwrap().expose()).await, 200);
+        let settings = bench.provider.store().client(word).await.unwrap().unwrap().settings;
+        let settings: Value = serde_json::from_str(&settings).unwrap();
+        assert_eq!(settings.get("introspects"), stored.as_ref(), "{settings}");
+        let shown = serde_json::to_value(bench.admin().client(word).await.unwrap()).unwrap();
+        let expected = Some(json!(word)).filter(|_| word != "own");
+        assert_eq!(shown["settings"].get("introspects"), expected.as_ref(), "{shown}");
+    }
+}
+
+#[tokio::test]
 async fn settings_are_replaced_from_the_version_that_was_seen() {
     let bench = Bench::start().await;
     let (admin, secret) = (bench.admin(), add(&bench, "shop", json!({})).await.unwrap().secret.unwrap());

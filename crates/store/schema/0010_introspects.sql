@@ -1,2 +1,0 @@
--- Whose tokens a client may ask about is one of three words. It was a truth value, and true meant everybody's. Settings are written without
--- spaces, and within a text a quotation mark is escaped: this is found where it is a member, and nowhere else.
