@@ -62,6 +62,17 @@ pub async fn tend(provider: Arc<Provider>) {
             report(&duty, &swept.map_err(KeyError::from));
         }
     };
+    let registered = provider.clone();
+    let note = async move {
+        match registered.clients().left_out(registered.store()).await {
+            Ok(lines) => {
+                for line in lines {
+                    tracing::warn!("{line}");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "stored clients were not looked at"),
+        }
+    };
     let others = async move {
         let (reading, rotating) = (Outage::of("signing keys"), Outage::of("rotation of signing keys"));
         loop {
@@ -80,7 +91,7 @@ pub async fn tend(provider: Arc<Provider>) {
         }
     };
     // neither a client that takes its time nor a million rows that are over may keep the keys from being read
-    tokio::join!(deliver, tell, clean, others);
+    tokio::join!(note, deliver, tell, clean, others);
 }
 
 fn report<T>(duty: &Outage, done: &Result<T, KeyError>) {

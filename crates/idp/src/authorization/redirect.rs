@@ -29,7 +29,8 @@ pub enum RedirectFault {
     /// Plain HTTP to a host that is not loopback: codes would travel in the clear.
     #[error("a redirect uri with plain http is for loopback hosts only: use https")]
     PlainHttp,
-    /// A segment of stars, or a star at the end: a pattern elsewhere, here a character that nobody sends.
+    /// A path whose last segment is a star, or a star in the host: a pattern elsewhere, here a text that nobody sends. Elsewhere in a path, and in
+    /// the query, a star is a character like others.
     #[error("a redirect uri is compared as a whole, not as a pattern: register each")]
     Pattern,
     /// User information, an empty host, or a port that is no number.
@@ -57,13 +58,17 @@ impl RedirectUri {
         if !is_uri_text(text) {
             return Err(RedirectFault::Character);
         }
-        if text.ends_with('*') || text.contains("/*/") {
+        let (scheme, rest) = text.split_once(':').ok_or(RedirectFault::Scheme)?;
+        let before_query = rest.split_once('?').map_or(rest, |(path, _)| path);
+        if before_query.ends_with("/*") {
             return Err(RedirectFault::Pattern);
         }
-        let (scheme, rest) = text.split_once(':').ok_or(RedirectFault::Scheme)?;
         let any_port_at = match scheme {
             "https" | "http" => {
                 let authority = rest.strip_prefix("//").ok_or(RedirectFault::Scheme)?;
+                if authority.split(['/', '?']).next().is_some_and(|host| host.contains('*')) {
+                    return Err(RedirectFault::Pattern);
+                }
                 let (host, _) = split_authority(authority).ok_or(RedirectFault::Authority)?;
                 let loopback_address = host == "127.0.0.1" || host == "[::1]";
                 if scheme == "http" && !loopback_address && host != "localhost" {
@@ -169,15 +174,21 @@ mod tests {
             "http://localhost:3000/cb",
             "com.example.app:/callback",
             "com.example.app://callback",
+            "https://app.example/callback?of=*",
+            "https://app.example/callback?of=/*",
+            "https://app.example/*/cb",
+            "https://app.example/cb*",
         ] {
             assert_eq!(RedirectUri::parse(good).map(|u| u.as_str().to_owned()), Ok(good.to_owned()));
         }
         for (bad, fault) in [
             ("https://app.example/#x", RedirectFault::Fragment),
             ("https://app.example/*", RedirectFault::Pattern),
-            ("https://app.example/*/cb", RedirectFault::Pattern),
-            ("https://app.example/cb*", RedirectFault::Pattern),
-            ("https://*.app.example/cb", RedirectFault::Authority),
+            ("https://app.example/*?of=1", RedirectFault::Pattern),
+            ("https://*.app.example/cb", RedirectFault::Pattern),
+            ("https://*", RedirectFault::Pattern),
+            ("http://127.0.0.1:*/cb", RedirectFault::Pattern),
+            ("com.example.app:/*", RedirectFault::Pattern),
             ("https://app.example/a b", RedirectFault::Character),
             ("https://app.example/\\evil", RedirectFault::Character),
             ("https://app.example/%2", RedirectFault::Character),

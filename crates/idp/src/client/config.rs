@@ -301,6 +301,16 @@ pub struct ClientFault {
     pub reason: ClientReason,
 }
 
+/// An address of a stored client that is not one any more, so that nobody is sent there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {uri:?} is left out: {}", RedirectFault::Pattern)]
+pub(crate) struct LeftOut {
+    /// Path from [`ClientConfig`].
+    path: String,
+    /// As it was registered.
+    uri: String,
+}
+
 /// Every refused value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
@@ -315,6 +325,33 @@ impl ClientConfig {
             Some(client) if faults.0.is_empty() => Ok(client),
             _ => Err(ClientFaults(faults.0)),
         }
+    }
+
+    /// The same for what a former version has registered: an address that is a pattern, as it knew none to be, is left out, and closes nothing else.
+    pub(crate) fn check_stored(
+        &self,
+        defaults: &ClientDefaults,
+    ) -> Result<(Client, Vec<LeftOut>), ClientFaults> {
+        let mut faults = Faults(Vec::new());
+        let client = self.build(defaults, &mut faults);
+        // The address that logouts are told at is compared with nothing.
+        faults.0.retain(|fault| fault.reason != ClientReason::Redirect(RedirectFault::Pattern));
+        match client {
+            Some(client) if faults.0.is_empty() => Ok((client, self.patterns())),
+            _ => Err(ClientFaults(faults.0)),
+        }
+    }
+
+    /// Addresses to come back to that are patterns.
+    fn patterns(&self) -> Vec<LeftOut> {
+        let lists = [
+            ("redirect_uris", &self.redirect_uris),
+            ("post_logout_redirect_uris", &self.post_logout_redirect_uris),
+        ];
+        let all =
+            lists.iter().flat_map(|(at, uris)| uris.iter().enumerate().map(move |(i, uri)| (at, i, uri)));
+        let patterns = all.filter(|(_, _, uri)| RedirectUri::parse(uri) == Err(RedirectFault::Pattern));
+        patterns.map(|(at, i, uri)| LeftOut { path: format!("{at}[{i}]"), uri: uri.clone() }).collect()
     }
 
     /// `None` only when a fault was noted.

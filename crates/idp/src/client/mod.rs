@@ -26,6 +26,8 @@ use crate::{
 /// The wire names of the methods there are, for `token_endpoint_auth_methods_supported`.
 pub const METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
 
+/// Stored clients that are read at once.
+const PAGE: u32 = 200;
 /// The member of settings that was a truth value.
 const INTROSPECTS: &str = "introspects";
 
@@ -254,8 +256,24 @@ impl Registry {
 
     fn read(&self, row: &store::clients::Client) -> Result<Client, String> {
         let config = ClientConfig::from_stored(row).map_err(|fault| fault.to_string())?;
-        let client = config.check(&self.defaults).map_err(|faults| faults.to_string())?;
+        let (client, _) = config.check_stored(&self.defaults).map_err(|faults| faults.to_string())?;
         Ok(Client { read_at: Some(row.read_at), ..client })
+    }
+
+    /// What stored clients have that is left out, a line each: addresses that a former version registered.
+    pub(crate) async fn left_out(&self, store: &Store) -> Result<Vec<String>, StoreError> {
+        let (mut lines, mut after) = (Vec::new(), String::new());
+        loop {
+            let rows = store.clients(&after, PAGE).await?;
+            let Some(last) = rows.last() else { return Ok(lines) };
+            after.clone_from(&last.id);
+            for row in rows.iter().filter(|row| !self.is_configured(&row.id)) {
+                let read =
+                    ClientConfig::from_stored(row).ok().and_then(|c| c.check_stored(&self.defaults).ok());
+                let left_out = read.map(|(_, left_out)| left_out).unwrap_or_default();
+                lines.extend(left_out.iter().map(|fault| format!("client {:?}: {fault}", row.id)));
+            }
+        }
     }
 }
 
@@ -341,6 +359,45 @@ mod tests {
                 ClientConfig::from_stored(&row(&format!(r#"{{"introspects":{other}}}"#))).unwrap_err();
             assert!(fault.to_string().contains(r#"is "own", "audience" or "all""#), "{fault}");
         }
+    }
+
+    #[test]
+    fn an_address_with_a_star_does_not_close_a_stored_client() {
+        let defaults = ClientDefaults {
+            audiences: Vec::new(),
+            access_token_algorithm: SigningAlgorithm::Es256,
+            id_token_algorithm: SigningAlgorithm::Es256,
+            access_token_lifetime: Duration::from_secs(1),
+        };
+        let stored =
+            row(r#"{"public":true,"grants":["authorization_code"],"redirect_uris":["https://shop.example/*",
+            "https://shop.example/cb?of=*"],"post_logout_redirect_uris":["https://shop.example/*"],
+            "backchannel_logout_uri":"https://shop.example/*"}"#);
+        let config = ClientConfig::from_stored(&stored).unwrap();
+        let refused = config.check(&defaults).unwrap_err().to_string();
+        assert!(refused.starts_with("redirect_uris[0]: ") && refused.contains("post_logout"), "{refused}");
+        let (client, left_out) = config.check_stored(&defaults).unwrap();
+        let registered: Vec<&str> = client.redirect_uris.iter().map(RedirectUri::as_str).collect();
+        assert_eq!(registered, ["https://shop.example/cb?of=*"]);
+        assert!(client.post_logout_redirect_uris.is_empty());
+        assert_eq!(
+            client.backchannel_logout_uri.as_deref(),
+            Some("https://shop.example/*"),
+            "nothing is compared with it"
+        );
+        let left_out: Vec<String> = left_out.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            left_out,
+            [
+                "redirect_uris[0]: \"https://shop.example/*\" is left out: a redirect uri is compared as a whole, not as a pattern: \
+             register each",
+                "post_logout_redirect_uris[0]: \"https://shop.example/*\" is left out: a redirect uri is compared as a whole, not as a \
+             pattern: register each",
+            ]
+        );
+        let worse =
+            ClientConfig { redirect_uris: vec!["https://shop.example/*".into(), "nowhere".into()], ..config };
+        assert!(worse.check_stored(&defaults).is_err(), "what was never registered closes it as ever");
     }
 
     #[test]

@@ -79,6 +79,28 @@ async fn whose_tokens_a_client_introspects_is_stored_as_the_former_version_store
 }
 
 #[tokio::test]
+async fn addresses_of_before_that_are_patterns_are_left_out_and_named() {
+    let bench = Bench::start().await;
+    let addresses = json!(["https://shop.example/*", "https://shop.example/cb"]);
+    let code = json!({ "grants": ["authorization_code"], "public": true, "redirect_uris": addresses });
+    assert_eq!(refused(add(&bench, "shop", code.clone()).await), ["settings.redirect_uris[0]"]);
+    let (store, clients) = (bench.provider.store(), bench.provider.clients());
+    let now = bench.provider.now();
+    store
+        .write(store::clients::AddClient { id: "old".into(), settings: code.to_string(), now })
+        .await
+        .unwrap();
+    let found = clients.find(store, "old").await.unwrap().expect("it goes on with its other address");
+    assert_eq!(found.redirect_uris.len(), 1);
+    let named = clients.left_out(store).await.unwrap();
+    let expected =
+        r#"client "old": redirect_uris[0]: "https://shop.example/*" is left out: a redirect uri is compared"#;
+    assert!(named.len() == 1 && named[0].starts_with(expected), "{named:?}");
+    let shown = bench.admin().client("old").await.unwrap();
+    assert_eq!(shown.faults.len(), 1, "and an administrator sees it");
+}
+
+#[tokio::test]
 async fn settings_are_replaced_from_the_version_that_was_seen() {
     let bench = Bench::start().await;
     let (admin, secret) = (bench.admin(), add(&bench, "shop", json!({})).await.unwrap().secret.unwrap());
