@@ -44,9 +44,17 @@ pub struct Authentication {
     /// Claims asked for by name, for userinfo.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub userinfo: Vec<String>,
+    /// Whether ID tokens say when what they tell was read. Families that were granted before anybody could ask for it do not say; their clients
+    /// may be gateways that go by it, and others do not mind.
+    #[serde(default = "asked_before")]
+    pub read_at: bool,
     /// Whether the authorization request left its redirect URI out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub redirect_omitted: bool,
+}
+
+fn asked_before() -> bool {
+    true
 }
 
 impl Authentication {
@@ -131,7 +139,7 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, Fault> {
         amr: &login.authentication.amr,
         sid: login.sid,
         at_hash: half_hash(algorithm, login.access_token),
-        read_at: login.authentication.id_token.iter().any(|name| name == READ_AT).then(read_at),
+        read_at: login.authentication.read_at.then(read_at),
         person: login.person.claims(Told { scopes, names: &login.authentication.id_token }),
     };
     provider.sign(algorithm, TYP, &claims)
@@ -192,6 +200,13 @@ mod tests {
     }
 
     #[test]
+    fn a_family_of_before_asks_when_it_was_read() {
+        let before = r#"{"at":7,"acr":"1","amr":["pwd"],"id_token":["name"]}"#;
+        let read = Authentication::read(before);
+        assert!(read.read_at && read.at == 7 && read.id_token == ["name"], "{read:?}");
+    }
+
+    #[test]
     fn what_a_family_remembers_is_read_back() {
         let authentication = Authentication {
             at: 7,
@@ -199,9 +214,12 @@ mod tests {
             amr: vec!["pwd".into()],
             id_token: vec!["name".into()],
             userinfo: vec![],
+            read_at: false,
             redirect_omitted: true,
         };
         assert_eq!(Authentication::read(&authentication.write()), authentication);
+        let asked = Authentication { read_at: true, ..authentication };
+        assert_eq!(Authentication::read(&asked.write()), asked);
         assert_eq!(Authentication::read(""), Authentication::default());
     }
 }

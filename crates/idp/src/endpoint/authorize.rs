@@ -428,15 +428,14 @@ async fn issue_code(
             |name: &str| scope_of(name).is_some_and(|scope| asked.client.scopes.contains(scope));
         claims.iter().filter(|c| about_people(&c.name)).map(|c| c.name.clone()).collect()
     };
-    // of the token, and of nobody: whoever asks for it gets it
-    let read_at =
-        request.claims.id_token.iter().any(|claim| claim.name == READ_AT).then(|| READ_AT.to_owned());
     let authentication = Authentication {
         at: session.authenticated_at.as_secs(),
         acr: session.acr.clone(),
         amr: session.methods.split_ascii_whitespace().map(str::to_owned).collect(),
-        id_token: names(&request.claims.id_token).into_iter().chain(read_at).collect(),
+        id_token: names(&request.claims.id_token),
         userinfo: names(&request.claims.userinfo),
+        // of the token, and of nobody: whoever asks for it gets it
+        read_at: request.claims.id_token.iter().any(|claim| claim.name == READ_AT),
         redirect_omitted: request.redirect_uri.is_none(),
     };
     let outlives_session = scopes.contains("offline_access");
