@@ -2,8 +2,8 @@
 -- whoever opens the database finds otherwise. Two rows of before may be one name by it: nothing is changed of them.
 ALTER TABLE users ADD COLUMN name_fold TEXT;
 ALTER TABLE users ADD COLUMN email_fold TEXT;
-CREATE INDEX users_name_fold ON users (name_fold);
-CREATE INDEX users_email_fold ON users (email_fold);
+CREATE INDEX users_name_fold ON users (name_fold) WHERE name_fold IS NOT NULL;
+CREATE INDEX users_email_fold ON users (email_fold) WHERE email_fold IS NOT NULL;
 -- Rows that have to be filled in, so that nobody looks for them among all.
 CREATE INDEX users_unfolded ON users (id) WHERE name_fold IS NULL AND (octet_length(name_key) <> length(name_key) OR name_key LIKE '%  %' OR octet_length(email_key) <> length(email_key));
 

@@ -104,14 +104,11 @@ impl fmt::Display for NameConflict {
 ///
 /// The index `users_unfolded` has no other rows, and none once all have their form.
 pub(crate) async fn fill(connection: &mut AnyConnection, after: &str) -> Result<Option<String>, StoreError> {
-    let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-        "SELECT u.id, u.name_key, u.email_key FROM users u WHERE u.name_fold IS NULL AND {ODD} \
-         AND u.id > $1 ORDER BY u.id LIMIT $2"
-    )))
-    .bind(after)
-    .bind(PAGE)
-    .fetch_all(&mut *connection)
-    .await?;
+    let rows = sqlx::query(sqlx::AssertSqlSafe(unfolded()))
+        .bind(after)
+        .bind(PAGE)
+        .fetch_all(&mut *connection)
+        .await?;
     let keys: Vec<Keys> = rows.iter().map(|row| Keys::read(row, 0)).collect::<Result<_, _>>()?;
     let mut tries = 0;
     // Nodes that start together fill in the same rows.
@@ -122,6 +119,14 @@ pub(crate) async fn fill(connection: &mut AnyConnection, after: &str) -> Result<
         tries += 1;
     }
     Ok(keys.into_iter().next_back().map(|keys| keys.id))
+}
+
+/// Rows that have no form, and may need one.
+fn unfolded() -> String {
+    format!(
+        "SELECT u.id, u.name_key, u.email_key FROM users u WHERE u.name_fold IS NULL AND {ODD} \
+         AND u.id > $1 ORDER BY u.id LIMIT $2"
+    )
 }
 
 /// What an account's forms are made of.
@@ -328,5 +333,37 @@ impl Store {
             found.insert(NameConflict::Group(name, why));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Epoch;
+
+    /// How SQLite goes about a question, in steps.
+    async fn plan(store: &Store, ask: &str) -> Vec<String> {
+        let plan = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {ask}")));
+        let steps = store.readers().all(plan.bind("").bind("").bind(1)).await.unwrap();
+        steps.iter().map(|step| step.get("detail")).collect()
+    }
+
+    #[tokio::test]
+    async fn nobody_is_looked_for_among_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = crate::sqlite_url(&folder.path().join("facts.db"));
+        let store = Store::open(&url, Epoch([7; 16])).await.unwrap();
+        let found = plan(&store, &unfolded()).await;
+        assert_eq!(found, ["SEARCH u USING INDEX users_unfolded (id>?)"]);
+        let by_form = "SELECT u.id FROM users u WHERE u.name_key IN ($1, $2) OR u.name_fold = $2 \
+             OR u.email_key IN ($1, $2) OR u.email_fold = $2 LIMIT $3";
+        let found = plan(&store, by_form).await;
+        for index in ["users_name_fold", "users_email_fold"] {
+            assert!(found.iter().any(|step| step.contains(index)), "{found:?}");
+        }
+        let pairs = "SELECT a.id FROM users a JOIN users b ON b.id <> a.id AND a.name_fold <> a.name_key \
+             AND (b.name_fold = a.name_fold OR b.name_key = a.name_fold) WHERE a.id > $1 AND a.id <= $2 LIMIT $3";
+        let found = plan(&store, pairs).await;
+        assert!(found.iter().all(|step| !step.starts_with("SCAN")), "{found:?}");
     }
 }
