@@ -27,8 +27,8 @@ const MAX_TOLD: usize = 1024;
 pub enum Action {
     /// Tell the consumers.
     Send(Body),
-    /// Read the head as it is from now on, linearizably, then call [`Authority::head`].
-    ReadHead,
+    /// Read the head as it is from now on, linearizably, for these who ask, then call [`Authority::head`].
+    ReadHead(Vec<ConsumerId>),
     /// Read at most `limit` events after `after`, then call [`Authority::range`].
     ReadRange {
         /// Who asked.
@@ -153,7 +153,7 @@ impl Authority {
         if !self.is_reading && !self.waiting.is_empty() {
             self.reading = std::mem::take(&mut self.waiting);
             self.is_reading = true;
-            actions.push(Action::ReadHead);
+            actions.push(Action::ReadHead(self.reading.iter().map(|(consumer, _)| *consumer).collect()));
         }
     }
 }

@@ -173,12 +173,13 @@ impl<L: Log + Confirm> Answers<L> {
 
     /// Reads the head for those who asked before, once they are all written down: whoever has an answer stands in the list. Where nothing can
     /// be written, those are answered who stand there from before.
-    async fn head(&self) -> Read {
+    async fn head(&self, asking: &[ConsumerId]) -> Read {
         let now = self.end.clock.now();
-        let due = self.roster.due(now);
-        let mut unlisted: Vec<_> = due.iter().map(|follower| follower.id).collect();
-        if matches!(tokio::time::timeout(WRITING, self.note(now, due)).await, Ok(true)) {
-            return Read { head: self.log.head().await, unlisted: Vec::new() };
+        let noting = self.note(now, self.roster.due(now, asking));
+        let noted = matches!(tokio::time::timeout(WRITING, noting).await, Ok(true));
+        let mut unlisted = self.roster.unlisted(now, asking);
+        if noted || unlisted.is_empty() {
+            return Read { head: self.log.head().await, unlisted };
         }
         let Some((head, listed)) = self.log.listed(&unlisted).await else { return Read::default() };
         unlisted.retain(|id| !listed.contains(id));
@@ -224,8 +225,8 @@ impl<L: Log + Confirm> Answers<L> {
             match action {
                 authority::Action::Send(_) if answers.len() >= AT_ONCE => {}
                 authority::Action::Send(body) => answers.extend(self.end.write(body)),
-                authority::Action::ReadHead => {
-                    let Read { head, unlisted } = self.head().await;
+                authority::Action::ReadHead(asking) => {
+                    let Read { head, unlisted } = self.head(&asking).await;
                     authority.head(head, &unlisted, &mut next);
                 }
                 authority::Action::Answer(query) => {
@@ -293,8 +294,8 @@ impl<L: Log + Confirm> Answers<L> {
                 let answers = self.clone();
                 match action {
                     authority::Action::Send(body) => self.end.send(&topic, body),
-                    authority::Action::ReadHead => {
-                        let task = tasks.spawn(async move { Done::Head(answers.head().await) });
+                    authority::Action::ReadHead(asking) => {
+                        let task = tasks.spawn(async move { Done::Head(answers.head(&asking).await) });
                         reading = Some(task.id());
                     }
                     authority::Action::Answer(query) => {
@@ -399,17 +400,25 @@ mod tests {
     #[derive(Clone, Default)]
     struct Facts(Arc<Mutex<Vec<Event>>>, Arc<Mutex<Listed>>);
 
-    /// Who follows, and whether nothing can be written just now.
+    /// Who follows, whether nothing can be written just now, and how long the head takes to be read.
     #[derive(Default)]
     struct Listed {
         followers: HashMap<ConsumerId, Follower>,
         full: bool,
+        slow: Duration,
     }
 
     impl Log for Facts {
         async fn head(&self) -> Option<Head> {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            let slow = self.1.lock().slow;
+            tokio::time::sleep(slow.max(Duration::from_millis(1))).await;
             Some(Head { epoch: EPOCH, seq: self.0.lock().len() as u64 })
+        }
+
+        async fn listed(&self, followers: &[ConsumerId]) -> Option<(Head, Vec<ConsumerId>)> {
+            let head = Log::head(self).await?;
+            let all = &self.1.lock().followers;
+            Some((head, followers.iter().copied().filter(|id| all.contains_key(id)).collect()))
         }
 
         async fn note(&self, followers: &[Follower]) -> bool {
@@ -670,6 +679,47 @@ mod tests {
         assert!(town.views.iter().all(|view| view.tombstones() <= 1000));
         let later = town.fill(1);
         assert_eq!(town.standing(&later, 1), GOOD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waited_for_a_slow_reading_is_answered_only_if_it_is_listed() {
+        let town = town().await;
+        // Neither probes again meanwhile.
+        let probe = |id: u8| Body::Probe {
+            consumer: ConsumerId([id; 16]),
+            called: Name::new("gateway").expect("a name"),
+            lease: Duration::from_secs(5),
+            nonce: Nonce([id; 16]),
+            applied: None,
+        };
+        let answered = async |writable: bool| {
+            let facts = Facts::default();
+            let end = End { transport: Arc::new(Memory::default()), ..town.end() };
+            let (questions, mut heard) = (
+                Topic::Questions(end.authority.clone()),
+                end.transport.subscribe(Topic::Events(end.authority.clone())),
+            );
+            let (_append, appended) = mpsc::channel(1);
+            let running = tokio::spawn(Answers::new(end.clone(), facts.clone()).run(appended));
+            after(Duration::from_millis(1)).await;
+            facts.1.lock().slow = Duration::from_secs(7);
+            end.send(&questions, probe(8));
+            after(Duration::from_secs(1)).await;
+            facts.1.lock().full = !writable;
+            end.send(&questions, probe(9));
+            after(Duration::from_secs(20)).await;
+            running.abort();
+            let mut answered = Vec::new();
+            while let Ok(bytes) = heard.try_recv() {
+                if let Some(Body::Echo { nonce, .. }) = end.read(&bytes) {
+                    answered.push(nonce.0[0]);
+                }
+            }
+            let listed = facts.1.lock().followers.contains_key(&ConsumerId([9; 16]));
+            (answered, listed)
+        };
+        assert_eq!(answered(false).await, (vec![8], false));
+        assert_eq!(answered(true).await, (vec![8, 9], true));
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@
 //! [`MARK`], it is marked; from then on its follower is not answered before it is written down again, which takes the mark away. A mark that
 //! has stood for [`GONE`] − [`MARK`], longer than any lease, is of nobody.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -77,6 +77,12 @@ struct Known {
     noted: Option<Head>,
 }
 
+impl Known {
+    fn is_fresh(&self, now: Boot) -> bool {
+        self.written.is_some_and(|written| now.since(written) < AGAIN)
+    }
+}
+
 impl Roster {
     /// Takes what a follower says. `false`: it must not be answered, since there is no room for it.
     pub fn heard(&self, now: Boot, body: &Body) -> bool {
@@ -116,14 +122,22 @@ impl Roster {
         true
     }
 
-    /// Who has to be written down before anybody is answered: those who are not, and those who were so long ago.
-    pub fn due(&self, now: Boot) -> Vec<Follower> {
+    /// Who has to be written down before those who are `asking` are answered: of them, and of whoever was heard of lately, those who are not, and
+    /// those who were so long ago.
+    pub fn due(&self, now: Boot, asking: &[ConsumerId]) -> Vec<Follower> {
+        let asking: HashSet<_> = asking.iter().collect();
         let is_due = |known: &&Known| {
-            let fresh = known.written.is_some_and(|written| now.since(written) < AGAIN);
-            // Who says nothing more asks for nothing more.
-            !fresh && now.since(known.heard) < AGAIN
+            // Who says nothing more asks for nothing more; but a question may have waited.
+            !known.is_fresh(now) && (now.since(known.heard) < AGAIN || asking.contains(&known.follower.id))
         };
         self.known.lock().values().filter(is_due).map(|known| known.follower.clone()).collect()
+    }
+
+    /// Which of those who are asking were not written down lately: only the list itself can tell whether they stand in it.
+    pub fn unlisted(&self, now: Boot, asking: &[ConsumerId]) -> Vec<ConsumerId> {
+        let all = self.known.lock();
+        let is_fresh = |id: &ConsumerId| all.get(id).is_some_and(|known| known.is_fresh(now));
+        asking.iter().copied().filter(|id| !is_fresh(id)).collect()
     }
 
     /// Who has applied more than is written.
@@ -224,13 +238,13 @@ mod tests {
     fn who_asks_is_written_down_first_and_then_now_and_then() {
         let roster = Roster::default();
         assert!(roster.heard(START, &probe(1, None)));
-        assert_eq!(numbers(&roster.due(START)), [1]);
-        assert_eq!(numbers(&roster.due(START)), [1], "until it is known to be written");
-        roster.written(START, &roster.due(START));
-        assert!(roster.due(START).is_empty());
+        assert_eq!(numbers(&roster.due(START, &[])), [1]);
+        assert_eq!(numbers(&roster.due(START, &[])), [1], "until it is known to be written");
+        roster.written(START, &roster.due(START, &[]));
+        assert!(roster.due(START, &[]).is_empty());
         assert!(roster.heard(START.plus(Duration::from_secs(4)), &probe(1, None)));
-        assert!(roster.due(START.plus(Duration::from_millis(4999))).is_empty());
-        assert_eq!(numbers(&roster.due(START.plus(AGAIN))), [1]);
+        assert!(roster.due(START.plus(Duration::from_millis(4999)), &[]).is_empty());
+        assert_eq!(numbers(&roster.due(START.plus(AGAIN), &[])), [1]);
     }
 
     #[test]
@@ -256,8 +270,8 @@ mod tests {
     fn who_fell_silent_is_not_written_any_more() {
         let roster = Roster::default();
         roster.heard(START, &probe(1, None));
-        roster.written(START, &roster.due(START));
-        assert!(roster.due(START.plus(AGAIN)).is_empty());
+        roster.written(START, &roster.due(START, &[]));
+        assert!(roster.due(START.plus(AGAIN), &[]).is_empty());
     }
 
     #[test]
@@ -267,7 +281,7 @@ mod tests {
         assert!(roster.progressed().is_empty(), "of nobody that is known");
         roster.heard(START, &probe(1, Some(3)));
         assert!(roster.progressed().is_empty(), "that is written when it is due");
-        roster.written(START, &roster.due(START));
+        roster.written(START, &roster.due(START, &[]));
         roster.heard(START, &applied(1, 4));
         let ahead = roster.progressed();
         assert_eq!(ahead[0].applied, Some(head(4)));
@@ -296,11 +310,11 @@ mod tests {
     #[test]
     fn all_means_all_and_of_this_history() {
         let roster = Roster::default();
-        assert!(all_applied(&roster.due(START), head(9)), "nobody believes anything");
+        assert!(all_applied(&roster.due(START, &[]), head(9)), "nobody believes anything");
         roster.heard(START, &probe(1, Some(9)));
         roster.heard(START, &probe(2, Some(8)));
         roster.heard(START, &probe(3, None));
-        let all = roster.due(START);
+        let all = roster.due(START, &[]);
         let has: Vec<_> = (1..=3)
             .map(|number| all.iter().find(|one| one.id.0[0] == number).expect("heard"))
             .map(|one| has_applied(one, head(9)))

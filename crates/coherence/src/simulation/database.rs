@@ -291,9 +291,13 @@ impl World {
     }
 
     /// The head for those who have asked, and who of them must not be told.
-    pub(super) fn read_head(&mut self, node: usize) -> (Option<Head>, Vec<ConsumerId>) {
+    pub(super) fn read_head(
+        &mut self,
+        node: usize,
+        asking: &[ConsumerId],
+    ) -> (Option<Head>, Vec<ConsumerId>) {
         let now = Boot(self.tick * TICK);
-        let due = self.rosters[node].due(now);
+        let due = self.rosters[node].due(now, asking);
         let mut unlisted = Vec::new();
         if self.is_writable(node) {
             if !mutation::is(Mutation::Unlisted) {
@@ -303,7 +307,8 @@ impl World {
         } else if !mutation::is(Mutation::UnlistedReadOnly) {
             let stands =
                 |id: &ConsumerId| self.database.list.get(id).is_some_and(|entry| entry.marked.is_none());
-            unlisted = due.into_iter().map(|follower| follower.id).filter(|id| !stands(id)).collect();
+            unlisted = self.rosters[node].unlisted(now, asking);
+            unlisted.retain(|id| !stands(id));
         }
         (self.prove(node), unlisted)
     }

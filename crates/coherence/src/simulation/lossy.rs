@@ -105,7 +105,7 @@ impl World {
             match action {
                 authority::Action::Send(body) => self.send(Packet::ToConsumer(body)),
                 // The database answers in the next tick.
-                authority::Action::ReadHead => self.at(self.tick + 1, Packet::Head),
+                authority::Action::ReadHead(_) => self.at(self.tick + 1, Packet::Head),
                 authority::Action::ReadRange { nonce, after, .. } => {
                     self.at(self.tick + 1, Packet::Range(nonce, after));
                 }

@@ -346,9 +346,9 @@ impl World {
         for action in actions {
             match action {
                 authority::Action::Send(body) => self.publish(body),
-                authority::Action::ReadHead => {
+                authority::Action::ReadHead(asking) => {
                     // Read at once, and told late: the oldest head that may be told.
-                    let (read, unlisted) = self.read_head(at);
+                    let (read, unlisted) = self.read_head(at, &asking);
                     let read = read.filter(|_| self.healed || !self.random.chance(20));
                     let after = if self.healed { 0 } else { self.random.between(0, 3) };
                     self.at(self.tick + after, Packet::HeadRead(process, read, unlisted));
