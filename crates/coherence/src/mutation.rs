@@ -57,6 +57,8 @@ pub(crate) enum Mutation {
     StruckAtOnce,
     /// A copy counts as knowing what its first page knew.
     OldPage,
+    /// A page of what is denied comes from a server that was deposed, and its head from the one in force.
+    PageUnproven,
     /// Messages are believed whoever made them.
     MessageMac,
     /// An echo is one of the last probe, whatever probe it names.

@@ -264,6 +264,11 @@ impl Copying {
         Question::Denials { after: self.after }
     }
 
+    /// After which tag the next page begins.
+    pub fn after(&self) -> Option<Tag> {
+        self.after
+    }
+
     /// Takes the answer to that.
     pub fn take(&mut self, answer: Answer, denials: &Denials) -> Progress {
         let Answer { head, denied, more } = answer;

@@ -5,9 +5,11 @@
 use coherence::confirm::Confirm;
 use coherence::denials::{Denial, Denials};
 use coherence::drive::{Copies, Log};
+use coherence::query::{Answer, Copying, Progress};
 use coherence::roster::Follower;
 use coherence::{ConsumerId, Epoch, Head, Tag};
 
+use crate::error::StoreError;
 use crate::followers;
 use crate::store::{MAX_EVENTS, Store};
 
@@ -26,19 +28,9 @@ impl Log for Store {
     }
 
     async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<coherence::Event>)> {
-        let before = Self::head(self).await.ok()?.epoch;
-        let mut events = Vec::new();
-        while events.len() < limit {
-            let from = events.last().map_or(after, |event: &coherence::Event| event.seq);
-            let left = u32::try_from(limit - events.len()).unwrap_or(u32::MAX);
-            let page = self.events(from, left).await.ok()?;
-            if page.is_empty() {
-                break;
-            }
-            events.extend(page.into_iter().map(coherence::Event::from));
-        }
-        // A restore in between would have mixed two histories.
-        (Self::head(self).await.ok()?.epoch == before).then_some((before, events))
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let (head, events) = self.prove_events(after, limit).await.ok()?;
+        Some((head.epoch, events.into_iter().map(coherence::Event::from).collect()))
     }
 }
 
@@ -50,21 +42,31 @@ impl Confirm for Store {
     }
 }
 
+impl Store {
+    /// A page of what is denied, beginning after this tag, of at most so many.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn page(&self, after: Option<Tag>, limit: u32) -> Result<Answer, StoreError> {
+        let limit = limit.min(MAX_EVENTS);
+        let (head, denied) = self.prove_denied(after, limit).await?;
+        let more = denied.len() >= limit as usize;
+        let denied = denied.into_iter().map(|denied| (denied.tag, denied.into())).collect();
+        Ok(Answer { head, denied, more })
+    }
+}
+
 /// How caches that verify credentials themselves learn what is denied.
 impl Copies for Store {
     async fn load(&self, denials: &Denials) -> Option<Head> {
-        let head = Log::head(self).await?;
-        let mut after = None;
+        let mut copying = Copying::default();
         loop {
-            let page = self.denied(after, MAX_EVENTS).await.ok()?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.tag);
-            for denied in page {
-                denials.add(denied.tag, denied.into());
+            let page = self.page(copying.after(), MAX_EVENTS).await.ok()?;
+            match copying.take(page, denials) {
+                Progress::More => {}
+                Progress::Whole(head) => return Some(head),
+                Progress::Void => return None,
             }
         }
-        // What a restore in between has put there is of another history.
-        let now = Log::head(self).await?;
-        (now.epoch == head.epoch).then_some(head)
     }
 }

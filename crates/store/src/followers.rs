@@ -13,8 +13,10 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 use tokio::time::{Instant, timeout};
 
+use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::loan::Loan;
+use crate::readers::Ask;
 use crate::store::Store;
 use crate::told::{Reach, Revocation};
 use crate::value::{malformed, millis_of, number, pieces, rows, timestamp};
@@ -152,21 +154,25 @@ async fn write(store: &Store, followers: &[Follower]) -> Result<(), StoreError> 
 }
 
 impl Store {
-    /// Everybody in the list, by name.
+    /// Everybody in the list, by name. For whoever looks; what is said to others rests on what is proved ([`Store::prove_followers`]).
     ///
     /// # Errors
     /// [`StoreError`]
     pub async fn followers(&self) -> Result<Vec<Listed>, StoreError> {
-        let now = self.dialect().now();
-        let ask = format!(
-            "SELECT id, called, lease, epoch, seq, beat, {now} - heard_at FROM followers ORDER BY called, id"
-        );
-        let rows = self.readers().all(sqlx::query(sqlx::AssertSqlSafe(ask))).await?;
-        rows.iter().map(read).collect()
+        self.readers().all(ask(self.dialect())).await?.iter().map(read).collect()
     }
 }
 
-fn read(row: &AnyRow) -> Result<Listed, StoreError> {
+/// Asks for everybody in the list, by name.
+pub(crate) fn ask(dialect: Dialect) -> Ask<'static> {
+    let now = dialect.now();
+    let ask = format!(
+        "SELECT id, called, lease, epoch, seq, beat, {now} - heard_at FROM followers ORDER BY called, id"
+    );
+    sqlx::query(sqlx::AssertSqlSafe(ask))
+}
+
+pub(crate) fn read(row: &AnyRow) -> Result<Listed, StoreError> {
     let id: Vec<u8> = row.try_get(0)?;
     let epoch: Option<Vec<u8>> = row.try_get(3)?;
     let epoch = epoch.map(|epoch| epoch.try_into().map(Epoch)).transpose().map_err(|_| malformed("epoch"))?;

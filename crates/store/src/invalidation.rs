@@ -28,9 +28,8 @@ use coherence::wire::MAX_TAGS;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
-use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::readers::{Ask, Readers};
+use crate::readers::Ask;
 use crate::told::{Origins, Unnumbered};
 use crate::value::{head_at, malformed, millis, number, pieces, rows, tag_at, timestamp};
 use crate::write::{Change, Tx};
@@ -214,31 +213,6 @@ impl Change for BeginHistory {
     }
 }
 
-/// Tells which of these are denied, together with the head that says how much of the log that is: the head first, so that what is told
-/// knows at least that much. Proves it by a change; [`Store::confirm`](crate::Store::confirm) needs none where a message will do.
-#[derive(Debug, Clone)]
-pub struct ConfirmDenied(pub Vec<Tag>);
-
-impl Change for ConfirmDenied {
-    type Output = (Head, Vec<Denied>);
-    const LOCKS_HEAD: bool = true;
-
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
-        // First: what is read afterwards knows at least that much.
-        let head = match tx.dialect {
-            Dialect::Sqlite => head_within(tx.connection).await?,
-            Dialect::Postgres => ProveHead.apply(tx).await?,
-        };
-        let mut denied = Vec::new();
-        for ask in asks_denied(&self.0) {
-            for row in ask.fetch_all(&mut *tx.connection).await? {
-                denied.push(read_denied(&row)?);
-            }
-        }
-        Ok((head, denied))
-    }
-}
-
 /// Asks which of these are denied.
 pub(crate) fn asks_denied(tags: &[Tag]) -> Vec<Ask<'static>> {
     let ask = |tags: &[Tag]| {
@@ -272,19 +246,11 @@ impl From<Denied> for Denial {
     }
 }
 
-/// What is denied, by tag and beginning after `after`, at most `limit`.
-pub(crate) async fn denied(
-    readers: &Readers,
-    after: Option<Tag>,
-    limit: u32,
-) -> Result<Vec<Denied>, StoreError> {
-    let after = after.map_or(Vec::new(), |tag| tag.0.to_vec());
-    let ask = sqlx::query(
-        "SELECT tag, seq, not_before, expires_at FROM denials WHERE tag > $1 ORDER BY tag LIMIT $2",
-    )
-    .bind(after)
-    .bind(i64::from(limit));
-    readers.all(ask).await?.iter().map(read_denied).collect()
+/// Asks what is denied, by tag and beginning after `after`, at most `limit`.
+pub(crate) fn ask_page(after: Option<Tag>, limit: u32) -> Ask<'static> {
+    sqlx::query("SELECT tag, seq, not_before, expires_at FROM denials WHERE tag > $1 ORDER BY tag LIMIT $2")
+        .bind(after.map_or(Vec::new(), |tag| tag.0.to_vec()))
+        .bind(i64::from(limit))
 }
 
 pub(crate) fn read_denied(row: &AnyRow) -> Result<Denied, StoreError> {
@@ -296,31 +262,29 @@ pub(crate) fn read_denied(row: &AnyRow) -> Result<Denied, StoreError> {
     })
 }
 
-/// Events after `after`, the oldest first, at most `limit`.
-pub(crate) async fn range(readers: &Readers, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
-    let ask = sqlx::query(
+/// Asks for events after `after`, the oldest first, at most `limit`.
+pub(crate) fn ask_range(after: u64, limit: u32) -> Ask<'static> {
+    sqlx::query(
         "SELECT seq, tags, not_before, until, reason, at FROM invalidation_log \
          WHERE seq > $1 ORDER BY seq LIMIT $2",
     )
     .bind(i64::try_from(after).unwrap_or(i64::MAX))
-    .bind(i64::from(limit));
-    let rows = readers.all(ask).await?;
-    rows.iter()
-        .map(|row| {
-            let tags: Vec<u8> = row.try_get(1)?;
-            let (tags, rest) = tags.as_chunks::<{ Tag::LENGTH }>();
-            if !rest.is_empty() {
-                return Err(malformed("tags"));
-            }
-            Ok(Event {
-                seq: number(row.try_get(0)?),
-                tags: tags.iter().map(|tag| Tag(*tag)).collect(),
-                not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),
-                // A program of before this was told did not say.
-                until: row.try_get::<Option<i64>, _>(3)?.map_or(Timestamp::MAX, timestamp),
-                reason: row.try_get(4)?,
-                at: timestamp(row.try_get(5)?),
-            })
-        })
-        .collect()
+    .bind(i64::from(limit))
+}
+
+pub(crate) fn read_event(row: &AnyRow) -> Result<Event, StoreError> {
+    let tags: Vec<u8> = row.try_get(1)?;
+    let (tags, rest) = tags.as_chunks::<{ Tag::LENGTH }>();
+    if !rest.is_empty() {
+        return Err(malformed("tags"));
+    }
+    Ok(Event {
+        seq: number(row.try_get(0)?),
+        tags: tags.iter().map(|tag| Tag(*tag)).collect(),
+        not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),
+        // A program of before this was told did not say.
+        until: row.try_get::<Option<i64>, _>(3)?.map_or(Timestamp::MAX, timestamp),
+        reason: row.try_get(4)?,
+        at: timestamp(row.try_get(5)?),
+    })
 }

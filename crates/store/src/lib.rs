@@ -54,6 +54,7 @@ pub mod refresh_tokens;
 pub mod security_events;
 pub mod seen;
 pub mod sessions;
+mod shared;
 pub mod standing;
 mod store;
 mod storing;

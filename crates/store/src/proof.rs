@@ -9,8 +9,11 @@
 //!
 //! A file has no second server, and whoever reads it sees what is committed: there reading is the proof.
 //!
-//! Owns: the proof, and what is asked under it: the head, what is denied, who stands in the list of followers. Does not own: changes
-//! ([`crate::write`]), the log ([`crate::invalidation`]).
+//! So all that followers go by is asked so: of two connections one may lead to the server in force, and the other to one that was deposed. What is
+//! asked beside the head goes over the same connection, in the same transaction.
+//!
+//! Owns: the proof, and what is asked under it: the head, what is denied, stretches of the log, who stands in the list of followers. Does not
+//! own: changes ([`crate::write`]), the log ([`crate::invalidation`]), that one reading of the head serves many ([`crate::shared`]).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,13 +25,17 @@ use tokio::time::timeout;
 
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::invalidation::{self, ConfirmDenied, Denied, ProveHead};
+use crate::followers::{self, Listed};
+use crate::invalidation::{self, Denied, Event, ProveHead};
 use crate::loan::{Loan, lost};
 use crate::readers::Ask;
-use crate::store::Store;
+use crate::shared::Shared;
+use crate::store::{MAX_EVENTS, Store};
 use crate::storing;
+use crate::write::{Change, Tx, Writer};
 
-/// Transactions at once. One that waits for a standby that is gone has its place until [`PATIENCE`] is over, and must not take those of readers.
+/// Transactions at once, beside the one that reads the head alone: leases rest on that, and it waits for no others. One that waits for a standby that is
+/// gone has its place until [`PATIENCE`] is over, and must not take those of readers.
 const PLACES: u32 = 2;
 /// How long a commit is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,15 +44,65 @@ const TRIES: usize = 3;
 /// Of the log: written by the transaction, and by nobody read.
 const MESSAGE: &str = "pg_logical_emit_message(true, 'postern', '')";
 
+/// The head, and the rows that answer whatever else was asked.
+type Proven = (Head, Vec<Vec<AnyRow>>);
+
+/// What is asked beside the head.
+#[derive(Debug, Clone)]
+enum Asked {
+    Nothing,
+    /// Which of these are denied.
+    Tags(Vec<Tag>),
+    /// What is denied, after a tag, and how many.
+    Page(Option<Tag>, u32),
+    /// Events after a number, and how many.
+    Range(u64, u32),
+    /// Everybody who follows.
+    Followers(Dialect),
+    /// Who of them is not about to be struck off.
+    Listed,
+}
+
+impl Asked {
+    fn asks(&self) -> Vec<Ask<'static>> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Tags(tags) => invalidation::asks_denied(tags),
+            Self::Page(after, limit) => vec![invalidation::ask_page(*after, *limit)],
+            Self::Range(after, limit) => vec![invalidation::ask_range(*after, *limit)],
+            Self::Followers(dialect) => vec![followers::ask(*dialect)],
+            Self::Listed => vec![sqlx::query("SELECT id FROM followers WHERE beat > 0")],
+        }
+    }
+}
+
 /// How a database proves what it says.
 #[derive(Clone)]
 pub(crate) enum Proof {
     /// It is a file.
     Reading,
-    /// By a message in its log; over these connections, in a life that the database tells.
-    Message(AnyPool, Incarnation),
+    /// By a message in its log.
+    Message(ByMessage),
     /// By a change, where no message may be written.
     Change,
+}
+
+/// Proves by messages.
+#[derive(Clone)]
+pub(crate) struct ByMessage {
+    /// The head alone, once for all who ask at once.
+    heads: Shared<Result<Head, StoreError>>,
+    of_heads: Places,
+    others: Places,
+}
+
+/// Where transactions that prove something are made.
+#[derive(Clone)]
+struct Places {
+    pool: AnyPool,
+    /// The life that the database tells.
+    incarnation: Incarnation,
+    writer: Writer,
 }
 
 impl Proof {
@@ -53,6 +110,7 @@ impl Proof {
     pub(crate) async fn look(
         (url, dialect): (&str, Dialect),
         incarnation: Incarnation,
+        writer: &Writer,
         connection: &mut AnyConnection,
     ) -> Result<Self, StoreError> {
         if dialect == Dialect::Sqlite {
@@ -68,14 +126,20 @@ impl Proof {
                 Ok(Self::Change)
             }
             // Whatever else was wrong shows where it matters.
-            _ => Ok(Self::Message(dialect.asking_pool(url, PLACES).await?, incarnation)),
+            _ => {
+                let places = async |count| {
+                    let pool = dialect.asking_pool(url, count).await?;
+                    Ok::<_, StoreError>(Places { pool, incarnation, writer: writer.clone() })
+                };
+                Ok(Self::Message(ByMessage::new(places(1).await?, places(PLACES).await?)))
+            }
         }
     }
 
     /// Ends all connections.
     pub(crate) async fn close(&self) {
-        if let Self::Message(pool, _) = self {
-            pool.close().await;
+        if let Self::Message(ByMessage { of_heads, others, .. }) = self {
+            tokio::join!(of_heads.pool.close(), others.pool.close());
         }
     }
 }
@@ -93,8 +157,13 @@ impl Store {
     /// [`StoreError`]
     pub async fn prove_head(&self) -> Result<Head, StoreError> {
         match self.proof() {
-            Proof::Change => self.write(ProveHead).await,
-            Proof::Reading | Proof::Message(..) => Ok(self.prove(Vec::new).await?.0),
+            Proof::Message(proof) => {
+                let asked = proof.heads.ask().await;
+                let head = asked.unwrap_or_else(|| Err(lost("the head's reading was abandoned")));
+                storing::note(self.proving(), &head);
+                head
+            }
+            Proof::Reading | Proof::Change => Ok(self.prove(Asked::Nothing).await?.0),
         }
     }
 
@@ -103,12 +172,40 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn confirm(&self, tags: Vec<Tag>) -> Result<(Head, Vec<Denied>), StoreError> {
-        if matches!(self.proof(), Proof::Change) {
-            return self.write(ConfirmDenied(tags)).await;
-        }
-        let (head, rows) = self.prove(|| invalidation::asks_denied(&tags)).await?;
-        let denied = rows.iter().flatten().map(invalidation::read_denied).collect::<Result<_, _>>()?;
-        Ok((head, denied))
+        let (head, rows) = self.prove(Asked::Tags(tags)).await?;
+        Ok((head, each(&rows, invalidation::read_denied)?))
+    }
+
+    /// What is denied as long as a credential it concerns could be valid, in the same way: by tag, beginning after `after`, at most
+    /// `limit` of it, and at most 10 000. Whoever reads page by page misses nothing of up to the least of the heads.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn prove_denied(
+        &self,
+        after: Option<Tag>,
+        limit: u32,
+    ) -> Result<(Head, Vec<Denied>), StoreError> {
+        let (head, rows) = self.prove(Asked::Page(after, limit.min(MAX_EVENTS))).await?;
+        Ok((head, each(&rows, invalidation::read_denied)?))
+    }
+
+    /// Events after `after`, the oldest first, at most `limit`, in the same way, with the head of their history.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn prove_events(&self, after: u64, limit: u32) -> Result<(Head, Vec<Event>), StoreError> {
+        let (head, rows) = self.prove(Asked::Range(after, limit)).await?;
+        Ok((head, each(&rows, invalidation::read_event)?))
+    }
+
+    /// Everybody in the list of followers, by name, in the same way, with the head.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn prove_followers(&self) -> Result<(Head, Vec<Listed>), StoreError> {
+        let (head, rows) = self.prove(Asked::Followers(self.dialect())).await?;
+        Ok((head, each(&rows, followers::read)?))
     }
 
     /// Which of these stand in the list of followers and are not about to be struck off, in the same way, with the head.
@@ -120,38 +217,57 @@ impl Store {
         if matches!(self.proof(), Proof::Change) {
             return Err(lost("nothing can be proved while no changes are made"));
         }
-        let ask = || vec![sqlx::query("SELECT id FROM followers WHERE beat > 0")];
-        let (head, rows) = self.prove(ask).await?;
+        let (head, rows) = self.prove(Asked::Listed).await?;
         let ids = rows.iter().flatten().map(|row| row.try_get::<Vec<u8>, _>(0));
         let ids: BTreeSet<_> = ids.collect::<Result<_, _>>()?;
         Ok((head, followers.iter().copied().filter(|follower| ids.contains(&follower.0[..])).collect()))
     }
 
     /// Asks the head and then the rest, and proves it. Takes note of a database that does not.
-    async fn prove(
-        &self,
-        asks: impl Fn() -> Vec<Ask<'static>> + Send,
-    ) -> Result<(Head, Vec<Vec<AnyRow>>), StoreError> {
-        let proven = self.try_prove(asks).await;
+    async fn prove(&self, asked: Asked) -> Result<Proven, StoreError> {
+        let proven = match self.proof() {
+            Proof::Reading => self.read(&asked).await,
+            Proof::Message(proof) => proof.others.prove(&asked).await,
+            // Which takes note itself.
+            Proof::Change => return self.write(ByChange(asked)).await,
+        };
         storing::note(self.proving(), &proven);
         proven
     }
 
-    async fn try_prove(
-        &self,
-        asks: impl Fn() -> Vec<Ask<'static>> + Send,
-    ) -> Result<(Head, Vec<Vec<AnyRow>>), StoreError> {
-        let Proof::Message(pool, incarnation) = self.proof() else {
-            let head = self.head().await?;
-            let mut answers = Vec::new();
-            for ask in asks() {
-                answers.push(self.readers().all(ask).await?);
-            }
-            return Ok((head, answers));
-        };
+    async fn read(&self, asked: &Asked) -> Result<Proven, StoreError> {
+        let head = self.head().await?;
+        let mut answers = Vec::new();
+        for ask in asked.asks() {
+            answers.push(self.readers().all(ask).await?);
+        }
+        Ok((head, answers))
+    }
+}
+
+fn each<T>(
+    rows: &[Vec<AnyRow>],
+    read: impl Fn(&AnyRow) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    rows.iter().flatten().map(read).collect()
+}
+
+impl ByMessage {
+    fn new(of_heads: Places, others: Places) -> Self {
+        let places = of_heads.clone();
+        let heads = Shared::start(move || {
+            let places = places.clone();
+            async move { Ok(places.prove(&Asked::Nothing).await?.0) }
+        });
+        Self { heads, of_heads, others }
+    }
+}
+
+impl Places {
+    async fn prove(&self, asked: &Asked) -> Result<Proven, StoreError> {
         for _ in 0..TRIES {
-            let mut loan = Loan::of(pool).await?;
-            let committed = committed(loan.connection(), *incarnation, asks());
+            let mut loan = Loan::of(&self.pool).await?;
+            let committed = committed(loan.connection(), self.incarnation, asked.asks());
             let Ok(found) = timeout(PATIENCE, committed).await else {
                 return Err(loan.silent("what was read was not proved in time"));
             };
@@ -161,9 +277,26 @@ impl Store {
             }
             // Another server wrote last: the history is another one from here on, and that has to be written.
             drop(loan);
-            self.write(ProveHead).await?;
+            self.writer.write(ProveHead).await?;
         }
         Err(lost("the database fails over"))
+    }
+}
+
+/// The same by a change: the head first, so that what is told knows at least that much.
+struct ByChange(Asked);
+
+impl Change for ByChange {
+    type Output = Proven;
+    const LOCKS_HEAD: bool = true;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Proven, StoreError> {
+        let head = ProveHead.apply(tx).await?;
+        let mut answers = Vec::new();
+        for ask in self.0.asks() {
+            answers.push(ask.fetch_all(&mut *tx.connection).await?);
+        }
+        Ok((head, answers))
     }
 }
 

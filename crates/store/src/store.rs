@@ -13,7 +13,7 @@ use crate::audit::Entry;
 use crate::copy::{Copied, CopyError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
+use crate::invalidation::{self, Appended, Epoch, Event, Head};
 use crate::migrations::{self, Migrated, MigrationFailed};
 use crate::name_conflicts;
 use crate::proof::Proof;
@@ -99,10 +99,10 @@ impl Store {
             filled = last;
         }
         let incarnation = Incarnation::look(dialect, &mut connection).await;
-        let proof = Proof::look((url, dialect), incarnation, &mut connection).await?;
+        let writer = Writer::start(&writers, dialect, incarnation, Storing::new(database.way()));
+        let proof = Proof::look((url, dialect), incarnation, &writer, &mut connection).await?;
         drop(connection);
         let readers = Readers::open(url, dialect, database.way()).await?;
-        let writer = Writer::start(&writers, dialect, incarnation, Storing::new(database.way()));
         let (outage, proving) = (Arc::new(database.way()), Arc::new(database.way()));
         Ok(Self { dialect, readers, writers, writer, migrated, proof, outage, proving })
     }
@@ -152,21 +152,14 @@ impl Store {
         Ok(timestamp(self.readers.one(ask).await?.try_get(0)?))
     }
 
-    /// Events after `after`, the oldest first; at most `limit` of them, and at most 10 000.
+    /// Events after `after`, the oldest first; at most `limit` of them, and at most 10 000. For whoever looks: followers go by what is proved
+    /// ([`Store::prove_events`]).
     ///
     /// # Errors
     /// [`StoreError`]
     pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
-        invalidation::range(&self.readers, after, limit.min(MAX_EVENTS)).await
-    }
-
-    /// What is denied as long as a credential it concerns could be valid, by tag; at most `limit` of them beginning after
-    /// `after`, and at most 10 000. Whoever reads page by page, after the head, misses nothing of up to that head.
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn denied(&self, after: Option<Tag>, limit: u32) -> Result<Vec<Denied>, StoreError> {
-        invalidation::denied(&self.readers, after, limit.min(MAX_EVENTS)).await
+        let rows = self.readers.all(invalidation::ask_range(after, limit.min(MAX_EVENTS))).await?;
+        rows.iter().map(invalidation::read_event).collect()
     }
 
     /// What this store appends to the log from now on, each once it is durable. Other nodes' events are not among them, and

@@ -13,7 +13,7 @@ use crate::denials::Denial;
 use crate::mutation::{self, Mutation};
 use crate::query::{Answer, Copying, Progress, Query, Question};
 use crate::view::{Standing, Ticket, Verdict, Voided};
-use crate::words::{Epoch, Event, Head, Tag};
+use crate::words::{Epoch, Event, Tag};
 
 /// Denials of one page.
 const PAGE: usize = 4;
@@ -50,11 +50,11 @@ fn denied_by(log: &BTreeMap<u64, Event>, as_of: u64) -> Vec<(Tag, Denial)> {
 }
 
 impl World {
-    /// All that is denied after a tag, as a node reads it whose server may lag behind, or be in force no more.
-    fn page(&mut self, node: usize, after: Option<Tag>) -> Answer {
-        let (of, as_of, log) = self.read_log(node);
+    /// All that is denied after a tag, as a node reads it.
+    fn page(&mut self, node: usize, after: Option<Tag>) -> Option<Answer> {
+        let (head, log) = self.page_of(node)?;
         let mut denied: Vec<_> =
-            denied_by(log, as_of).into_iter().filter(|(tag, _)| after < Some(*tag)).collect();
+            denied_by(log, head.seq).into_iter().filter(|(tag, _)| after < Some(*tag)).collect();
         denied.sort_by_key(|(tag, _)| *tag);
         denied.dedup_by(|later, first| {
             let same = later.0 == first.0;
@@ -65,7 +65,7 @@ impl World {
         });
         let more = denied.len() > PAGE;
         denied.truncate(PAGE);
-        Answer { head: Head { epoch: super::epoch(of), seq: as_of }, denied, more }
+        Some(Answer { head, denied, more })
     }
 
     /// Which of these are denied, by a node whose server is in force.
@@ -83,7 +83,7 @@ impl World {
         let Ok(query) = Query::read(&name(), bytes) else { return };
         let answer = match query.question() {
             Question::Confirm(tags) => self.confirm(node, tags),
-            Question::Denials { after } => Some(self.page(node, *after)),
+            Question::Denials { after } => self.page(node, *after),
         };
         let Some(answer) = answer else { return };
         let sealed = Bytes::from(query.seal(&answer, &self.keys));

@@ -353,6 +353,20 @@ impl World {
         }
     }
 
+    /// What a page of all that is denied is taken from: the log of a server, and its head. Nodes of a former version read both without proof, over one
+    /// connection: then the head tells that the page is old.
+    pub(super) fn page_of(&mut self, node: usize) -> Option<(Head, &BTreeMap<u64, Event>)> {
+        if mutation::is(Mutation::PageUnproven) && self.old[node].is_some() {
+            let head = self.database.visible();
+            return self.old[node].as_ref().map(|old| (head, &old.log));
+        }
+        if self.random.chance(500) {
+            return self.prove_log(node);
+        }
+        let (of, seq, log) = self.read_log(node);
+        Some((Head { epoch: epoch(of), seq }, log))
+    }
+
     /// What a server says of a token, and as of which event.
     pub(super) fn answer(&mut self, token: u64) -> (bool, (Epoch, u64)) {
         let (of, as_of) = self.known();

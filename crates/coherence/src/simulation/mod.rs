@@ -659,6 +659,7 @@ fn every_line_of_the_protocol_is_needed() {
         M::UnlistedReadOnly,
         M::StruckAtOnce,
         M::OldPage,
+        M::PageUnproven,
         M::MessageMac,
         M::EchoNonce,
         M::AnswerMac,

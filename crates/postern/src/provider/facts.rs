@@ -86,16 +86,10 @@ async fn denials(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Byte
     }
     let Some(query) = facts.query(&body) else { return malformed() };
     let Question::Denials { after } = *query.question() else { return malformed() };
-    // The head first: whoever follows it from there misses nothing.
-    let Ok(head) = facts.answers.log.head().await else { return unavailable() };
-    let Ok(denied) = facts.answers.log.denied(after, PAGE).await else { return unavailable() };
-    // What a restore in between has put there is of another history.
-    if !facts.answers.log.head().await.is_ok_and(|now| now.epoch == head.epoch) {
-        return unavailable();
+    match facts.answers.log.page(after, PAGE).await {
+        Ok(page) => facts.sealed(&query, &page),
+        Err(_) => unavailable(),
     }
-    let more = denied.len() >= PAGE as usize;
-    let denied = denied.into_iter().map(|denied| (denied.tag, denied.into())).collect();
-    facts.sealed(&query, &Answer { head, denied, more })
 }
 
 async fn confirm(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Bytes) -> Response {

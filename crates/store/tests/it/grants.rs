@@ -253,7 +253,7 @@ on_both! {
         assert!(is_active(&store, "kept", NOW).await);
         let told: Vec<_> = store.events(0, 10).await.unwrap().into_iter().map(|event| event.tags.len()).collect();
         assert_eq!((told.len(), told.iter().sum::<usize>()), (5, 301));
-        assert_eq!(store.denied(None, 1000).await.unwrap().len(), 300);
+        assert_eq!(store.prove_denied(None, 1000).await.unwrap().1.len(), 300);
     }
 
     async fn a_token_is_revoked_by_its_own_client(database: Database) {

@@ -7,7 +7,6 @@ use auth::time::Timestamp;
 use auth::token::security_event::Kind;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::Revoke;
-use store::invalidation::ConfirmDenied;
 use store::security_events::{Occurrence, TellAll};
 use store::{Denied, Dialect, Epoch, Event, Head, ProveHead, Reach, Revocation, Store};
 
@@ -26,7 +25,7 @@ on_both! {
     async fn a_denial_that_is_renewed_while_it_is_swept_stays(database: Database) {
         let store = database.open().await;
         store.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
-        let over = store.denied(None, 10).await.unwrap()[0].until.plus(coherence::denials::KEPT);
+        let over = store.prove_denied(None, 10).await.unwrap().1[0].until.plus(coherence::denials::KEPT);
         if store.dialect() == Dialect::Sqlite {
             // Nobody else writes meanwhile.
             assert_eq!(store.sweep(over, HOUR).await.unwrap().expired, 1);
@@ -43,7 +42,7 @@ on_both! {
         tokio::time::sleep(Duration::from_millis(200)).await;
         other.execute("COMMIT").await.unwrap();
         assert_eq!(swept.await.unwrap(), 0);
-        assert_eq!(store.denied(None, 10).await.unwrap().len(), 1);
+        assert_eq!(store.prove_denied(None, 10).await.unwrap().1.len(), 1);
         let last = Timestamp::from_millis(9_000_000_000_000).plus(coherence::denials::KEPT);
         assert_eq!(store.sweep(last, HOUR).await.unwrap().expired, 1, "and goes in its time");
     }
@@ -125,7 +124,7 @@ on_both! {
         let events = store.events(0, 10).await.unwrap();
         assert!(events.iter().all(|event| event.tags.len() <= coherence::wire::MAX_TAGS));
         assert_eq!(events.into_iter().flat_map(|event| event.tags).collect::<Vec<_>>(), tags);
-        assert_eq!(store.denied(None, 1000).await.unwrap().len(), 150);
+        assert_eq!(store.prove_denied(None, 1000).await.unwrap().1.len(), 150);
     }
 
     async fn what_is_revoked_twice_in_one_transaction_is_denied_for_both_reasons(database: Database) {
@@ -140,7 +139,7 @@ on_both! {
             a.clone(),
         ];
         store.write(TellAll { revocations, now: NOW }).await.unwrap();
-        let mut denied = store.denied(None, 10).await.unwrap();
+        let mut denied = store.prove_denied(None, 10).await.unwrap().1;
         denied.sort_by_key(|denied| denied.seq);
         let until = a.until.plus(minute);
         let b = Denied { tag: tag("b"), seq: 3, not_before: later, until };
@@ -182,7 +181,7 @@ on_both! {
             writes.spawn(async move {
                 let before = store.write(ProveHead).await.unwrap();
                 store.write(Revoke { revocation: revocation(&format!("t{n}")), now: NOW }).await.unwrap();
-                let (after, denied) = store.write(ConfirmDenied(vec![tag(&format!("t{n}"))])).await.unwrap();
+                let (after, denied) = store.confirm(vec![tag(&format!("t{n}"))]).await.unwrap();
                 assert!(before.seq < after.seq && denied.len() == 1);
             });
         }
@@ -214,7 +213,8 @@ on_both! {
         }
         let (mut told, mut after) = (Vec::new(), None);
         loop {
-            let page = store.denied(after, 3).await.unwrap();
+            let (head, page) = store.prove_denied(after, 3).await.unwrap();
+            assert_eq!(head.seq, 7);
             assert!(page.len() <= 3 && page.is_sorted_by_key(|denied| denied.tag));
             let Some(last) = page.last() else { break };
             after = Some(last.tag);

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use coherence::drive::Log as _;
+use coherence::denials::Denials;
+use coherence::drive::{Copies as _, Log as _};
 use coherence::roster::Follower;
 use coherence::{ConsumerId, Name};
 use sqlx::{AnyConnection, Connection as _, Executor as _};
@@ -56,6 +57,12 @@ on_both! {
         let many: Vec<_> = many.iter().map(String::as_str).collect();
         assert_eq!(confirmed(&stores[0], &many).await.1.len(), 20, "however many are asked about");
         assert_eq!(confirmed(&stores[0], &[]).await, (20, Vec::new()));
+        let (head, page) = stores[0].prove_denied(None, 12).await.unwrap();
+        assert_eq!((head, page.len()), (Head { epoch: EPOCH, seq: 20 }, 12));
+        let rest = stores[0].prove_denied(page.last().map(|denied| denied.tag), 12).await.unwrap().1;
+        assert_eq!(rest.len(), 8);
+        let (head, events) = stores[0].prove_events(17, 2).await.unwrap();
+        assert_eq!((head.seq, events.iter().map(|event| event.seq).collect::<Vec<_>>()), (20, vec![18, 19]));
     }
 
     async fn who_stands_in_the_list_is_told_with_the_head(database: Database) {
@@ -63,6 +70,9 @@ on_both! {
         assert!(store.note(&[follower(1), follower(2)]).await);
         let listed = async || store.listed(&ids(&[1, 2, 3])).await.unwrap();
         assert_eq!(listed().await, (Head { epoch: EPOCH, seq: 0 }, ids(&[1, 2])));
+        let (head, all) = store.prove_followers().await.unwrap();
+        assert_eq!((head, all.len()), (Head { epoch: EPOCH, seq: 0 }, 2));
+        assert_eq!(all[0].follower, follower(1));
         store.write(MarkFollower { id: ConsumerId([1; 16]), beat: 1 }).await.unwrap();
         assert_eq!(listed().await.1, ids(&[2]), "about to be struck off");
         assert!(store.note(&[follower(1)]).await);
@@ -101,6 +111,8 @@ async fn a_server_that_takes_no_changes_proves_what_it_says() {
     assert_eq!(confirmed(&store, &["before", "meanwhile"]).await, (1, vec![tag("before")]));
     let (head, listed) = store.listed(&ids(&[1, 2])).await.unwrap();
     assert_eq!((head.seq, listed), (1, ids(&[1])));
+    let page = store.prove_denied(None, 10).await.unwrap();
+    assert_eq!((page.0.seq, page.1.len(), store.prove_followers().await.unwrap().1.len()), (1, 1, 1));
     set_read_only(&database, "off").await;
     while !revoke(&store, "after").await {}
     assert_eq!(confirmed(&store, &["before", "meanwhile", "after"]).await.1.len(), 2);
@@ -116,6 +128,66 @@ async fn a_row_that_somebody_holds_keeps_nobody_from_being_answered() {
     held.execute("UPDATE invalidation_head SET seq = seq").await.unwrap();
     assert_eq!(confirmed(&store, &["before"]).await, (1, vec![tag("before")]));
     held.rollback().await.unwrap();
+}
+
+/// Rows are shown to transactions alone that have written something, a message: what is seen was read in one of those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_that_followers_go_by_is_read_in_the_transaction_that_proves_it() {
+    let database = Database::postgres().await;
+    let store = database.open().await;
+    assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
+    let mut other = AnyConnection::connect(&database.url).await.unwrap();
+    for table in ["denials", "followers", "invalidation_log"] {
+        for statement in [
+            format!("ALTER TABLE {table} RENAME TO hidden_{table}"),
+            format!(
+                "CREATE VIEW {table} AS SELECT * FROM hidden_{table} WHERE pg_current_xact_id_if_assigned() IS NOT NULL"
+            ),
+        ] {
+            other.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
+        }
+    }
+    assert_eq!(store.followers().await.unwrap(), [], "who only looks sees nothing");
+    let denials = Denials::new(10);
+    let head = Head { epoch: EPOCH, seq: 1 };
+    assert_eq!((store.load(&denials).await, denials.len()), (Some(head), 1));
+    let page = store.page(None, 10).await.unwrap();
+    assert_eq!((page.head, page.denied.len(), page.more), (head, 1, false));
+    let (epoch, events) = store.range(0, 10).await.unwrap();
+    assert_eq!((epoch, events.len()), (EPOCH, 1));
+    let (at, listed) = store.prove_followers().await.unwrap();
+    assert_eq!((at, listed.len()), (head, 1));
+    assert_eq!(store.listed(&ids(&[1])).await, Some((head, ids(&[1]))));
+    assert_eq!(confirmed(&store, &["before"]).await, (1, vec![tag("before")]));
+}
+
+/// Not one for each, though they come one after the other while others are answered.
+#[tokio::test]
+async fn however_many_ask_for_the_head_few_transactions_read_it() {
+    let database = Database::postgres().await;
+    let store = database.open().await;
+    let mut other = AnyConnection::connect(&database.url).await.unwrap();
+    for statement in [
+        "CREATE SEQUENCE readings MINVALUE 0 START 0",
+        "ALTER TABLE invalidation_head RENAME TO head",
+        "CREATE VIEW invalidation_head AS SELECT * FROM head WHERE nextval('readings') >= 0",
+    ] {
+        other.execute(statement).await.unwrap();
+    }
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        let store = store.clone();
+        asking.spawn(async move { store.prove_head().await.unwrap().seq });
+    }
+    // Whatever else is proved takes places of its own.
+    for _ in 0..20 {
+        let store = store.clone();
+        asking.spawn(async move { store.prove_denied(None, 10).await.unwrap().0.seq });
+    }
+    assert!(asking.join_all().await.into_iter().all(|seq| seq == 0));
+    let readings = other.fetch_one("SELECT last_value FROM readings").await.unwrap();
+    let readings: i64 = sqlx::Row::get(&readings, 0);
+    assert!((20..=70).contains(&readings), "{readings}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,8 +211,11 @@ async fn where_no_message_may_be_written_a_change_is_the_proof() {
     assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
     assert_eq!(store.prove_head().await.unwrap().seq, 1);
     assert_eq!(confirmed(&store, &["before"]).await, (1, vec![tag("before")]));
+    let page = store.prove_denied(None, 10).await.unwrap();
+    assert_eq!((page.0.seq, page.1.len(), store.prove_events(0, 10).await.unwrap().1.len()), (1, 1, 1));
     set_read_only(&database, "on").await;
     while store.head().await.is_err() {}
+    assert!(store.prove_denied(None, 10).await.is_err() && store.prove_followers().await.is_err());
     assert!(store.prove_head().await.is_err() && store.confirm(vec![tag("before")]).await.is_err());
     assert_eq!(store.listed(&ids(&[1])).await, None, "without a change nothing is proved");
 }

@@ -67,7 +67,7 @@ on_both! {
         assert_eq!(times, expected);
         let told: Vec<_> = store.events(0, 10).await.unwrap().into_iter().map(|e| (e.not_before, e.at)).collect();
         assert_eq!(told, expected.map(Some).into_iter().zip(clocks).collect::<Vec<_>>());
-        let denied = store.denied(None, 10).await.unwrap();
+        let denied = store.prove_denied(None, 10).await.unwrap().1;
         assert_eq!(denied[0].not_before, Some(expected[4]), "the last of them counts");
         // Whatever else is told, time goes on; looking does not move it.
         store.write(Revoke { revocation: revocation("b"), now: NOW }).await.unwrap();

@@ -569,7 +569,7 @@ fn what_was_told_outlasts_sessions_that_a_reload_let_last_longer() {
     let remembered = CONTROL.block_on(async {
         let url = store::sqlite_url(&town.folder.0.join("events.db"));
         let store = Store::open(&url, Epoch([7; 16])).await.unwrap();
-        let denied = store.denied(None, 100).await.unwrap();
+        let denied = store.prove_denied(None, 100).await.unwrap().1;
         store.close().await;
         denied.into_iter().map(|denied| denied.until.as_secs() - now()).collect::<Vec<_>>()
     });

@@ -1,0 +1,119 @@
+//! One reading for all who ask at once.
+//!
+//! Owns: whose question a reading answers: everybody's who asked before it began, and nobody's who asked later. So whoever asks is told of
+//! everything that was durable when they asked, and however many ask, one reading is under way. Does not own: what is read.
+//!
+//! A reading goes on when whoever asked is gone: others are about to ask the same.
+
+use tokio::sync::{mpsc, oneshot};
+
+/// Where it is asked. The last one ends the readings.
+pub(crate) struct Shared<T>(mpsc::UnboundedSender<oneshot::Sender<T>>);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: Clone + Send + 'static> Shared<T> {
+    /// Reads like this, on this runtime.
+    pub(crate) fn start<F, R>(read: F) -> Self
+    where
+        F: Fn() -> R + Send + 'static,
+        R: Future<Output = T> + Send + 'static,
+    {
+        let (ask, mut asked) = mpsc::unbounded_channel::<oneshot::Sender<T>>();
+        tokio::spawn(async move {
+            while let Some(first) = asked.recv().await {
+                let mut waiting = vec![first];
+                while let Ok(another) = asked.try_recv() {
+                    waiting.push(another);
+                }
+                waiting.retain(|one| !one.is_closed());
+                if waiting.is_empty() {
+                    continue;
+                }
+                // Whoever waits for one that panics hears that there is none.
+                let Ok(answer) = tokio::spawn(read()).await else { continue };
+                for one in waiting {
+                    let _ = one.send(answer.clone());
+                }
+            }
+        });
+        Self(ask)
+    }
+
+    /// What was read after this was called; `None` when it was not read to its end.
+    pub(crate) async fn ask(&self) -> Option<T> {
+        let (tell, told) = oneshot::channel();
+        self.0.send(tell).ok()?;
+        told.await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const TAKES: Duration = Duration::from_millis(10);
+
+    /// Each reading tells its number.
+    fn counted() -> Shared<u64> {
+        let count = Arc::new(AtomicU64::new(0));
+        Shared::start(move || {
+            let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+            async move {
+                sleep(TAKES).await;
+                assert_ne!(number, 7, "the seventh panics");
+                number
+            }
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_before_it_begins_joins_and_who_asks_later_waits_for_the_next() {
+        let (shared, begun) = (counted(), Instant::now());
+        let first = async { tokio::join!(shared.ask(), shared.ask()) };
+        let later = async {
+            sleep(TAKES / 2).await;
+            let all: Vec<_> = (0..500)
+                .map(|_| {
+                    tokio::spawn({
+                        let shared = shared.clone();
+                        async move { shared.ask().await }
+                    })
+                })
+                .collect();
+            for one in all {
+                assert_eq!(one.await.unwrap(), Some(2), "what was begun before may know less");
+            }
+        };
+        assert_eq!(tokio::join!(first, later).0, (Some(1), Some(1)));
+        assert_eq!(begun.elapsed(), TAKES * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reading_survives_who_asked_for_it_and_nothing_is_read_for_nobody() {
+        let shared = counted();
+        for _ in 0..5 {
+            assert!(tokio::time::timeout(TAKES / 2, shared.ask()).await.is_err());
+            sleep(TAKES * 2).await;
+        }
+        assert_eq!(shared.ask().await, Some(6), "those who gave up had one each");
+        assert_eq!(shared.ask().await, None, "it panicked");
+        assert_eq!(shared.ask().await, Some(8));
+        let hasty = tokio::time::timeout(TAKES / 2, async { tokio::join!(shared.ask(), shared.ask()) });
+        let (hasty, patient) = tokio::join!(hasty, async {
+            sleep(TAKES / 4).await;
+            shared.ask().await
+        });
+        assert_eq!((hasty.is_err(), patient), (true, Some(10)));
+    }
+}
