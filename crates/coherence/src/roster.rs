@@ -194,8 +194,8 @@ impl Roster {
 
 /// Whether everybody in the list has applied what was durable at `head`. Whoever comes into the list later was answered later, and was
 /// told of it.
-pub fn all_applied(followers: &[Follower], head: Head) -> bool {
-    followers.iter().all(|follower| has_applied(follower, head))
+pub fn all_applied<'f>(followers: impl IntoIterator<Item = &'f Follower>, head: Head) -> bool {
+    followers.into_iter().all(|follower| has_applied(follower, head))
 }
 
 /// Whether this one has.

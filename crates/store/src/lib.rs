@@ -72,4 +72,4 @@ pub use store::{OpenError, Store};
 pub use storing::{Storing, outage_of};
 pub use sweep::Swept;
 pub use value::Digest;
-pub use write::{Change, Tx};
+pub use write::{Change, PATIENCE, Tx};

@@ -37,7 +37,7 @@ const FOLLOWED: usize = 4096;
 /// Changes of one transaction at most: so long the first of them waits for the last.
 const TOGETHER: usize = 128;
 /// A change not made within this time is given up; whether it was made is unknown then.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a transaction that gave way to others is tried again.
 const RETRIES: usize = 3;
 

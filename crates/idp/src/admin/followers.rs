@@ -11,7 +11,7 @@ use coherence::{
     roster::{all_applied, has_applied},
 };
 use serde::Serialize;
-use store::{StoreError, followers::Listed};
+use store::{PATIENCE, StoreError, followers::Listed};
 use tokio::time::{Instant, sleep};
 
 use super::{Admin, AdminFault};
@@ -19,8 +19,6 @@ use crate::{access_token::Presented, provider::Provider};
 
 /// The share of a time by which the rate of a clock may be wrong: one in so many.
 const DRIFT: u32 = 1000;
-/// The longest lease that can be configured: what the list does not tell while the database is away.
-const LONGEST: Duration = Duration::from_mins(1);
 /// How far the clocks of two nodes may be apart when the age of an event is told.
 const CLOCKS: Duration = Duration::from_secs(5);
 /// Between two looks at the list.
@@ -104,46 +102,66 @@ impl Admin<'_> {
         // The first of them is enough; what denies it without an event is as old as the rest, at the latest.
         let seq = against.map(|denied| denied.seq).min().unwrap_or(head.seq);
         let head = Head { epoch: head.epoch, seq };
-        let listed = store.followers().await?;
+        let (_, listed) = store.prove_followers().await?;
         let late: Vec<_> = listed
             .iter()
             .map(|listed| &listed.follower)
             .filter(|follower| !has_applied(follower, head))
             .collect();
         let lease = late.iter().map(|follower| follower.lease).max();
-        let event =
-            store.events(head.seq.saturating_sub(1), 1).await?.into_iter().find(|e| e.seq == head.seq);
-        // What is not in the log any more is older than any lease.
-        let age = event.map_or(Duration::MAX, |event| self.provider.now().since(event.at));
-        let left = lease.map_or(Duration::ZERO, |lease| (lease + CLOCKS).saturating_sub(age));
+        let (now, events) = store.prove_events(head.seq.saturating_sub(1), 1).await?;
+        let event = events.into_iter().find(|event| event.seq == head.seq);
+        let age = match event {
+            // Of this number there is another one meanwhile.
+            _ if now.epoch != head.epoch => Duration::ZERO,
+            Some(event) => self.provider.now().since(event.at),
+            // What is not in the log any more is older than any lease.
+            None => Duration::MAX,
+        };
+        let left = lease.map_or(Duration::ZERO, |lease| left_of(lease, age));
         let within = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         let not_yet = late.iter().map(|follower| follower.called.to_string()).collect();
         Ok(Refusal { everywhere: within == 0, not_yet, within: (within > 0).then_some(within) })
     }
 }
 
+/// For how long somebody with this lease may still believe what an event of this age ended. Its time was taken before it was durable, and until
+/// then whoever asked was not told of it.
+fn left_of(lease: Duration, age: Duration) -> Duration {
+    (lease + lease / DRIFT + PATIENCE + CLOCKS).saturating_sub(age)
+}
+
 /// Waits until everything is refused everywhere that was durable at `since`.
 pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InForce, StoreError> {
     let store = provider.store();
-    // Read after it was durable: it counts that. Proven: a database that another has taken over from must not say that all is done.
-    let head = store.prove_head().await?;
+    // Read after it was durable: the head counts that, and whoever may believe anything else stands in the list. Who comes into it later was
+    // answered later, and was told. Proven, both by one reading: a database that another has taken over from must not say that all is done.
+    let (head, mut listed) = store.prove_followers().await?;
+    let longest = listed.iter().map(|listed| listed.follower.lease).max().unwrap_or_default();
     loop {
-        let listed = store.followers().await.ok();
-        let followers: Option<Vec<_>> =
-            listed.map(|listed| listed.into_iter().map(|listed| listed.follower).collect());
-        let longest = followers.iter().flatten().map(|follower| follower.lease).max();
-        let lapses = if followers.is_some() { longest.unwrap_or_default() } else { LONGEST };
-        let proof = match &followers {
-            Some(all) if all_applied(all, head) => Some(Proof::Applied),
-            _ if since.elapsed() >= lapses + lapses / DRIFT => Some(Proof::Lapsed),
-            _ => None,
+        let proof = if applied(&listed, head) {
+            Some(Proof::Applied)
+        } else if since.elapsed() >= longest + longest / DRIFT {
+            Some(Proof::Lapsed)
+        } else {
+            None
         };
         if let Some(proof) = proof {
-            let followers = followers.map_or(0, |all| all.len() as u64);
+            let followers = listed.len() as u64;
             return Ok(InForce { proof, followers, seconds: since.elapsed().as_secs_f64() });
         }
         sleep(LOOK).await;
+        // A look costs little. What it shows counts when it is proven.
+        if store.followers().await.is_ok_and(|seen| applied(&seen, head))
+            && let Ok((_, proven)) = store.prove_followers().await
+        {
+            listed = proven;
+        }
     }
+}
+
+fn applied(listed: &[Listed], head: Head) -> bool {
+    all_applied(listed.iter().map(|listed| &listed.follower), head)
 }
 
 fn view(listed: &Listed, head: Head) -> FollowerView {
@@ -154,5 +172,19 @@ fn view(listed: &Listed, head: Head) -> FollowerView {
         behind: applied.map(|applied| head.seq.saturating_sub(applied.seq)),
         lease: follower.lease.as_secs_f64(),
         heard: listed.since.as_secs_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waited_for_its_commit_is_not_in_force_too_early() {
+        let (second, lease) = (Duration::from_secs(1), Duration::from_secs(5));
+        // It was durable only when the writer's patience was over, and somebody asked just before that, by a clock that goes slow.
+        let ends = PATIENCE + lease + lease / DRIFT + CLOCKS;
+        assert!(left_of(lease, ends - second) >= second && left_of(lease, ends).is_zero());
+        assert!(left_of(lease, Duration::MAX).is_zero() && left_of(lease, Duration::ZERO) == ends);
     }
 }
