@@ -24,7 +24,7 @@ const TOGETHER: i64 = 1000;
 /// Entries of the list, the oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endings {
-    /// The last number that was read: read on from here.
+    /// Up to here nothing of use is missing: read on from here.
     pub upto: u64,
     /// Names of sessions.
     pub sessions: Vec<Digest>,
@@ -51,13 +51,15 @@ impl Store {
             .bind(TOGETHER);
         let found = self.readers().all(ask).await?;
         let head = found.first().map(|row| row.try_get(0)).transpose()?.map_or(0, number);
-        let (mut upto, mut sessions) = (head.min(after), Vec::new());
+        let (mut last, mut sessions) = (0, Vec::new());
         for row in &found {
             let Some(seq) = row.try_get::<Option<i64>, _>(1)? else { break };
-            upto = number(seq);
+            last = number(seq);
             sessions.push(Digest::read(row, 2)?);
         }
-        Ok(Endings { upto, more: i64::try_from(sessions.len()) == Ok(TOGETHER), sessions })
+        let more = i64::try_from(sessions.len()) == Ok(TOGETHER);
+        // Whatever else there was by then is over: nobody need look through it again.
+        Ok(Endings { upto: if more { last } else { head }, more, sessions })
     }
 }
 
