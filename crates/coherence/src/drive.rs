@@ -729,7 +729,7 @@ mod tests {
         let mut drawn = 0_u128;
         let (asking, hearing) = ByMessage::new(town.end(), move || {
             drawn += 1;
-            Nonce((drawn << 64).to_le_bytes())
+            Some(Nonce((drawn << 64).to_le_bytes()))
         });
         tokio::spawn(hearing);
         // More than one message holds.

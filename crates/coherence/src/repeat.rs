@@ -48,13 +48,17 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// About these tags, of the log of this authority.
-    pub fn new(authority: &Name, tags: &[Tag], nonce: &mut dyn FnMut() -> Nonce) -> Self {
+    /// About these tags, of the log of this authority; `None` where no nonce can be drawn. Each is random, as [`Query::new`] needs it.
+    pub fn new(authority: &Name, tags: &[Tag], nonce: &mut dyn FnMut() -> Option<Nonce>) -> Option<Self> {
         let mut query =
-            |tags: &[Tag]| (Query::new(authority, nonce(), Question::Confirm(tags.to_vec())), None);
+            |tags: &[Tag]| Some((Query::new(authority, nonce()?, Question::Confirm(tags.to_vec())), None));
         // Also who asks about nothing wants to know how far the log has got.
-        let queries = if tags.is_empty() { vec![query(&[])] } else { tags.chunks(TAGS).map(query).collect() };
-        Self { queries, next_at: None }
+        let queries = if tags.is_empty() {
+            vec![query(&[])?]
+        } else {
+            tags.chunks(TAGS).map(query).collect::<Option<_>>()?
+        };
+        Some(Self { queries, next_at: None })
     }
 
     /// When [`Repeated::tick`] has something to do; at once before the first time.
@@ -98,7 +102,7 @@ impl Repeated {
     }
 }
 
-type Draw = Box<dyn FnMut() -> Nonce + Send>;
+type Draw = Box<dyn FnMut() -> Option<Nonce> + Send>;
 
 /// Asks by messages. Clones are one, and one question is under way at a time.
 #[derive(Clone)]
@@ -111,10 +115,10 @@ struct Way {
 }
 
 impl ByMessage {
-    /// Over the way of this end, and what has to run for answers to be heard.
+    /// Over the way of this end, and what has to run for answers to be heard. `nonce` draws at random, as [`Query::new`] needs it.
     pub fn new(
         end: End,
-        nonce: impl FnMut() -> Nonce + Send + 'static,
+        nonce: impl FnMut() -> Option<Nonce> + Send + 'static,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (to, answers) = mpsc::channel(ANSWERS);
         let mut heard = end.transport.subscribe(Topic::Events(end.authority.clone()));
@@ -140,7 +144,7 @@ impl Confirm for ByMessage {
         let Way { end, nonce, answers } = &*self.0;
         let topic = Topic::Questions(end.authority.clone());
         let mut answers = answers.lock().await;
-        let mut asked = Repeated::new(&end.authority, &tags, &mut *nonce.lock());
+        let mut asked = Repeated::new(&end.authority, &tags, &mut *nonce.lock())?;
         let mut bodies = Vec::new();
         loop {
             asked.tick(end.clock.now(), &mut bodies);

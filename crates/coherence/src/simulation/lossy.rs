@@ -172,9 +172,9 @@ impl World {
             let (mut drawn, tick) = (self.next, self.tick);
             let mut nonce = || {
                 drawn += 1;
-                Nonce(tag_of(drawn))
+                Some(Nonce(tag_of(drawn)))
             };
-            self.asked = Some((Repeated::new(&self.name, &tags, &mut nonce), tick));
+            self.asked = Repeated::new(&self.name, &tags, &mut nonce).map(|asked| (asked, tick));
             self.next = drawn;
         }
         let (now, mut bodies) = (self.now(), Vec::new());

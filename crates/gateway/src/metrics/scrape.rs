@@ -434,7 +434,7 @@ fn follows(e: &mut Encoder, sources: &Sources) {
     gauge(
         "postern_coherence_silent",
         "Whether an issuer has answered nothing for a lease: all that would have to be asked about is refused at once.",
-        |follow| f64::from(u8::from(follow.unanswered)),
+        |follow| f64::from(u8::from(follow.silent)),
     );
     gauge("postern_coherence_up", "Whether the way for an issuer's messages is up.", |follow| {
         f64::from(u8::from(follow.up))
@@ -479,7 +479,7 @@ fn follows(e: &mut Encoder, sources: &Sources) {
     let help = "Tokens that an issuer was asked about, since it was not known here whether they are revoked.";
     let mut family = e.family("postern_coherence_questions", Kind::Counter, help);
     for follow in &follows {
-        let results = [("good", follow.good), ("revoked", follow.denied), ("silent", follow.silent)];
+        let results = [("good", follow.good), ("revoked", follow.denied), ("silent", follow.unanswered)];
         for (result, count) in results {
             family.sample(&[("issuer", &*follow.issuer), ("result", result)], count);
         }

@@ -56,7 +56,7 @@ pub struct FollowSample {
     /// For how long what is known may be believed; `None`: not any more.
     pub lease: Option<Duration>,
     /// Whether nothing was answered for a lease, so that nobody is asked about any more.
-    pub unanswered: bool,
+    pub silent: bool,
     /// Whether the way for messages is up, as far as anybody knows.
     pub up: bool,
     /// Number of the last event that is applied with all before it.
@@ -84,7 +84,7 @@ pub struct FollowSample {
     /// Tokens asked about that were.
     pub denied: u64,
     /// Tokens asked about without an answer.
-    pub silent: u64,
+    pub unanswered: u64,
     /// Entries held against what the issuer says.
     pub audited: u64,
     /// Of those, believed although they were denied for longer than a lease.

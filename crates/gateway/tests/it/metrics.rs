@@ -79,7 +79,7 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
     let follow = FollowSample {
         issuer: "https://id.example".into(),
         lease: Some(Duration::from_millis(4_500)),
-        unanswered: true,
+        silent: true,
         up: true,
         contiguous: 12,
         lag: 1,
@@ -93,7 +93,7 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
         refused: 8,
         good: 9,
         denied: 10,
-        silent: 11,
+        unanswered: 11,
         audited: 13,
         stale: 14,
         arrivals: Some(coherence::roster::Arrivals { count: 2, sum: 0.006, below: [2; 11] }),

@@ -259,9 +259,9 @@ impl Following {
                 clock: Arc::new(BootClock),
                 counts: counts.clone(),
             };
-            Ok::<_, Failure>(ByMessage::new(end, nonces()?))
+            ByMessage::new(end, drawn)
         });
-        let (by_message, hearing) = asking.transpose()?.unzip();
+        let (by_message, hearing) = asking.unzip();
         let source = Source {
             issuer: follow.issuer.clone(),
             tags: follow.secret.tag_key(),
@@ -407,7 +407,7 @@ impl Following {
         FollowSample {
             issuer: self.followed.issuer.clone(),
             lease: self.lease_left(),
-            unanswered: self.is_silent(),
+            silent: self.is_silent(),
             up: *self.end.transport.state().borrow() == State::Up,
             contiguous: view.contiguous(),
             lag: view.lag(),
@@ -421,7 +421,7 @@ impl Following {
             refused: read(&counts.refused),
             good: read(&asked.good),
             denied: read(&asked.denied),
-            silent: read(&asked.silent),
+            unanswered: read(&asked.silent),
             audited: read(&asked.audited),
             stale: read(&asked.stale),
             arrivals: self.roster.as_ref().map(|roster| roster.arrivals()),
@@ -450,7 +450,7 @@ fn heard(issuer: &str, known: Lease, lease: Duration, way: &State) -> Option<Str
     let and = if way.is_empty() { "" } else { "; " };
     match known {
         Lease::Left(left) if left < lease / 2 => Some(format!(
-            "issuer {issuer} is silent: what is known of it is believed for {:.1} s more{and}{way}",
+            "issuer {issuer} is not heard of: what is known of it is believed for {:.1} s more{and}{way}",
             left.as_secs_f64()
         )),
         Lease::Left(_) if way.is_empty() => None,
@@ -706,7 +706,12 @@ fn name_of(issuer: &str) -> Name {
     Name::new(&rest[..end]).or_else(|| Name::new("issuer")).expect("a name of one to 64 bytes")
 }
 
-/// Numbers that are never used twice and that nobody guesses: half drawn once, half counted.
+/// A number of a question that carries no MAC: nothing of it may be guessed, though one be known ([`coherence::query`]).
+fn drawn() -> Option<Nonce> {
+    random().ok().map(Nonce)
+}
+
+/// Numbers that are never used twice and that nobody guesses, for messages that carry a MAC: half drawn once, half counted.
 fn nonces() -> Result<impl FnMut() -> Nonce + Send + 'static, Failure> {
     let mut nonce = random::<16>()?;
     let mut count = 0_u64;
@@ -773,12 +778,12 @@ mod tests {
             (
                 left(3.2),
                 &down,
-                "issuer https://a is silent: what is known of it is believed for 3.2 s more; the way for messages is down: NATS at b:1: gone",
+                "issuer https://a is not heard of: what is known of it is believed for 3.2 s more; the way for messages is down: NATS at b:1: gone",
             ),
             (
                 left(3.2),
                 &State::Up,
-                "issuer https://a is silent: what is known of it is believed for 3.2 s more",
+                "issuer https://a is not heard of: what is known of it is believed for 3.2 s more",
             ),
             (Lease::Over, &State::Up, "issuer https://a is not heard of: it is asked about each token"),
             (
@@ -797,5 +802,8 @@ mod tests {
         let (a, b) = (nonce(), nonce());
         assert_ne!(a, b);
         assert_ne!(a, nonces().unwrap()(), "nor by two processes");
+        let halves: std::collections::BTreeSet<[u8; 8]> =
+            (0..100).flat_map(|_| drawn().unwrap().0.as_chunks::<8>().0.to_vec()).collect();
+        assert_eq!(halves.len(), 200, "of a query's no half is known from another");
     }
 }
