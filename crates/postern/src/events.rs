@@ -77,6 +77,7 @@ impl Told {
                 *longest = transmitter.longest.min(*longest);
             }
         }
+        following.tells_of(spoken_of.keys().map(|issuer| Box::from(*issuer)));
         let followed = spoken_of.into_iter();
         let followed =
             followed.map(|(issuer, longest)| following.of(issuer, secret.of(issuer).tag_key(), longest));

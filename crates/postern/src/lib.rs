@@ -14,6 +14,7 @@ pub mod lifecycle;
 pub mod logging;
 pub mod process;
 pub mod provider;
+mod readiness;
 pub mod sessions;
 pub mod terminal;
 

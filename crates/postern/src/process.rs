@@ -36,6 +36,7 @@ use crate::config::{AtStart, Database, EventsDatabase, InForce, Loaded, Otlp, Se
 use crate::events::Told;
 use crate::following::{self, Following, Remotes, Ways};
 use crate::provider::Running;
+use crate::readiness;
 use crate::sessions::{self, Sessions};
 
 /// Names of metrics that a reload made unused are forgotten after this long: requests that began before it
@@ -97,18 +98,22 @@ impl Shared {
         if self.draining.load(Ordering::Relaxed) {
             return vec!["draining".into()];
         }
-        let Some(authenticator) = self.authenticator() else { return vec!["starting".into()] };
-        let key_sets = authenticator.key_sets();
-        let issuers = key_sets.len();
-        let unusable = key_sets.into_iter().filter(|keys| !keys.usable);
+        let running = self.gateway.lock().as_ref().map(|one| (one.config(), one.authenticator()));
+        let Some((config, authenticator)) = running else { return vec!["starting".into()] };
+        let unusable = authenticator.key_sets().into_iter().filter(|keys| !keys.usable);
         let unusable = unusable.map(|keys| format!("issuer {} has no keys", keys.issuer));
         let following = self.following();
         let unheard = following.iter().filter_map(|following| following.unready());
         let of_provider = self.provider.as_ref().and_then(|provider| (provider.unready)());
-        // While another issuer's tokens are admitted, requests are worth being sent here.
-        let silent: Vec<_> = following.iter().filter_map(|following| following.silent()).collect();
-        let silent = if silent.len() >= issuers { silent } else { Vec::new() };
-        unusable.chain(of_provider).chain(unheard).chain(silent).collect()
+        // While somebody else is admitted, requests are worth being sent here.
+        let gone: Vec<_> = following.iter().map(|following| following.gone()).collect();
+        let is_gone = |issuer: &str| {
+            let about = following.iter().position(|following| following.is_about(issuer));
+            about.is_some_and(|at| gone[at].is_some())
+        };
+        let useless = !readiness::admits(&config, is_gone);
+        let gone = gone.iter().flatten().filter(|_| useless).cloned();
+        unusable.chain(of_provider).chain(unheard).chain(gone).collect()
     }
 
     /// What is not as it should be although requests are answered.

@@ -101,6 +101,8 @@ pub fn view() -> Arc<View> {
 pub struct Following {
     /// As the gateway sees it.
     pub followed: Arc<Followed>,
+    /// Of whose tokens others tell in its log.
+    told_of: Vec<Box<str>>,
     end: End,
     told: Arc<Heard>,
     /// Who follows, where this process answers.
@@ -203,7 +205,7 @@ impl Following {
             on.spawn(tell_silence(view, outage)).abort_handle(),
             on.spawn(try_out(followed.clone(), told.clone())).abort_handle(),
         ];
-        Ok(Self { followed, end, told, roster: None, tasks })
+        Ok(Self { followed, told_of: Vec::new(), end, told, roster: None, tasks })
     }
 
     /// Has this process answer for the log as well, whose database it reaches; on this runtime. What answers, for those who ask over
@@ -327,10 +329,20 @@ impl Following {
         Some(format!("issuer {} has not said yet what is revoked", self.followed.issuer))
     }
 
+    /// Whether this is what tells of an issuer's tokens: it is the issuer's own log, or one that keeps what others tell of it.
+    pub fn is_about(&self, issuer: &str) -> bool {
+        *self.followed.issuer == *issuer || self.told_of.iter().any(|one| **one == *issuer)
+    }
+
+    /// Says of whose tokens others tell in this log.
+    pub fn tells_of(&mut self, issuers: impl Iterator<Item = Box<str>>) {
+        self.told_of.extend(issuers);
+    }
+
     /// Why no token of the issuer is admitted: it was heard of, is not any more, and has not answered for a lease.
-    pub fn silent(&self) -> Option<String> {
-        let silent = self.lease_left().is_none() && !self.answers() && self.unready().is_none();
-        silent.then(|| {
+    pub fn gone(&self) -> Option<String> {
+        let gone = self.lease_left().is_none() && !self.answers() && self.unready().is_none();
+        gone.then(|| {
             format!(
                 "issuer {} is not heard of and does not answer: each of its tokens is answered 503",
                 self.followed.issuer

@@ -112,3 +112,21 @@ fn who_can_be_asked_in_one_way_is_not_silent_though_nobody_asks() {
     assert!(!is_silent(&elsewhere));
     assert_eq!(elsewhere.status(&token), 200);
 }
+
+#[test]
+fn who_can_admit_somebody_else_stays_ready_and_who_cannot_does_not() {
+    let town = Town::new("ready", 1, "sqlite://postern.db?mode=rwc");
+    let public = "[[route]]\nname = \"public\"\npath = { prefix = \"/public\" }\nupstream = \"service\"\npublic = true\n";
+    let (plain, open) = (town.elsewhere(""), town.elsewhere(public));
+    let token = town.nodes[0].token();
+    assert_eq!([plain.status(&token), open.status(&token)], [200; 2]);
+    town.nodes[0].process.signal("-STOP");
+    until(|| get(&plain.admin, "/readyz").contains(" 503 "), "known to be of no use");
+    until(|| is_silent(&open), "silent");
+    assert_eq!(open.status(&token), 503);
+    let ready = get(&open.admin, "/readyz");
+    assert!(ready.contains(" 200 ") && ready.contains("is not heard of, and answers nothing"), "{ready}");
+    assert!(call(&open.gateway, "/public", "nobodys").starts_with("HTTP/1.1 200 "));
+    town.nodes[0].process.signal("-CONT");
+    until(|| get(&plain.admin, "/readyz").contains(" 200 "), "ready");
+}
