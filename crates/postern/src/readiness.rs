@@ -20,7 +20,7 @@ pub(crate) fn admits(config: &Config, gone: impl Fn(&str) -> bool) -> bool {
     let providers = config.login.iter().flat_map(|login| &login.providers);
     let logins = providers.map(|provider| match &provider.kind {
         LoginKind::OpenId { issuer, .. } => Some(&**issuer),
-        _ => None,
+        LoginKind::OpenShift { .. } => None,
     });
     // What rests on nobody's word who is followed is asked for elsewhere.
     issuers.chain(authorities).chain(logins).any(|issuer| !issuer.is_some_and(&gone))

@@ -16,6 +16,7 @@
 //! own: changes ([`crate::write`]), the log ([`crate::invalidation`]), that one reading of the head serves many ([`crate::shared`]).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use coherence::{ConsumerId, Head, Tag};
@@ -82,13 +83,12 @@ pub(crate) enum Proof {
     /// It is a file.
     Reading,
     /// By a message in its log.
-    Message(ByMessage),
+    Message(Arc<ByMessage>),
     /// By a change, where no message may be written.
     Change,
 }
 
 /// Proves by messages.
-#[derive(Clone)]
 pub(crate) struct ByMessage {
     /// The head alone, once for all who ask at once.
     heads: Shared<Result<Head, StoreError>>,
@@ -131,15 +131,15 @@ impl Proof {
                     let pool = dialect.asking_pool(url, count).await?;
                     Ok::<_, StoreError>(Places { pool, incarnation, writer: writer.clone() })
                 };
-                Ok(Self::Message(ByMessage::new(places(1).await?, places(PLACES).await?)))
+                Ok(Self::Message(Arc::new(ByMessage::new(places(1).await?, places(PLACES).await?))))
             }
         }
     }
 
     /// Ends all connections.
     pub(crate) async fn close(&self) {
-        if let Self::Message(ByMessage { of_heads, others, .. }) = self {
-            tokio::join!(of_heads.pool.close(), others.pool.close());
+        if let Self::Message(proof) = self {
+            tokio::join!(proof.of_heads.pool.close(), proof.others.pool.close());
         }
     }
 }
