@@ -95,7 +95,17 @@ async fn set_read_only(database: &Database, to: &str) {
 
 /// A session that was ended shows at the next question.
 async fn settled(store: &Store) {
-    while store.prove_head().await.is_err() || store.head().await.is_err() {}
+    soon(async || store.prove_head().await.is_ok() && store.head().await.is_ok()).await;
+}
+
+/// Waits until something holds.
+async fn soon(holds: impl AsyncFn() -> bool) {
+    let held = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), held).await.expect("it holds within a minute");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -114,7 +124,7 @@ async fn a_server_that_takes_no_changes_proves_what_it_says() {
     let page = store.prove_denied(None, 10).await.unwrap();
     assert_eq!((page.0.seq, page.1.len(), store.prove_followers().await.unwrap().1.len()), (1, 1, 1));
     set_read_only(&database, "off").await;
-    while !revoke(&store, "after").await {}
+    soon(async || revoke(&store, "after").await).await;
     assert_eq!(confirmed(&store, &["before", "meanwhile", "after"]).await.1.len(), 2);
 }
 
@@ -214,7 +224,7 @@ async fn where_no_message_may_be_written_a_change_is_the_proof() {
     let page = store.prove_denied(None, 10).await.unwrap();
     assert_eq!((page.0.seq, page.1.len(), store.prove_events(0, 10).await.unwrap().1.len()), (1, 1, 1));
     set_read_only(&database, "on").await;
-    while store.head().await.is_err() {}
+    soon(async || store.head().await.is_ok()).await;
     assert!(store.prove_denied(None, 10).await.is_err() && store.prove_followers().await.is_err());
     assert!(store.prove_head().await.is_err() && store.confirm(vec![tag("before")]).await.is_err());
     assert_eq!(store.listed(&ids(&[1])).await, None, "without a change nothing is proved");

@@ -68,6 +68,11 @@ impl Sieve {
         self.rule(path, Rule::Record(Arc::default()));
     }
 
+    /// Whether something was remembered for this path.
+    pub(super) fn has_recorded(&self, path: &'static str) -> bool {
+        matches!(self.rules.lock().unwrap().get(path), Some(Rule::Record(of)) if !of.lock().unwrap().is_empty())
+    }
+
     /// From here on what was remembered answers all requests for this path.
     pub(super) fn replay(&self, path: &'static str) {
         let mut rules = self.rules.lock().unwrap();
