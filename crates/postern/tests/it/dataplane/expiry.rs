@@ -177,7 +177,8 @@ impl Lasting {
 
     fn ends_with(self, end: f64, what: &str) {
         let cut = self.0.join().unwrap();
-        assert!(end <= cut && cut < end + PROMISED, "{what}: cut {:.3} s after the end", cut - end);
+        // Who is told of the end by another Postern knows it in whole milliseconds.
+        assert!(end - 0.002 <= cut && cut < end + PROMISED, "{what}: cut {:.3} s after the end", cut - end);
     }
 }
 
