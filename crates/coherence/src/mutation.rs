@@ -21,6 +21,10 @@ pub(crate) enum Mutation {
     ForgetFirst,
     /// A question is joined, however old it is.
     OldFlight,
+    /// A question that was asked without a lease is joined.
+    JoinedUnheard,
+    /// An answer that was asked for before the log was followed admits after it.
+    OnceAfterOpening,
     /// "I do not know" is remembered as an answer.
     ErrorsCached,
     /// Events that found no room count as applied.

@@ -55,6 +55,8 @@ pub struct View {
     wanted: AtomicU64,
     /// Counts what was applied.
     changes: AtomicU64,
+    /// Counts how often answers began to come in: at the start, and after each flush.
+    openings: AtomicU64,
     epoch: RwLock<Option<Epoch>>,
     tombstones: [RwLock<HashMap<Tag, u64, Keyed>>; SHARDS],
     /// The same by number: the oldest is forgotten first.
@@ -79,6 +81,7 @@ struct Order {
 #[derive(Debug, Clone, Copy)]
 pub struct Ticket {
     generation: u64,
+    openings: u64,
     began: Boot,
 }
 
@@ -144,6 +147,7 @@ impl View {
             contiguous: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             changes: AtomicU64::new(0),
+            openings: AtomicU64::new(0),
             epoch: RwLock::new(None),
             tombstones: std::array::from_fn(|_| RwLock::default()),
             order: Mutex::default(),
@@ -202,12 +206,7 @@ impl View {
 
     /// Before the authority is asked.
     pub fn depart(&self, now: Boot) -> Ticket {
-        Ticket { generation: self.generation(), began: now }
-    }
-
-    /// Whether everything was forgotten since this ticket was taken.
-    pub fn has_flushed(&self, ticket: &Ticket) -> bool {
-        ticket.generation != self.generation()
+        Ticket { generation: self.generation(), openings: self.openings.load(Ordering::Acquire), began: now }
     }
 
     /// Whether another question may join the one that this ticket was taken for: its answer could still be kept.
@@ -243,6 +242,23 @@ impl View {
             return Err(Voided::Flushed);
         }
         Ok(Stamp { generation: ticket.generation, version: as_of, compared: AtomicU64::new(compared) })
+    }
+
+    /// Whether an answer that [`View::fill`] refused for this reason lets in all the same whoever it was asked for: a proven one, which says
+    /// what was in force when it was asked.
+    ///
+    /// Not after something has become known here that it need not know: everything up to the head at which answers began to come in, or
+    /// what was forgotten. Whoever revoked it may have been told that it is applied here.
+    pub fn admits_once(&self, ticket: &Ticket, why: Voided) -> bool {
+        // After the reason was found: `open` counts before it changes what the reason rests on.
+        let as_before = ticket.generation == self.generation()
+            && ticket.openings == self.openings.load(Ordering::Acquire);
+        match why {
+            Voided::Old if mutation::is(Mutation::OnceAfterOpening) => ticket.generation == self.generation(),
+            Voided::Old => as_before && self.floor.load(Ordering::Acquire) == SHUT,
+            Voided::Epoch => as_before,
+            Voided::Flushed | Voided::Late | Voided::Revoked => false,
+        }
     }
 
     /// Whether an entry with this stamp, which `tags` can revoke, may be believed now.
@@ -411,6 +427,7 @@ impl View {
     /// Answers come in again that know of everything up to `head`. Tombstones of all that may go.
     pub(crate) fn open(&self, epoch: Epoch, head: u64) {
         let mut order = self.order.lock();
+        self.openings.fetch_add(1, Ordering::AcqRel);
         // Before the epoch: whoever sees that sees no number of another history.
         self.set_contiguous(head);
         let another = self.epoch.write().replace(epoch) != Some(epoch);

@@ -198,6 +198,11 @@ pub async fn audit(
 }
 
 impl Followed {
+    /// Whether its log is heard of, so that whatever that tells is known here before it is in force everywhere.
+    fn is_heard_of(&self) -> bool {
+        self.clock.now() < self.view.lease()
+    }
+
     /// Whoever follows its log now.
     fn latest(self: &Arc<Self>) -> &Arc<Self> {
         let mut latest = self;
@@ -296,6 +301,11 @@ impl Followed {
 }
 
 impl Departed {
+    /// Whether the issuer is heard of now ([`Revocable::is_heard_of`]).
+    pub(crate) fn is_heard_of(&self) -> bool {
+        self.followed.is_heard_of()
+    }
+
     /// Whether it was this issuer, by its `iss`, whose word the answer may rest on.
     pub(crate) fn is_of(&self, issuer: &str) -> bool {
         *self.followed.issuer == *issuer
@@ -329,7 +339,7 @@ impl Departed {
                 Standing::Void => None,
             },
             // Of another history than the one that is heard of: what was refused by that one would be let in.
-            Kept::Once if self.followed.clock.now() < self.followed.view.lease() => None,
+            Kept::Once if self.is_heard_of() => None,
             Kept::Once => Some((revocable, None)),
             Kept::Denied | Kept::Again | Kept::Not => None,
         }

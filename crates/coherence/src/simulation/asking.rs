@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::adversary::About;
-use super::{Broken, NODES, Packet, Revoked, Token, World, name};
+use super::{Broken, NODES, Packet, Revoked, Token, World, name, number};
 use crate::denials::Denial;
 use crate::mutation::{self, Mutation};
 use crate::query::{Answer, Copying, Progress, Query, Question};
-use crate::view::{Standing, Ticket, Verdict, Voided};
+use crate::view::{Standing, Ticket, Verdict};
 use crate::words::{Epoch, Event, Tag};
 
 /// Denials of one page.
@@ -20,6 +20,8 @@ const PAGE: usize = 4;
 /// Ticks after which a page is asked for again, and how often.
 const PAGE_AGAIN: u64 = 30;
 const TRIES: u32 = 3;
+/// A request that waited for nothing that was asked before it came.
+const NOW: u64 = u64::MAX;
 
 /// A question about a token that is under way.
 pub(super) struct Flight {
@@ -28,6 +30,8 @@ pub(super) struct Flight {
     pub(super) began: u64,
     /// Absent of what is only read.
     query: Option<Query>,
+    /// It was asked without a lease: nobody joins it, and its answer is for the request that asked.
+    alone: bool,
 }
 
 /// A copy of what is denied that is under way.
@@ -143,15 +147,13 @@ impl World {
             }
             return;
         }
+        let before = if flight.alone { flight.began } else { NOW };
         match view.fill(flight.ticket, as_of, &token.tags(), now) {
             Ok(stamp) => {
-                self.admit(at, token);
+                self.admit(at, token, before);
                 self.caches[at].entries.insert(token.number, stamp);
             }
-            // Asked while a flush was under way: it was read after whatever was forgotten, and admits once.
-            Err(Voided::Old) if now >= view.lease() && !view.has_flushed(&flight.ticket) => {
-                self.admit(at, token);
-            }
+            Err(why) if view.admits_once(&flight.ticket, why) => self.admit(at, token, before),
             Err(_) => {}
         }
     }
@@ -167,7 +169,7 @@ impl World {
         }
         let Ok(stamp) = view.fill(flight.ticket, as_of, &token.tags(), now) else { return };
         if view.standing(&stamp, &token.tags(), now) == Standing::Good {
-            self.admit(at, token);
+            self.admit(at, token, NOW);
         }
         self.caches[at].entries.insert(token.number, stamp);
     }
@@ -233,19 +235,24 @@ impl World {
 
     // Requests.
 
-    pub(super) fn admit(&mut self, at: usize, token: Token) {
+    /// Admits a request, which must not be admitted after what was told `before` it came.
+    fn admit(&mut self, at: usize, token: Token, before: u64) {
         if token.lost {
             return;
         }
-        if let Some(Revoked { replied, .. }) = token.revoked {
+        if let Some(Revoked { epoch, seq, replied }) = token.revoked {
+            let applied = self.caches[at].machine.applied();
+            if applied.is_some_and(|head| number(head.epoch) >= epoch && head.seq >= seq) {
+                self.broken.push((Broken::Applied, self.tick, token.number));
+            }
             let bound = 50.0 * (1.0 + 2.0 * super::RHO);
             if (self.tick - replied) as f64 >= bound {
                 self.broken.push((Broken::Bounded, self.tick, token.number));
             }
-            if token.confirmed {
+            if token.confirmed.is_some_and(|confirmed| confirmed < before) {
                 self.broken.push((Broken::Confirmed, self.tick, token.number));
             }
-            if self.caches[at].refused.contains(&token.number) {
+            if self.caches[at].refused.get(&token.number).is_some_and(|refused| *refused < before) {
                 self.broken.push((Broken::Monotone, self.tick, token.number));
             }
         }
@@ -255,7 +262,12 @@ impl World {
         if token.revoked.is_none() && !token.lost {
             self.broken.push((Broken::Refused, self.tick, token.number));
         }
-        self.caches[at].refused.insert(token.number);
+        self.refused(at, token.number);
+    }
+
+    fn refused(&mut self, at: usize, number: u64) {
+        let tick = self.tick;
+        self.caches[at].refused.entry(number).or_insert(tick);
     }
 
     /// A request; whether it was answered from the cache.
@@ -270,13 +282,13 @@ impl World {
         if let Some(stamp) = cache.entries.get(&number) {
             match view.standing(stamp, &token.tags(), now) {
                 Standing::Good => {
-                    self.admit(at, token);
+                    self.admit(at, token, NOW);
                     return true;
                 }
                 Standing::Void => {
                     cache.entries.remove(&number);
                     if token.revoked.is_some() && view.is_buried(&token.tags()[0]) {
-                        cache.refused.insert(number);
+                        self.refused(at, number);
                     }
                 }
                 Standing::NoLease => {}
@@ -285,7 +297,7 @@ impl World {
         if token.local {
             match view.verify(&token.tags(), token.issued) {
                 Verdict::Good(stamp) if view.standing(&stamp, &token.tags(), now) == Standing::Good => {
-                    self.admit(at, token);
+                    self.admit(at, token, NOW);
                     self.caches[at].entries.insert(number, stamp);
                     return false;
                 }
@@ -305,7 +317,8 @@ impl World {
         let (number, tick) = (token.number, self.tick);
         let cache = &self.caches[at];
         let (now, view) = (cache.now(tick), cache.machine.view().clone());
-        let joins = cache.flights.values().any(|f| f.token == number && view.may_join(&f.ticket, now));
+        let joins = |f: &Flight| f.token == number && !f.alone && view.may_join(&f.ticket, now);
+        let joins = cache.flights.values().any(joins);
         if joins || cache.flights.len() >= 30 || view.silence().is_silent() {
             return;
         }
@@ -319,6 +332,7 @@ impl World {
             Some(query) => self.ask(at, About::Token(number), flight, query),
             None => self.send(at, false, || Packet::Read { from: at, flight, token: number }),
         }
-        self.caches[at].flights.insert(flight, Flight { token: number, ticket, began: tick, query });
+        let alone = query.is_some() && now >= view.lease() && !mutation::is(Mutation::JoinedUnheard);
+        self.caches[at].flights.insert(flight, Flight { token: number, ticket, began: tick, query, alone });
     }
 }

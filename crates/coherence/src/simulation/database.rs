@@ -262,13 +262,13 @@ impl World {
             self.strike_off();
         }
         let list: Vec<_> = self.database.list.values().map(|entry| entry.follower.clone()).collect();
-        let tokens = &mut self.tokens;
+        let (tokens, now) = (&mut self.tokens, self.tick);
         self.awaited.retain(|(head, concerned)| {
             let everywhere = roster::all_applied(&list, *head);
             if everywhere {
                 concerned
                     .iter()
-                    .filter_map(|number| tokens.get_mut(number).map(|token| token.confirmed = true))
+                    .filter_map(|number| tokens.get_mut(number).map(|token| token.confirmed = Some(now)))
                     .count();
             }
             !everywhere

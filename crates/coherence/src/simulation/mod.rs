@@ -12,7 +12,7 @@ mod asking;
 mod database;
 mod lossy;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,9 +47,11 @@ const SUBJECTS: u64 = 6;
 enum Broken {
     /// Admitted too long after it was revoked.
     Bounded,
-    /// Admitted after it was refused.
+    /// Admitted although the request came after one with the same token was refused.
     Monotone,
-    /// Admitted after whoever revoked it was told that it is refused everywhere.
+    /// Admitted by who has applied its revocation.
+    Applied,
+    /// Admitted although the request came after whoever revoked it was told that it is refused everywhere.
     Confirmed,
     /// Refused although it was never revoked.
     Refused,
@@ -120,8 +122,8 @@ struct Token {
     local: bool,
     /// A failover lost its revocation: nothing is promised.
     lost: bool,
-    /// Everybody has applied its revocation, and whoever waited was told so.
-    confirmed: bool,
+    /// The tick in which everybody had applied its revocation, and whoever waited was told so.
+    confirmed: Option<u64>,
 }
 
 impl Token {
@@ -178,8 +180,8 @@ struct Cache {
     flights: BTreeMap<u64, Flight>,
     load: Option<Load>,
     denied: HashMap<u64, Boot>,
-    /// Of this node, however often it was started.
-    refused: HashSet<u64>,
+    /// Since which tick; of this node, however often it was started.
+    refused: HashMap<u64, u64>,
     rate: f64,
     paused_until: u64,
 }
@@ -236,6 +238,13 @@ fn epoch(number: u64) -> Epoch {
     Epoch(tag(9, number).0)
 }
 
+/// Of a history: later ones have higher numbers.
+fn number(epoch: Epoch) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&epoch.0[..8]);
+    u64::from_le_bytes(number)
+}
+
 impl World {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
@@ -249,7 +258,7 @@ impl World {
             flights: BTreeMap::new(),
             load: None,
             denied: HashMap::new(),
-            refused: HashSet::new(),
+            refused: HashMap::new(),
             rate,
             paused_until: 0,
         });
@@ -302,7 +311,7 @@ impl World {
         self.issued += 1;
         self.tokens.insert(
             number,
-            Token { number, subject, revoked: None, issued, local, lost: false, confirmed: false },
+            Token { number, subject, revoked: None, issued, local, lost: false, confirmed: None },
         );
         number
     }
@@ -643,6 +652,8 @@ fn every_line_of_the_protocol_is_needed() {
         M::NoFloor,
         M::ForgetFirst,
         M::OldFlight,
+        M::JoinedUnheard,
+        M::OnceAfterOpening,
         M::ErrorsCached,
         M::OverflowIgnored,
         M::DenialNotApplied,

@@ -351,7 +351,7 @@ impl Authenticator {
         ticket: Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<Result<Arc<Verified>, Rejection>, Voided> {
-        let verified = self.verify(token, now).await;
+        let verified = self.verify(token, &ticket, now).await;
         let now = now();
         match verified {
             Ok((verified, life)) => ticket.fill(verified, life, now).map(Ok),
@@ -374,12 +374,13 @@ impl Authenticator {
     async fn verify(
         &self,
         token: &[u8],
+        ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         match self.attempt(token, now()) {
             Ok(verified) => Ok(verified),
             // Rare and large: apart from the future of every miss.
-            Err(obstacle) => Box::pin(self.overcome(obstacle, token, now)).await,
+            Err(obstacle) => Box::pin(self.overcome(obstacle, token, ticket, now)).await,
         }
     }
 
@@ -387,14 +388,15 @@ impl Authenticator {
         &self,
         mut obstacle: Obstacle,
         token: &[u8],
+        ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let mut refused = None;
         for _ in 0..RENEWALS {
             let (issuer, seen, why) = match obstacle {
                 Obstacle::Token(error) => return Err(Rejection::Invalid(error)),
-                Obstacle::Unknown { authority } => return self.ask(authority, token, now).await,
-                Obstacle::Unheard(unheard) => return self.confirm(*unheard, now).await,
+                Obstacle::Unknown { authority } => return self.ask(authority, token, ticket, now).await,
+                Obstacle::Unheard(unheard) => return self.confirm(*unheard, ticket, now).await,
                 Obstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
             };
             if issuer.followed.as_ref().is_some_and(|followed| followed.desk.is_silent()) {
@@ -434,6 +436,7 @@ impl Authenticator {
         &self,
         at: usize,
         token: &[u8],
+        ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let authority = &self.authorities[at];
@@ -452,6 +455,9 @@ impl Authenticator {
             }
             // The answer may be as old as the question.
             let bounded = Some(asked.monotonic + authority.ttl);
+            if departed.as_ref().is_some_and(|departed| !departed.is_heard_of()) {
+                ticket.close();
+            }
             let vouched = match (departed, said.statement, said.revocable) {
                 (Some(departed), _, Some(revocable)) => Some((revocable.vouched(departed).await, bounded)),
                 // What is followed is believed for as long as the cache believes anything.
@@ -480,9 +486,13 @@ impl Authenticator {
     async fn confirm(
         &self,
         unheard: Unheard,
+        ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let Unheard { issuer, facts, until, revocable } = unheard;
+        if !revocable.is_heard_of() {
+            ticket.close();
+        }
         let hold = match revocable.told().await {
             Told::Good(hold) => hold,
             Told::Denied => return Err(Rejection::Invalid(TokenError::Revoked)),

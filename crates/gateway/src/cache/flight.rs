@@ -108,6 +108,12 @@ impl<T, D> Ticket<T, D> {
         Self { shared, key, id, generation, answer }
     }
 
+    /// Lets nobody else wait: whoever looks up from here on finds out anew. For a question whose answer may be older than what they must know
+    /// of, and is remembered by nothing that would tell. Those who wait already get the answer.
+    pub fn close(&self) {
+        self.shared.abandon(self.key, self.id);
+    }
+
     /// Hands `why` to those who wait now and remembers nothing: for errors, which say nothing about the
     /// credential.
     pub fn fail(self, why: D) {

@@ -24,6 +24,8 @@
 //! A fact may also rest on something that tells when it ends ([`Hold`]): names that are watched, or the log of an authority that
 //! is followed. Then 2 and 3 ask that too: what was told of meanwhile is void, and what rests on an authority that is not heard of
 //! any more is kept but not used. A joined flight needs no further comparison: its fill is voided, and whoever joined looks again.
+//! A question whose answer rests on nothing that tells is closed to others before it is asked ([`Ticket::close`]): what ended it may have been
+//! told everywhere before they came.
 //! Denials need nothing of this: they are short-lived, and believing one is never unsafe.
 //!
 //! A denial is applied like an event: it drops the fact stored under its key. Errors are never stored: a

@@ -96,6 +96,11 @@ impl Revocable {
         Self { followed, tags, denying, issued_at, until: Arc::default() }
     }
 
+    /// Whether its issuer's log is heard of, so that whatever that tells is known here before it is in force everywhere.
+    pub(crate) fn is_heard_of(&self) -> bool {
+        self.followed().is_heard_of()
+    }
+
     fn followed(&self) -> &Arc<Followed> {
         self.followed.latest()
     }
@@ -248,13 +253,8 @@ impl Revocable {
         match view.fill(*ticket, as_of, &self.tags, now) {
             Ok(stamp) => Kept::For(Hold::Followed(Arc::new(self.held(followed, stamp)))),
             Err(Voided::Late) => Kept::Not,
-            Err(Voided::Revoked) => Kept::Again,
-            Err(Voided::Old) if now < view.lease() => Kept::Again,
-            // What was forgotten since may have spoken against it, and whoever revoked it may have been told that nobody is let in
-            // on the strength of it any more.
-            Err(_) if view.has_flushed(ticket) => Kept::Again,
-            // It was asked after the request came and says that all is well; what it says is no use for others.
-            Err(Voided::Flushed | Voided::Epoch | Voided::Old) => Kept::Once,
+            Err(why) if view.admits_once(ticket, why) => Kept::Once,
+            Err(_) => Kept::Again,
         }
     }
 }

@@ -111,6 +111,11 @@ impl Issuer {
 
     /// It is asked how far its log has got, and answers at once.
     pub(crate) async fn echo(&mut self, epoch: Epoch, seq: u64) {
+        let nonce = self.probe().await;
+        self.hear(&Body::Echo { nonce, head: Head { epoch, seq } });
+    }
+
+    async fn probe(&mut self) -> Nonce {
         tokio::time::advance(Settings::default().period).await;
         let mut actions = Vec::new();
         self.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut actions));
@@ -118,7 +123,7 @@ impl Issuer {
             Action::Send(Body::Probe { nonce, .. }) => Some(*nonce),
             _ => None,
         });
-        self.hear(&Body::Echo { nonce: asked.expect("a probe is due"), head: Head { epoch, seq } });
+        asked.expect("a probe is due")
     }
 
     /// It tells that it has taken back whatever carries this tag.
@@ -212,6 +217,31 @@ async fn a_word_of_another_history_lets_nobody_in_who_was_refused() {
         assert!(matches!(proven("refused").await, Told::Denied));
         assert!(matches!(proven("other").await, Told::Good(_)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_asked_for_before_more_became_known_lets_nobody_in() {
+    let once = |issuer: &Issuer, departed: &Departed, epoch| {
+        matches!(issuer.token("a").kept(departed, (epoch, 3)), Kept::Once)
+    };
+    // Nothing is known but what is answered.
+    let mut issuer = Issuer::new();
+    let departed = issuer.followed.depart();
+    assert!(once(&issuer, &departed, EPOCH));
+    // All that the other history tells is known since, and whoever revoked the token may have been told so.
+    issuer.echo(ANOTHER, 4).await;
+    assert!(!once(&issuer, &departed, EPOCH));
+    assert!(once(&issuer, &issuer.followed.depart(), EPOCH), "it was asked after that");
+
+    // A probe that is answered late gives a short lease.
+    let mut issuer = Issuer::new();
+    let nonce = issuer.probe().await;
+    tokio::time::advance(LEASE * 3 / 4).await;
+    let departed = issuer.followed.depart();
+    issuer.hear(&Body::Echo { nonce, head: Head { epoch: EPOCH, seq: 4 } });
+    tokio::time::advance(LEASE / 2).await;
+    assert!(issuer.followed.view.lease() < issuer.followed.clock.now());
+    assert!(!once(&issuer, &departed, EPOCH));
 }
 
 #[tokio::test(start_paused = true)]

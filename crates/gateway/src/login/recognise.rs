@@ -17,7 +17,7 @@ use super::renew::{RETRY, Renewed, SUCCESSION};
 use super::session::Session;
 use super::{Login, Lookup, Rejected};
 use crate::authenticate::{OfSession, Verified};
-use crate::cache::{self, Hold, Landing, Lifetime};
+use crate::cache::{self, Hold, Landing, Lifetime, Ticket};
 use crate::clock::Now;
 use crate::config::LoginKind;
 use crate::followed::{Evidence, Followed, Revocable, Told};
@@ -73,7 +73,7 @@ impl Login {
                         // What is found may be as old as the looking.
                         let began = this.surroundings.clock.now();
                         let good = match this.recognise(origin, &cookie).await {
-                            Ok(good) => this.held(good).await,
+                            Ok(good) => this.held(good, &ticket).await,
                             Err(rejected) => Err(rejected),
                         };
                         let now = this.surroundings.clock.now();
@@ -116,7 +116,7 @@ impl Login {
     }
 
     /// The same, if its provider has not taken it back, where that tells.
-    async fn held(&self, good: Good) -> Result<Good, Rejected> {
+    async fn held(&self, good: Good, ticket: &Ticket<Verified, Rejected>) -> Result<Good, Rejected> {
         let session = &good.found.session;
         let provider = self.provider_of(session).ok_or(Rejected::Over)?;
         let Some(followed) = self.followed_of(provider) else { return Ok(good) };
@@ -124,6 +124,9 @@ impl Login {
         let lineage = session.lineage(&provider.config.client_id, email.as_deref());
         let now = self.surroundings.clock.now().wall;
         let revocable = followed.revocable(&lineage, Evidence::Told, now);
+        if !revocable.is_heard_of() {
+            ticket.close();
+        }
         match revocable.told().await {
             Told::Good(hold) => {
                 // What was told while the provider was asked is compared with now that the fact has its place in the log: one that is

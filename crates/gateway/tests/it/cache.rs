@@ -357,6 +357,23 @@ async fn a_flight_begun_before_a_flush_is_not_joined_after_it() {
 }
 
 #[tokio::test]
+async fn a_closed_flight_answers_those_who_wait_already_and_nobody_else() {
+    let bench = Bench::new(1 << 20, 16);
+    let old = bench.ticket(1);
+    let (early, began) = (bench.flight(1), bench.now());
+    old.close();
+    let new = bench.ticket(1);
+    let late = bench.flight(1);
+    // What may not be remembered is over at once.
+    let over = Lifetime { until: Some(began.monotonic), ..FOREVER };
+    old.fill(Fact { name: 0, weight: 1 }, over, bench.now()).unwrap();
+    assert_eq!(landing(&early.land().await), "known 0");
+    assert_eq!(bench.sees(1), "pending");
+    new.fill(Fact { name: 1, weight: 1 }, FOREVER, bench.now()).unwrap();
+    assert_eq!(landing(&late.land().await), "known 1");
+}
+
+#[tokio::test]
 async fn an_answer_is_compared_with_the_generation_when_its_waiter_wakes() {
     let bench = Bench::new(1 << 20, 16);
     let ticket = bench.ticket(1);

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::town::{BOUND, CUT, Node, Town, until};
+use super::sieve::Sieve;
+use super::town::{BOUND, CUT, Node, Town, call, until};
 use crate::support::{database_of_its_own, get, postern, said};
 
 impl Town {
@@ -91,6 +92,45 @@ fn waits_for_all(town: &Town, gateways: &[&Node]) {
             assert_eq!([gateway.status(&token), gateway.status(&other)], [401, 200]);
         }
         assert_eq!(town.look(&token)["refused"], serde_json::json!({ "everywhere": true }));
+    }
+}
+
+/// A gateway that was never heard of stands in no list, so nobody waits for what it has asked already.
+#[test]
+fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
+    let town = Town::new("answers-of-before", 1, "sqlite://postern.db?mode=rwc");
+    let sieve = Sieve::before(&town.nodes[0].provider);
+    for path in ["/coherence/messages", "/coherence/events", "/coherence/denials"] {
+        sieve.shut(path);
+    }
+    town.tell_the_secret();
+    let mut elsewhere = town.start_elsewhere_by_way_of(&sieve.url, "");
+    elsewhere.process.wait_for("listening");
+    for client in ["app", "opaque"] {
+        let token = town.nodes[0].token_of(client);
+        until(|| elsewhere.status(&token) == 200, "asked about");
+        std::thread::scope(|scope| {
+            let (gateway, token) = (&elsewhere.gateway, &token);
+            let status = move || call(gateway, "/", token).split(' ').nth(1).unwrap_or_default().to_owned();
+            // Whoever has to wait for a connection is looked at again: there are some.
+            let at_once: Vec<_> = (0..8).map(|_| scope.spawn(status)).collect();
+            for one in at_once {
+                one.join().unwrap();
+            }
+            sieve.hold("/coherence/confirm");
+            let before = scope.spawn(status);
+            until(|| sieve.held("/coherence/confirm") > 0, "answered");
+            let answer = town.nodes[0].post(client, "/revoke", &format!("token={token}&wait=true"));
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            let after = scope.spawn(status);
+            let waits = || elsewhere.metric("postern_requests_in_flight") > 1.5;
+            until(|| after.is_finished() || waits(), "waiting, or told already");
+            sieve.open("/coherence/confirm");
+            let (before, after) = (before.join().unwrap(), after.join().unwrap());
+            assert!(["200", "401", "503"].contains(&&*before), "{before}: it came before");
+            assert!(["401", "503"].contains(&&*after), "{client}: {after}");
+        });
+        until(|| elsewhere.status(&token) == 401, "refused");
     }
 }
 

@@ -1,11 +1,11 @@
-//! A proxy before a provider's node that lets some of its endpoints through and others not, records answers and repeats them, and changes
-//! what goes through it.
+//! A proxy before a provider's node that lets some of its endpoints through and others not, records answers and repeats them, keeps them back, and
+//! changes what goes through it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// The proxy. Each connection is for one request.
 pub(super) struct Sieve {
@@ -23,10 +23,21 @@ enum Rule {
     Swallow,
     /// They go through, and the last answer is remembered.
     Record(Arc<Mutex<Vec<u8>>>),
+    /// They go through, and their answers wait until this is set.
+    Hold(Arc<Gate>),
     /// They are answered with this.
     Replay(Arc<Mutex<Vec<u8>>>),
     /// Bodies are changed on their way: that of the request, and that of the answer.
     Change(fn(&mut Vec<u8>), fn(&mut Vec<u8>)),
+}
+
+/// Where answers wait.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    opened: Condvar,
+    /// How many have come.
+    waiting: AtomicUsize,
 }
 
 type Rules = BTreeMap<&'static str, Rule>;
@@ -68,6 +79,19 @@ impl Sieve {
         self.rule(path, Rule::Record(Arc::default()));
     }
 
+    /// From here on answers for this path wait until it is [opened](Self::open). They are those of before.
+    pub(super) fn hold(&self, path: &'static str) {
+        self.rule(path, Rule::Hold(Arc::default()));
+    }
+
+    /// Answers for this path that wait.
+    pub(super) fn held(&self, path: &'static str) -> usize {
+        match self.rules.lock().unwrap().get(path) {
+            Some(Rule::Hold(gate)) => gate.waiting.load(Ordering::Relaxed),
+            _ => 0,
+        }
+    }
+
     /// Whether something was remembered for this path.
     pub(super) fn has_recorded(&self, path: &'static str) -> bool {
         matches!(self.rules.lock().unwrap().get(path), Some(Rule::Record(of)) if !of.lock().unwrap().is_empty())
@@ -88,7 +112,10 @@ impl Sieve {
 
     /// Requests for this path go through again.
     pub(super) fn open(&self, path: &'static str) {
-        self.rules.lock().unwrap().remove(path);
+        if let Some(Rule::Hold(gate)) = self.rules.lock().unwrap().remove(path) {
+            *gate.open.lock().unwrap() = true;
+            gate.opened.notify_all();
+        }
     }
 
     /// Requests that were answered here, or not at all.
@@ -146,7 +173,7 @@ fn carry(mut client: TcpStream, provider: &str, rules: &Mutex<Rules>, kept: &Ato
         }
         Some(Rule::Replay(recorded)) => return keep(&recorded.lock().unwrap()),
         Some(Rule::Change(request, _)) => request(&mut body),
-        Some(Rule::Record(_)) | None => {}
+        Some(Rule::Record(_) | Rule::Hold(_)) | None => {}
     }
     let Ok(mut to) = TcpStream::connect(provider) else { return };
     lines.push("Connection: close\r\n".into());
@@ -155,6 +182,13 @@ fn carry(mut client: TcpStream, provider: &str, rules: &Mutex<Rules>, kept: &Ato
         Some(Rule::Record(recorded)) => {
             let Some(answer) = read(&mut BufReader::new(to)).map(written) else { return };
             recorded.lock().unwrap().clone_from(&answer);
+            let _ = client.write_all(&answer);
+        }
+        Some(Rule::Hold(gate)) => {
+            let Some(answer) = read(&mut BufReader::new(to)).map(written) else { return };
+            gate.waiting.fetch_add(1, Ordering::Relaxed);
+            let open = gate.open.lock().unwrap();
+            drop(gate.opened.wait_while(open, |open| !*open).unwrap());
             let _ = client.write_all(&answer);
         }
         Some(Rule::Change(_, change)) => {

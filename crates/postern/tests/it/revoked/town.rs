@@ -286,10 +286,15 @@ impl Town {
     /// Starts one that asks at this URL what is revoked.
     pub(crate) fn elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
         self.tell_the_secret();
-        let follow = format!("follow_url = \"{url}\"\n{}", authority(&self.nodes[0].provider));
-        let mut elsewhere = self.start_elsewhere_by(&follow, more, Running::start);
+        let mut elsewhere = self.start_elsewhere_by_way_of(url, more);
         elsewhere.begun();
         elsewhere
+    }
+
+    /// The same, whatever it hears there.
+    pub(crate) fn start_elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
+        let follow = format!("follow_url = \"{url}\"\n{}", authority(&self.nodes[0].provider));
+        self.start_elsewhere_by(&follow, more, Running::start)
     }
 
     /// Starts one that asks everything at this URL.
