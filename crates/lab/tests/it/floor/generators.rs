@@ -174,7 +174,7 @@ fn variables_say_where_load_enters() {
 
 #[test]
 fn it_runs_on_the_cores_that_it_is_given() {
-    let lab = Lab::new();
+    let (lab, core) = (Lab::new(), super::usable_core());
     let told = lab.path("cores");
     let script =
         format!("[ \"$1\" = -v ] || grep Cpus_allowed_list /proc/$$/status > {}; exit 3", told.display());
@@ -185,9 +185,10 @@ fn it_runs_on_the_cores_that_it_is_given() {
         );
         Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
     };
-    let on_first = read_with("wrk", "generator = { cores = [0] }, front = { cores = [0] }").unwrap();
-    run(&on_first, with_script(&lab, &script), &lab.interrupt).unwrap_err();
-    assert_eq!(read(&told).split_whitespace().last(), Some("0"), "{}", read(&told));
+    let limits = format!("generator = {{ cores = [{core}] }}, front = {{ cores = [{core}] }}");
+    let on_one = read_with("wrk", &limits).unwrap();
+    run(&on_one, with_script(&lab, &script), &lab.interrupt).unwrap_err();
+    assert_eq!(read(&told).split_whitespace().last(), Some(&*core.to_string()), "{}", read(&told));
     for (generator, limits, words) in [
         ("wrk", "generator = { cores = [9999] }", "core 9999 is not one that can be used here"),
         ("postern", "generator = { cores = [9999] }", "core 9999 is not one that can be used here"),

@@ -22,6 +22,12 @@ use lab::run::{Options, Show};
 use lab::topology::{Place, Programs, Topology};
 use lab::{Interrupt, Interrupter};
 
+/// A core that this process may use: not every machine lets it use the first.
+fn usable_core() -> usize {
+    let usable = rustix::thread::sched_getaffinity(None).unwrap();
+    (0..rustix::thread::CpuSet::MAX_CPU).find(|core| usable.is_set(*core)).unwrap()
+}
+
 /// A folder for a test, with topologies that use its server.
 struct Lab {
     folder: tempfile::TempDir,

@@ -106,13 +106,13 @@ fn names_stand_for_ports_files_and_folders() {
 
 #[test]
 fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_told() {
-    let lab = Lab::new();
+    let (lab, core) = (Lab::new(), super::usable_core());
     let first = "[[component]]\nname = \"first\"\nprogram = \"/bin/sh\"\nonce = true\n\
                  arguments = [\"-c\", \"sleep 0.2; echo done >@run@/done\"]\n";
     let script =
         "trap 'echo int >@run@/signal; exit 0' INT; cat @run@/done >@run@/seen; while :; do sleep 0.05; done";
     let second = format!(
-        "[[component]]\nname = \"second\"\nprogram = \"/bin/bash\"\ncores = [0]\nstop_signal = \"int\"\n\
+        "[[component]]\nname = \"second\"\nprogram = \"/bin/bash\"\ncores = [{core}]\nstop_signal = \"int\"\n\
          arguments = [\"-c\", \"\"\"{script}\"\"\"]\n"
     );
     let running = start(&lab, &[NOWHERE, first, &second].concat()).unwrap();
@@ -120,7 +120,7 @@ fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_t
     let (name, pid) = running.processes().remove(0);
     assert_eq!(name, "second");
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
+    assert!(status.contains(&format!("Cpus_allowed_list:\t{core}\n")), "{status}");
     drop(running);
     assert_eq!(read(&lab.path("work/run/signal")), "int\n");
     // One whose work fails is an error, and so is a core that is not there.
@@ -128,7 +128,7 @@ fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_t
     assert!(
         start(&lab, &[NOWHERE, &failing].concat()).err().unwrap().contains("`first` ended (exit code 4)")
     );
-    let nowhere = second.replace("cores = [0]", "cores = [1000]");
+    let nowhere = second.replace(&format!("cores = [{core}]"), "cores = [1000]");
     assert!(start(&lab, &[NOWHERE, &nowhere].concat()).err().unwrap().contains("core 1000 is not one"));
 }
 
