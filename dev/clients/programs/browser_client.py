@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from hashlib import sha256
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import requests
 from browser import APP, ISSUER, Trap, Visit, launch, look, visit
@@ -158,6 +162,31 @@ class Grace:
         answer = requests.post(f"{ISSUER}/token", form | {"device_code": begun["device_code"]}, timeout=10).json()
         assert "refresh_token" in answer, f"the television got {answer}"
 
+    def passing(self) -> None:
+        """Access that was not asked to last is shown apart, and can be taken back before the session ends."""
+        page, back, verifier = self.page, "http://127.0.0.1:9/callback", secrets.token_urlsafe(32)
+        challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        page.route(f"{back}*", lambda route: route.fulfill(body="Return to your terminal."))
+        asked = {
+            "response_type": "code", "client_id": "terminal", "redirect_uri": back, "scope": "openid profile",
+            "code_challenge": challenge, "code_challenge_method": "S256",
+        }
+        page.goto(f"{ISSUER}/authorize?{urlencode(asked)}")
+        button(page, "Allow")
+        expect(page.get_by_text("Return to your terminal.")).to_be_visible()
+        form = {"grant_type": "authorization_code", "client_id": "terminal", "redirect_uri": back, "code_verifier": verifier}
+        code = parse_qs(urlsplit(page.url).query)["code"]
+        answer = requests.post(f"{ISSUER}/token", form | {"code": code}, timeout=10).json()
+        assert "refresh_token" in answer, f"the terminal got {answer}"
+        page.unroute_all()
+        page.goto(f"{ISSUER}/account")
+        passing = page.get_by_role("region", name="Access while you are signed in")
+        expect(passing.get_by_text("ends with the session in Chrome on Linux")).to_be_visible()
+        look(page, "account-passing")
+        passing.get_by_role("button", name="Revoke Terminal").click()
+        expect(page.get_by_role("status")).to_have_text("The access is revoked.")
+        expect(passing).to_have_count(0)
+
     def end_session(self) -> None:
         """Another browser's session, told by its name, ends from here."""
         with visit(self.browser, user_agent=FIREFOX) as other:
@@ -254,6 +283,9 @@ class Grace:
         look(page, "error")
         page.goto(f"{ISSUER}/authorize?response_type=code&client_id=nobody")
         heading(page, "Unknown application")
+        page.goto(f"{ISSUER}/logout?post_logout_redirect_uri={APP}/bye")
+        expect(page.get_by_text("the ID token of it (id_token_hint) is missing")).to_be_visible()
+        look(page, "error-logout-hint")
 
     def end(self) -> None:
         """The console of the whole visit, and where its requests went."""
@@ -337,6 +369,7 @@ def main() -> None:
             "account: end another session": grace.end_session,
             "account: withdraw a consent": grace.withdraw,
             "account: revoke lasting access": grace.revoke,
+            "account: revoke access that would end with the session": grace.passing,
             "account: change the password": grace.change_password,
             "logout: stay, sign out, from the application": grace.logout,
             "errors": grace.errors,
