@@ -74,7 +74,8 @@ impl Outbound {
     ) -> Result<Self, Refusal> {
         let consent = record.allowed();
         let route = &running.config.routes[permit.route()];
-        let pool = running.pools[route.upstream.ok_or(Refusal::NoRoute)?].clone();
+        let Some(upstream) = route.upstream else { return Err(Refusal::NoRoute) };
+        let pool = running.pools[upstream].clone();
         let sieve = Sieve::new(&running.config, route, inbound.fields, inbound.nominates);
         let draft =
             Draft { permit: &permit, running, route, peer, inbound, sieve: &sieve, caller, consent, record };
@@ -461,13 +462,13 @@ async fn over_http1<D: Downstream>(
     if let Some(at) = plan.host_at {
         plan.head.splice(at..at, host_line(&lease).bytes());
     }
-    let connection = lease.http1().ok_or(Refusal::UpstreamUnreachable)?;
+    let Some(connection) = lease.http1() else { return Err(Refusal::UpstreamUnreachable) };
     connection.put_head(plan.head);
     connection.frame_body(plan.framing);
     connection.head_request = plan.head_request;
     let mut progress = Progress::default();
     loop {
-        let connection = lease.http1().ok_or(Refusal::UpstreamUnreachable)?;
+        let Some(connection) = lease.http1() else { return Err(Refusal::UpstreamUnreachable) };
         let relayed = relay(down, connection, deadline, terms, &mut progress, record).await;
         let stale = matches!(relayed.fault, Some(Fault::UpstreamClosed(_))) && relayed.status.is_none();
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {

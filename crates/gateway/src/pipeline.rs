@@ -25,6 +25,7 @@ use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::authorizer::{Answered, Question, Said, Unknown};
 use crate::cache::Key;
+use crate::clock::Now;
 use crate::config::{Asking, Authorization, Config, Route};
 use crate::events::{self, Push};
 use crate::followed::{Known as Heard, Revocable};
@@ -354,12 +355,14 @@ fn try_admit(
     let route = &config.routes[index];
     record.route = Some(index);
     record.end(Phase::Match);
-    let verified = match credential(worker, running, peer, route, inbound, &request, found, record)? {
+    let began = worker.clock.at(record.started);
+    let verified = match credential(began, running, peer, route, inbound, &request, found, record)? {
         Caller::Known(verified) => verified,
         Caller::Unknown(wanted) => return Ok(Admission::Wait(wanted)),
     };
     record.end(Phase::Authenticate);
-    if let Some(caller) = &verified
+    if (inbound.upgrade.is_some() || inbound.is_original)
+        && let Some(caller) = &verified
         && passage::is_foreign_page(
             config,
             route,
@@ -373,7 +376,7 @@ fn try_admit(
         return Err(Refusal::ForeignOrigin);
     }
     // Waiting makes the first reading old.
-    let now = if found.waited { worker.clock.refresh() } else { worker.clock.at(record.started) };
+    let now = if found.waited { worker.clock.refresh() } else { began };
     let bench = Bench { running, peer, fields: inbound.fields, found, now };
     let admission = judge(&bench, worker, inbound, index, &request, verified.as_ref(), record);
     // Whom a refusal concerned belongs into the log as well.
@@ -447,7 +450,10 @@ fn judge(
 /// The route that takes a request.
 fn route_of(config: &Config, inbound: &Inbound<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
     let found = config.table.lookup(request, inbound.fields, inbound.repeats).map_err(Refusal::disputed)?;
-    found.ok_or(Refusal::NoRoute)
+    match found {
+        Some(index) => Ok(index),
+        None => Err(Refusal::NoRoute),
+    }
 }
 
 enum Caller {
@@ -458,7 +464,7 @@ enum Caller {
 /// What the request's credential proves: nothing on a public route, where nobody asks.
 #[allow(clippy::too_many_arguments, reason = "one step of `try_admit`, split off for its length")]
 fn credential(
-    worker: &Worker,
+    began: Now,
     running: &Running,
     peer: &Peer,
     route: &Route,
@@ -471,20 +477,19 @@ fn credential(
         return Ok(Caller::Known(None));
     }
     let Some(token) = credential::bearer(inbound.fields, request.query())? else {
-        if let Some(session) = session(worker, running, route, inbound, request, found, record)? {
+        if let Some(session) = session(began, running, route, inbound, request, found, record)? {
             return Ok(session);
         }
         // The certificate of a connection that questions come over is the asking proxy's.
         if inbound.is_original {
             return Ok(Caller::Known(None));
         }
-        let now = worker.clock.at(record.started);
-        return Ok(Caller::Known(peer.verified(&running.config, &running.authenticator, now)));
+        return Ok(Caller::Known(peer.verified(&running.config, &running.authenticator, began)));
     };
     let (outcome, cache) = match &found.outcome {
         Some(outcome) => outcome.clone(),
         // Whatever the cache knows passed the check of its characters when it was new.
-        None => match running.authenticator.lookup(token.unchecked(), worker.clock.at(record.started)) {
+        None => match running.authenticator.lookup(token.unchecked(), began) {
             Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
             Lookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
             Lookup::Unknown => return Ok(Caller::Unknown(Wanted::Caller(token.checked()?.to_vec()))),
@@ -502,7 +507,7 @@ fn credential(
 
 /// What the request's session proves, on a route where one is a credential; `None`: there is no session.
 fn session(
-    worker: &Worker,
+    began: Now,
     running: &Running,
     route: &Route,
     inbound: &Inbound<'_>,
@@ -515,7 +520,7 @@ fn session(
     let Some(cookie) = Cookie::Session.find(login.is_https(origin), inbound.fields) else { return Ok(None) };
     let (outcome, cache) = match &found.session {
         Some(outcome) => outcome.clone(),
-        None => match login.lookup(origin, cookie, worker.clock.at(record.started)) {
+        None => match login.lookup(origin, cookie, began) {
             login::Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
             login::Lookup::Denied(rejected) => (Err(rejected), CacheUse::Denied),
             login::Lookup::Unknown => {
