@@ -278,7 +278,14 @@ mod tests {
         };
         // Another process, so that this one's other tests do not count.
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let idle = Usage::read(child.id()).unwrap();
+        // Its time counts once it rests: before that, a busy machine may not have let it run.
+        let idle = loop {
+            let usage = Usage::read(child.id()).unwrap();
+            if usage.voluntary_switches > 0 {
+                break usage;
+            }
+            std::thread::yield_now();
+        };
         assert!(!idle.cpu_ns.is_multiple_of(1_000_000), "starting it took some microseconds: {idle:?}");
         assert!(idle.cpu_error_ns <= 10_000_000 * *CORES, "{idle:?}");
         child.kill().unwrap();
