@@ -82,6 +82,8 @@ struct Order {
 pub struct Ticket {
     generation: u64,
     openings: u64,
+    /// No answer was new enough then: a flush was under way, or nothing was heard yet.
+    shut: bool,
     began: Boot,
 }
 
@@ -206,7 +208,11 @@ impl View {
 
     /// Before the authority is asked.
     pub fn depart(&self, now: Boot) -> Ticket {
-        Ticket { generation: self.generation(), openings: self.openings.load(Ordering::Acquire), began: now }
+        // The generation first: what is shut after it is of another one.
+        let generation = self.generation();
+        let openings = self.openings.load(Ordering::Acquire);
+        let shut = self.floor.load(Ordering::Acquire) == SHUT;
+        Ticket { generation, openings, shut, began: now }
     }
 
     /// Whether another question may join the one that this ticket was taken for: its answer could still be kept.
@@ -255,7 +261,8 @@ impl View {
             && ticket.openings == self.openings.load(Ordering::Acquire);
         match why {
             Voided::Old if mutation::is(Mutation::OnceAfterOpening) => ticket.generation == self.generation(),
-            Voided::Old => as_before && self.floor.load(Ordering::Acquire) == SHUT,
+            // Who was shut and has not opened since is shut. The floor itself may have been shut after the reason was found.
+            Voided::Old => as_before && ticket.shut,
             Voided::Epoch => as_before,
             Voided::Flushed | Voided::Late | Voided::Revoked => false,
         }
