@@ -361,6 +361,7 @@ fn try_admit(
         Caller::Unknown(wanted) => return Ok(Admission::Wait(wanted)),
     };
     record.end(Phase::Authenticate);
+    // Most requests are not even looked at: without an upgrade, a client's own opens no WebSocket.
     if (inbound.upgrade.is_some() || inbound.is_original)
         && let Some(caller) = &verified
         && passage::is_foreign_page(
@@ -450,6 +451,7 @@ fn judge(
 /// The route that takes a request.
 fn route_of(config: &Config, inbound: &Inbound<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
     let found = config.table.lookup(request, inbound.fields, inbound.repeats).map_err(Refusal::disputed)?;
+    // `ok_or` would make a refusal for each request, only to drop it.
     match found {
         Some(index) => Ok(index),
         None => Err(Refusal::NoRoute),
