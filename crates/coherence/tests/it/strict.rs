@@ -154,12 +154,13 @@ async fn serve(client: TcpStream, mechanism: &str, shared: &Arc<Shared>) -> Resu
         let _ = frames.send(Input::Gone);
     });
     let (shared, links) = (shared.clone(), HashMap::new());
-    let mut connection = Connection { to, me, shared, links, sessions: 0, deliveries: 0 };
+    let mut connection = Connection { to, me, shared, links, opened: false, sessions: 0, deliveries: 0 };
     let mut beat = tokio::time::interval(std::time::Duration::from_millis(500));
     loop {
         let input = tokio::select! {
             input = inputs.recv() => input.unwrap_or(Input::Gone),
-            _ = beat.tick() => {
+            // An open is the first frame (AMQP 1.0 part 2.4.1), even before one that is empty.
+            _ = beat.tick(), if connection.opened => {
                 let _ = connection.to.write_all(&[0, 0, 0, 8, 2, 0, 0, 0]).await;
                 continue;
             }
@@ -189,6 +190,7 @@ struct Connection {
     to: OwnedWriteHalf,
     me: mpsc::UnboundedSender<Input>,
     shared: Arc<Shared>,
+    opened: bool,
     sessions: u32,
     links: HashMap<u32, Link>,
     deliveries: u32,
@@ -235,6 +237,7 @@ impl Connection {
         )?;
         check(open.idle_time_out.is_some_and(|timeout| timeout <= 2500), "heartbeats every few seconds")?;
         self.say(&Open { container_id: "strict".into(), hostname: None, ..open.clone() }).await;
+        self.opened = true;
         Ok(())
     }
 
