@@ -42,16 +42,18 @@ pub(super) fn comparisons(record: &Record) -> Section {
 }
 
 fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table {
-    let rounds = baseline.iterations.len();
+    let others = comparison.variants.iter().filter(|name| **name != comparison.baseline);
+    let others: Vec<&Variant> = others.filter_map(|name| record.variant(name)).collect();
+    let divided: Vec<[Vec<f64>; 4]> = others.iter().map(|variant| divided(variant, baseline)).collect();
     let mut caption =
         format!("Divided by `{}` in the same round: median (minimum – maximum)", comparison.baseline);
-    if rounds >= LEAST_PAIRS {
+    // Rounds that one of the two lacks are in no ratio. What is said of all holds for the one of the fewest.
+    let fewest = divided.iter().flatten().map(Vec::len).filter(|rounds| *rounds > 0).min();
+    if let Some(rounds) = fewest.filter(|rounds| *rounds >= LEAST_PAIRS) {
         let sure = 1.0 - 2.0_f64.powf(1.0 - rounds as f64);
         let _ =
             write!(caption, "; between least and most the true median lies with {}", words::percent(sure));
     }
-    let others = comparison.variants.iter().filter(|name| **name != comparison.baseline);
-    let others: Vec<&Variant> = others.filter_map(|name| record.variant(name)).collect();
     let stale = std::iter::once(baseline).chain(others.iter().copied()).map(staleness).collect::<Vec<_>>();
     let revoked = stale.iter().any(Option::is_some);
     let mut table = Table::new(&caption, ["variant", "throughput", "CPU per request", "P50", "P99"]);
@@ -61,10 +63,8 @@ fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table
         let own = [&comparison.baseline, "1", "1", "1", "1"].map(str::to_owned);
         table.row(own.into_iter().chain([stale[0].clone().unwrap_or_default()]).collect());
     }
-    for (variant, stale) in others.into_iter().zip(stale.into_iter().skip(1)) {
-        let cpu = cpu_pairs(variant, baseline);
-        let of = |figure: Figure| ratio(&paired(variant, baseline, &figure));
-        let figures = [of(Figure::PerSecond), ratio(&cpu), of(Figure::P50), of(Figure::P99)];
+    for ((variant, divided), stale) in others.into_iter().zip(divided).zip(stale.into_iter().skip(1)) {
+        let figures = divided.map(|ratios| ratio(&ratios));
         let row = std::iter::once(variant.name.clone()).chain(figures);
         table.row(row.chain(revoked.then(|| stale.unwrap_or_else(|| "–".to_owned()))).collect());
     }
@@ -96,13 +96,20 @@ fn cpu_pairs(variant: &Variant, baseline: &Variant) -> Vec<(f64, f64)> {
     iterations.filter_map(|left| Some((own.of(left)?, other.of(beside(left.number)?)?))).collect()
 }
 
-fn ratio(pairs: &[(f64, f64)]) -> String {
-    let ratios: Vec<f64> =
-        pairs.iter().filter(|(_, other)| *other > 0.0).map(|(own, other)| own / other).collect();
+/// Throughput, CPU, P50 and P99 in each round that both have, divided by those of the baseline.
+fn divided(variant: &Variant, baseline: &Variant) -> [Vec<f64>; 4] {
+    let of = |figure: Figure| paired(variant, baseline, &figure);
+    let pairs = [of(Figure::PerSecond), cpu_pairs(variant, baseline), of(Figure::P50), of(Figure::P99)];
+    pairs.map(|pairs| {
+        pairs.into_iter().filter(|(_, other)| *other > 0.0).map(|(own, other)| own / other).collect()
+    })
+}
+
+fn ratio(ratios: &[f64]) -> String {
     if ratios.is_empty() {
         return "–".to_owned();
     }
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
     let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    format!("{:.2}\n{least:.2} – {most:.2}", median(&ratios))
+    format!("{:.2}\n{least:.2} – {most:.2}", median(ratios))
 }

@@ -4,7 +4,7 @@ use lab::analyse::{Figure, figures, median};
 use lab::desk::render::html;
 use lab::desk::report::{sheet, write};
 use lab::diagnose::findings;
-use lab::record::{Arrivals, Doubt, Finding, Origin, Record, Stage};
+use lab::record::{Arrivals, Comparison, Doubt, Finding, Origin, Record, Stage};
 
 use super::sample;
 
@@ -76,6 +76,20 @@ fn figures_in_the_report_are_those_of_the_record() {
     assert!(text.contains(&format!("| direct | {p50:.0} µs (")), "{p50} in {text}");
     let rows = text.lines().filter(|line| line.starts_with("| median |")).count();
     assert_eq!(rows, 4 * 2, "a median under each table by iteration, in two groups of variants");
+}
+
+#[test]
+fn ratios_claim_no_more_rounds_than_both_variants_have() {
+    let mut record = healthy();
+    let names: Vec<String> = record.variants[..2].iter().map(|variant| variant.name.clone()).collect();
+    record.comparisons = vec![Comparison { baseline: names[0].clone(), variants: names }];
+    for (rounds, sure) in [(6, Some("96.88 %")), (5, Some("93.75 %")), (4, None)] {
+        record.variants[1].iterations.truncate(rounds);
+        let report = sheet(&record).markdown();
+        let caption = report.lines().find(|line| line.contains("in the same round: median")).unwrap();
+        assert_eq!(caption.contains("the true median lies with"), sure.is_some(), "{rounds}: {caption}");
+        assert!(sure.is_none_or(|sure| caption.contains(sure)), "{rounds}: {caption}");
+    }
 }
 
 #[test]
