@@ -182,9 +182,9 @@ mod tests {
     /// Has everything be unanswered for so long.
     fn unanswered(silence: &Silence, time: Duration) {
         silence.heard();
-        silence.look(Boot(0), time, LEASE);
-        silence.asked(Boot(0));
-        silence.look(Boot(0).plus(time), time, LEASE);
+        silence.look(Boot(0), time, LEASE, Boot(0));
+        silence.asked(Boot(0), Duration::ZERO);
+        silence.look(Boot(0).plus(time), time, LEASE, Boot(0));
     }
 
     const LEASE: Duration = Duration::from_secs(5);

@@ -226,7 +226,8 @@ impl Consumer {
 
     /// Does what is due.
     pub fn tick(&mut self, now: Boot, nonce: &mut dyn FnMut() -> Nonce, actions: &mut Vec<Action>) {
-        self.view.silence().look(now, self.settings.period, self.settings.lease);
+        let Settings { period, lease, .. } = self.settings;
+        self.view.silence().look(now, period, lease, self.view.lease());
         if self.generation != self.view.generation() {
             self.flush(Cause::Epoch, now, actions);
         } else if self.gap.is_some_and(|since| now >= since.plus(self.settings.patience)) {
@@ -453,7 +454,7 @@ impl Consumer {
         }
         let generation = self.view.generation();
         self.probes.push_back(Probe { nonce, at: now, generation, contiguous: self.contiguous });
-        self.view.silence().asked(now);
+        self.view.silence().asked(now, self.settings.period);
         (self.probe_at, self.hurry_at, self.probed) = (now.plus(self.retry(now)), None, Some(now));
         let Settings { lease, .. } = self.settings;
         let (called, applied) = (self.called.clone(), self.applied());
