@@ -433,7 +433,7 @@ fn follows(e: &mut Encoder, sources: &Sources) {
     );
     gauge(
         "postern_coherence_silent",
-        "Whether an issuer has answered nothing for a lease: all that would have to be asked about is refused at once.",
+        "1: no lease is left of an issuer, and it has answered nothing for as long, less half a second: what would have to be asked about is refused at once.",
         |follow| f64::from(u8::from(follow.silent)),
     );
     gauge("postern_coherence_up", "Whether the way for an issuer's messages is up.", |follow| {

@@ -634,7 +634,7 @@ async fn tell_silence(view: Arc<View>, outage: Outage) {
     loop {
         let heard = *hearing.borrow_and_update();
         match heard {
-            Hearing::Silent => outage.failed("it has answered nothing for as long as a lease"),
+            Hearing::Silent => outage.failed("no lease is left, and it answers nothing"),
             Hearing::Answers => outage.succeeded(),
             Hearing::Doubtful => {}
         }
