@@ -159,9 +159,11 @@ fn tls_config(speaks: Speaks) -> ServerConfig {
     config
 }
 
-/// A stream that can be reset, where there is one.
+/// How a stream ends, where that can be chosen.
 trait Abort {
     fn reset_on_drop(&self);
+    /// The last bytes leave with the FIN: however late this thread runs again, no request meets an end that is still to come.
+    fn hold_until_end(&self);
 }
 
 impl Abort for TcpStream {
@@ -169,10 +171,15 @@ impl Abort for TcpStream {
         // Closing with a linger time of zero sends RST instead of FIN.
         socket2::SockRef::from(self).set_linger(Some(Duration::ZERO)).unwrap();
     }
+
+    fn hold_until_end(&self) {
+        socket2::SockRef::from(self).set_tcp_cork(true).unwrap();
+    }
 }
 
 impl<T: AsyncRead> Abort for Box<T> {
     fn reset_on_drop(&self) {}
+    fn hold_until_end(&self) {}
 }
 
 async fn http1<S: AsyncRead + AsyncWrite + Abort + Unpin>(
@@ -209,6 +216,7 @@ async fn http1<S: AsyncRead + AsyncWrite + Abort + Unpin>(
             }
             Reply::Raw(bytes) => stream.write_all(bytes).await?,
             Reply::Last(bytes) => {
+                stream.hold_until_end();
                 stream.write_all(bytes).await?;
                 return stream.shutdown().await;
             }

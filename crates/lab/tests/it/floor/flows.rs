@@ -84,7 +84,8 @@ fn whole_transactions_fill_the_record() {
     let caption = "Divided by `a/oauth/many` in the same round: median (minimum – maximum)";
     let caption = report.lines().find(|line| line.contains(caption)).expect(&report);
     let sure = caption.contains("; between least and most the true median lies with 93.75 %");
-    assert_eq!(sure, paired == 5, "{caption}");
+    // A round may lack one figure of four, such as CPU that the clocks do not tell: fewer are claimed then.
+    assert!(!sure || paired == 5, "{caption}");
 }
 
 #[test]

@@ -47,8 +47,10 @@ fn the_same_is_seen_by_each_and_each_is_watched() {
         assert!(iteration.count(Outcome::Ok) > 20, "{name}: {:?}", iteration.classes);
         assert_eq!(iteration.count(Outcome::Refused), 0, "{name}: the token is sent");
         assert!(Figure::P50.of(iteration).unwrap() > 0.0, "{name}");
-        assert!((0.8..1.5).contains(&iteration.seconds), "{name}: {} s", iteration.seconds);
-        assert!(iteration.warmup_s >= 0.9, "{name}: {} s", iteration.warmup_s);
+        // The warm-up is taken off, and nothing else: where the first request waits for a processor, the window begins later.
+        let (seconds, warmup) = (iteration.seconds, iteration.warmup_s);
+        assert!(seconds > 0.0 && seconds < 1.5 && warmup >= 0.9, "{name}: {seconds} s after {warmup} s");
+        assert!(seconds + warmup > 1.6, "{name}: {seconds} s after {warmup} s");
         let components: Vec<&str> = iteration.components.iter().map(|component| &*component.name).collect();
         assert_eq!(components, ["front"], "{name}");
         let generator = iteration.sender.as_ref().unwrap();
