@@ -20,6 +20,7 @@ mod trouble;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -59,6 +60,9 @@ const STEADY: Duration = Duration::from_secs(5);
 
 /// Largest frame, in bytes: a message and what is around it.
 const FRAME: u32 = 64 * 1024;
+
+/// Connections of this process so far.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// How a topic is written as an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -460,8 +464,9 @@ async fn connect(broker: Broker<'_>, settings: &Settings) -> Result<(ConnectionH
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
     let builder = Connection::builder()
-        // IBM MQ takes letters, digits and one of `%/._`.
-        .container_id(format!("postern.{:016x}", settings.seed))
+        // IBM MQ takes letters, digits and one of `%/._`, 48 of them. Each connection has a name of its own: a broker refuses one
+        // whose name another has that has ended, and of which it has not noticed that yet.
+        .container_id(format!("postern.{:016x}.{}", settings.seed, CONNECTIONS.fetch_add(1, Relaxed)))
         .hostname(host)
         .sasl_hostname(host)
         .sasl_profile(settings.login.profile())

@@ -408,7 +408,7 @@ rounds = 1
 flow = "code_consent"
 arrivals = "closed"
 concurrency = 4
-duration = "2s"
+duration = "4s"
 warmup = "100ms"
 timeout = "60s"
 
@@ -416,7 +416,7 @@ timeout = "60s"
 flow = "password_revoke"
 arrivals = "closed"
 concurrency = 4
-duration = "2s"
+duration = "4s"
 warmup = "100ms"
 timeout = "60s"
 
