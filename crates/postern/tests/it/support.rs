@@ -204,7 +204,7 @@ pub(crate) fn difference(expected: &str, seen: &str) -> String {
 }
 
 /// How long a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A command that runs until it is told to stop; stopped when dropped.
 pub(crate) struct Running {

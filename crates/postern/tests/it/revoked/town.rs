@@ -173,7 +173,7 @@ impl Town {
 pub(crate) fn until(mut what: impl FnMut() -> bool, name: &str) {
     let began = Instant::now();
     while !what() {
-        assert!(began.elapsed() < Duration::from_secs(60), "not {name} in time");
+        assert!(began.elapsed() < Duration::from_mins(1), "not {name} in time");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
