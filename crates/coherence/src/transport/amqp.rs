@@ -464,7 +464,7 @@ async fn connect(broker: Broker<'_>, settings: &Settings) -> Result<(ConnectionH
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
     let builder = Connection::builder()
-        // IBM MQ takes letters, digits and one of `%/._`, 48 of them. Each connection has a name of its own: a broker refuses one
+        // IBM MQ takes letters, digits and one of `%/._`. Each connection has a name of its own: a broker refuses one
         // whose name another has that has ended, and of which it has not noticed that yet.
         .container_id(format!("postern.{:016x}.{}", settings.seed, CONNECTIONS.fetch_add(1, Relaxed)))
         .hostname(host)
