@@ -6,7 +6,7 @@
 //! "accepted"; names of containers of letters, digits and `%/._`; nothing durable; messages settled when they
 //! are sent, with a time to live.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -41,6 +41,8 @@ pub(crate) struct Strict {
 #[derive(Default)]
 struct Shared {
     complaints: Mutex<Vec<String>>,
+    /// Names that a connection has had: like ActiveMQ Classic, which may not have noticed that it ended.
+    containers: Mutex<HashSet<String>>,
     /// By topic.
     subscribers: Mutex<HashMap<String, Vec<Subscriber>>>,
 }
@@ -235,6 +237,8 @@ impl Connection {
             (1..=256).contains(&name.len()) && name.chars().all(allowed),
             format!("no container is {name}"),
         )?;
+        let is_new = self.shared.containers.lock().insert(name.clone());
+        check(is_new, format!("a connection of {name} was here already"))?;
         check(open.idle_time_out.is_some_and(|timeout| timeout <= 2500), "heartbeats every few seconds")?;
         self.say(&Open { container_id: "strict".into(), hostname: None, ..open.clone() }).await;
         self.opened = true;
