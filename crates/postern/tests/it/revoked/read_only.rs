@@ -48,7 +48,8 @@ fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) 
         for gateway in [&town.nodes[0], &elsewhere] {
             let after = began.elapsed();
             assert_eq!(Tokens::statuses(&tokens.good, gateway), [200; 2], "after {after:?}");
-            assert!(get(&gateway.admin, "/readyz").starts_with("HTTP/1.1 200 "), "after {after:?}");
+            let ready = get(&gateway.admin, "/readyz");
+            assert!(ready.starts_with("HTTP/1.1 200 "), "after {after:?}: {ready}");
         }
         assert!(!revoke(&town.nodes[0], &tokens.revoked[0]), "nothing is revoked that is not kept");
         std::thread::sleep(Duration::from_millis(100));
