@@ -11,7 +11,7 @@ use std::path::Path;
 
 use auth::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
-use postern::config::{NoFiles, Source, load};
+use config::{NoFiles, Source, load};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 

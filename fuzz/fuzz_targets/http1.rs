@@ -31,8 +31,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use gateway::http1::head::Version;
-use gateway::http1::replay::{End, Message, replay};
+use http_engine::head::Version;
+use http_engine::http1::replay::{End, Message, replay};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;

@@ -8,7 +8,7 @@
 
 #![no_main]
 
-use gateway::proxy_protocol::{MAX_V1, MAX_V2, Origin, Progress, parse};
+use http_engine::proxy_protocol::{MAX_V1, MAX_V2, Origin, Progress, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

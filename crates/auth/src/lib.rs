@@ -11,14 +11,17 @@
 //!
 //! Flow: `Canonical::parse → RouteTable::find → jwt::verify → decide → Permit | Denial → IdentityHeaders`.
 
+pub mod algorithm;
 pub mod authority;
 pub mod credential;
 pub mod decide;
 pub mod headers;
 pub mod identity;
+pub mod json;
 pub mod keyset;
 pub mod mapping;
 pub mod policy;
 pub mod request;
 pub mod time;
 pub mod token;
+pub mod token_error;

@@ -31,7 +31,6 @@ pub mod denials;
 pub mod drive;
 pub mod end;
 mod mutation;
-pub mod outage;
 pub mod query;
 pub mod relay;
 pub mod repeat;

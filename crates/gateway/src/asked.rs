@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use auth::headers::Repeats;
 use auth::request::{Field, Scheme};
 use bytes::Bytes;
+use http_engine::head::Framing;
+use http_engine::inbound::Inbound;
 
 use crate::config::Asking;
 use crate::ext_authz::{self, Question, grpc};
 use crate::forward_auth;
-use crate::http1::head::Framing;
-use crate::inbound::Inbound;
 
 /// The request that a question is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

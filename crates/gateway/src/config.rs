@@ -5,29 +5,22 @@
 //! range, files were read, certificates parsed. A reload builds a whole new [`Config`] or none.
 
 mod authorizer;
-mod events;
-mod login;
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::authority::AuthorityConfig;
 use auth::headers::{IdentityHeaders, StripSet, is_same};
-use auth::mapping::CertificateMapping;
 use auth::policy::review::ReviewTemplate;
 use auth::policy::route::{Guards, RouteTable};
 use auth::policy::rule::Policy;
-use auth::token::IssuerConfig;
+use credentials::authenticate::Setup;
+use credentials::config::{Assertion, Authentication};
+pub use credentials::config::{EventsWay, Transmitter};
+use http_engine::config::{Limits, ListenAddress, ListenerTimeouts, Server, Upstream};
+use http_engine::tls::ClientAuthorities;
 use ipnet::IpNet;
 
 pub use self::authorizer::{Authorizer, SHOWN, Shown, Told};
-pub use self::events::{EventsWay, Transmitter};
-pub use self::login::{Login, LoginKind, LoginProvider, Origin};
-use crate::tls::ClientAuthorities;
-use crate::url::Url;
 
 /// Everything one generation of the gateway runs on.
 pub struct Config {
@@ -42,7 +35,7 @@ pub struct Config {
     /// For each of [`Config::upstreams`] that a rewriting route leads to: who guards what stands behind it.
     pub guards: Vec<Option<Guards>>,
     /// Logging in with a browser, where that is configured.
-    pub login: Option<Arc<Login>>,
+    pub login: Option<Arc<login::config::Login>>,
     /// Who answers reviews, where some route asks for them.
     pub kubernetes: Option<Kubernetes>,
     /// Who else is asked whether requests may pass.
@@ -75,6 +68,16 @@ impl Config {
     }
 }
 
+impl<'a> From<&'a Config> for Setup<'a> {
+    fn from(config: &'a Config) -> Self {
+        Self {
+            authentication: &config.authentication,
+            identity_headers: &config.identity_headers,
+            assertion: config.assertion.as_ref(),
+        }
+    }
+}
+
 /// Names of the request fields that decisions read, each once: a route's, a review's, an authorizer's. For [`Config::read`].
 pub fn fields_read(table: &RouteTable, routes: &[Route], authorizers: &[Authorizer]) -> Box<[Box<str>]> {
     let reviews = routes.iter().filter_map(|route| match &route.policy {
@@ -87,42 +90,6 @@ pub fn fields_read(table: &RouteTable, routes: &[Route], authorizers: &[Authoriz
     names.sort_unstable();
     names.dedup();
     names.into()
-}
-
-/// Where requests are accepted.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum ListenAddress {
-    /// IP and port; port 0 asks the kernel for one.
-    Ip(SocketAddr),
-    /// Path of a Unix socket, of at most [`MAX_PATH`](crate::listen::MAX_PATH) bytes.
-    Unix(Arc<Path>),
-}
-
-impl ListenAddress {
-    /// IP and port, if it has them.
-    pub fn ip(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Ip(address) => Some(*address),
-            Self::Unix(_) => None,
-        }
-    }
-
-    /// Whether connections to one could end up at the other.
-    pub fn clashes(&self, other: &Self) -> bool {
-        let (Some(ip), Some(other_ip)) = (self.ip(), other.ip()) else { return self == other };
-        let any = other_ip.ip().is_unspecified() || ip.ip().is_unspecified();
-        let covers = any && other_ip.is_ipv4() == ip.is_ipv4() && ip.port() != 0;
-        other_ip.port() == ip.port() && (other_ip.ip() == ip.ip() || covers)
-    }
-}
-
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ip(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
 }
 
 /// A socket that accepts requests.
@@ -210,140 +177,6 @@ pub struct ListenerTls {
     pub client_authorities: Option<ClientAuthorities>,
 }
 
-/// Bounds on what one connection may hold; counts as well as bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Open connections on the listener, over all workers; further ones are closed at once. Default 50 000.
-    pub connections: usize,
-    /// Bytes of one request head (line and fields), and of a trailer section over HTTP/2 (over HTTP/1.1 that has
-    /// at most 8 KiB). Default 32 KiB.
-    pub header_bytes: usize,
-    /// Fields of one request head, cookie crumbs included. At most 128, which is what there is room for. Default 100.
-    pub header_fields: usize,
-    /// Bytes of the request target. Default 8 KiB.
-    pub target_bytes: usize,
-    /// HTTP/2 streams open at once on one connection. Default 128.
-    pub concurrent_streams: u32,
-}
-
-/// How long each step of a downstream connection may take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListenerTimeouts {
-    /// TLS handshake, and PROXY header. Default 10 s.
-    pub handshake: Duration,
-    /// First byte of a request to the end of its head. Default 10 s.
-    pub header: Duration,
-    /// No request on a kept-alive connection; no byte either way through a tunnel. Default 60 s.
-    pub idle: Duration,
-    /// No byte of a request or response body moving, although the peer should. Default 30 s.
-    pub stall: Duration,
-}
-
-/// Who may vouch for callers.
-pub struct Authentication {
-    /// JWT issuers.
-    pub issuers: Vec<Issuer>,
-    /// Authorities that are asked about tokens which nobody can verify here.
-    pub authorities: Vec<Authority>,
-    /// Client certificates as a credential.
-    pub certificates: Option<CertificateMapping>,
-    /// Bounds of the decision cache.
-    pub cache: CacheLimits,
-    /// `realm` of the RFC 6750 challenge.
-    pub realm: Box<str>,
-    /// Digest over all that shapes a cached fact (issuers, mappings): part of every cache key, so that a
-    /// fact mapped under an older configuration is never found under a newer one.
-    pub version: u64,
-}
-
-/// A JWT issuer and where its keys come from.
-#[derive(Debug, Clone)]
-pub struct Issuer {
-    /// Claim checks and mapping.
-    pub config: Arc<IssuerConfig>,
-    /// Where its keys come from.
-    pub keys: KeySource,
-    /// How often to fetch keys without being asked. Default 5 min.
-    pub refresh: Duration,
-    /// How long the last good key set may be used while fetching fails. Default 1 h.
-    pub max_stale: Duration,
-    /// CA choice for fetching; `None`: system roots. Ignored for `http://` and files.
-    pub tls: Option<Arc<rustls::ClientConfig>>,
-}
-
-/// Somebody who is asked what a token is worth.
-#[derive(Debug, Clone)]
-pub struct Authority {
-    /// What is expected of its answers.
-    pub config: Arc<AuthorityConfig>,
-    /// How it is asked.
-    pub question: Question,
-    /// About which tokens.
-    pub selection: Selection,
-    /// Whose signature introspections must bear (RFC 9701); its audience is whom they must be for. `None`: they are plain JSON.
-    pub signed: Option<Issuer>,
-    /// How it is reached.
-    pub server: Server,
-    /// How long an answer is believed; the cache's own bound holds as well. Default 10 s.
-    pub ttl: Duration,
-    /// The API server where deletions are watched, without a slash at the end, so that answers about what is deleted are
-    /// dropped at once. `None`: nothing is watched.
-    pub watch: Option<Box<str>>,
-}
-
-/// How an authority is asked about a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
-    /// RFC 7662, at this URL.
-    Introspection {
-        /// Of the endpoint.
-        url: Url,
-    },
-    /// Kubernetes `TokenReview`, below the API server's URL.
-    TokenReview {
-        /// Of the review endpoint.
-        url: Url,
-    },
-    /// `OpenShift` `users/~`, with the token itself as the credential.
-    OpenShiftUser {
-        /// Of the user.
-        url: Url,
-    },
-}
-
-/// Which tokens an authority is asked about. Each token is asked of one authority at most.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Those that begin so. Of several prefixes that fit, the longest counts.
-    pub prefixes: Vec<Box<str>>,
-    /// JWTs whose `iss` is one of these, which no configured issuer has.
-    pub issuers: Vec<Box<str>>,
-}
-
-impl Selection {
-    /// Whether every token is meant that is nobody else's and no JWT.
-    pub fn is_rest(&self) -> bool {
-        self.prefixes.is_empty() && self.issuers.is_empty()
-    }
-}
-
-/// A server that the gateway asks by itself, and as whom.
-#[derive(Debug, Clone)]
-pub struct Server {
-    /// Trusted authorities and, where there is one, a client certificate; `None` for `http`.
-    pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// Changes with what `tls` was made from.
-    pub tls_version: u64,
-    /// As whom.
-    pub credential: Credential,
-    /// From asking to the whole answer. Default 3 s.
-    pub timeout: Duration,
-    /// Requests under way at once; more are refused at once. Default 128.
-    pub max_requests: usize,
-    /// Requests begun within a second; more are refused at once. `None`: as many as there are.
-    pub max_per_second: Option<u32>,
-}
-
 /// The Kubernetes API server that answers `SubjectAccessReview`s.
 #[derive(Debug, Clone)]
 pub struct Kubernetes {
@@ -365,56 +198,6 @@ pub struct Kubernetes {
     pub accounts: bool,
     /// Digest over all that shapes a question or how it is asked.
     pub version: u64,
-}
-
-/// As whom the gateway asks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
-    /// As nobody, or by the client certificate.
-    None,
-    /// `client_secret_basic` (RFC 6749 section 2.3.1).
-    Basic {
-        /// Client.
-        id: Box<str>,
-        /// File with its secret, read again while it is in use.
-        secret: PathBuf,
-    },
-    /// `client_secret_post`.
-    Post {
-        /// Client.
-        id: Box<str>,
-        /// File with its secret, read again while it is in use.
-        secret: PathBuf,
-    },
-    /// A bearer token, such as a service account's.
-    Bearer {
-        /// File with the token, read again while it is in use.
-        token: PathBuf,
-    },
-}
-
-/// Where an issuer's keys come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeySource {
-    /// `{issuer}/.well-known/openid-configuration`, then RFC 8414's path, names the `jwks_uri`.
-    Discovery,
-    /// The JWKS document itself.
-    Uri(Box<str>),
-    /// A JWKS file, read again when it changes.
-    File(PathBuf),
-}
-
-/// Bounds of the decision cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CacheLimits {
-    /// Bytes of cached facts over all workers. Default 64 MiB.
-    pub bytes: usize,
-    /// Longest time a fact is used without verifying again (jittered down by up to 10 %). Default 60 s.
-    pub ttl: Duration,
-    /// How long a denial is remembered. Default 2 s.
-    pub deny_ttl: Duration,
-    /// Denials remembered at once. Default 4096.
-    pub deny_entries: usize,
 }
 
 /// One protected resource.
@@ -476,98 +259,4 @@ pub enum Rewrite {
         /// What is put in its place.
         to: Box<str>,
     },
-}
-
-/// A set of equivalent endpoints.
-pub struct Upstream {
-    /// Names it in metrics and logs.
-    pub name: Box<str>,
-    /// At least one.
-    pub endpoints: Vec<Endpoint>,
-    /// Spoken to the endpoints.
-    pub protocol: UpstreamProtocol,
-    /// TLS to the endpoints, with CA choice and optional client certificate.
-    pub tls: Option<UpstreamTls>,
-    /// How long each step may take.
-    pub timeouts: UpstreamTimeouts,
-    /// Idle connections kept per endpoint and worker. Default 128.
-    pub idle_connections: usize,
-    /// Requests under way at once per worker; more get 503 at once. Default 1024.
-    pub max_requests: usize,
-    /// Consecutive failures (connect, reset, timeout) that take an endpoint out. Default 5.
-    pub unhealthy_after: u32,
-    /// How long an endpoint that was taken out is left alone. Default 10 s.
-    pub unhealthy_for: Duration,
-}
-
-/// Where an endpoint listens.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Endpoint {
-    /// Host (name or literal, resolved at connect) and port.
-    Tcp {
-        /// DNS name or IP literal.
-        host: Box<str>,
-        /// Port.
-        port: u16,
-    },
-    /// A Unix stream socket.
-    Unix(PathBuf),
-}
-
-impl std::fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// What is spoken to an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UpstreamProtocol {
-    /// HTTP/1.1 with keep-alive.
-    Http1,
-    /// HTTP/2: ALPN over TLS, prior knowledge without.
-    Http2,
-}
-
-/// TLS to an upstream.
-pub struct UpstreamTls {
-    /// Roots, client certificate, ALPN.
-    pub client: Arc<rustls::ClientConfig>,
-    /// Name to verify and send as SNI; `None`: the endpoint's host.
-    pub server_name: Option<rustls::pki_types::ServerName<'static>>,
-    /// Digest of the configuration that made this, so that a reload can keep pooled connections.
-    pub version: u64,
-}
-
-/// How long each step of an upstream exchange may take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UpstreamTimeouts {
-    /// Connecting, TLS handshake included. Default 3 s.
-    pub connect: Duration,
-    /// Request sent to response head. Default 30 s.
-    pub response_header: Duration,
-    /// No body byte moving. Default 30 s.
-    pub stall: Duration,
-    /// A pooled connection unused this long is closed. Default 30 s.
-    pub idle: Duration,
-}
-
-/// The signed statement of the caller for the upstream (JWT, ES256).
-pub struct Assertion {
-    /// Request field that carries it. Default `X-Postern-Assertion`.
-    pub header: Box<str>,
-    /// `iss`.
-    pub issuer: Box<str>,
-    /// `aud`; `None`: the upstream's name.
-    pub audience: Option<Box<str>>,
-    /// Lifetime, at most 5 min. Default 60 s.
-    pub lifetime: Duration,
-    /// Signs; its public half is served as a JWKS.
-    pub signer: Arc<auth::token::jws::Signer>,
-    /// Path on every listener that answers the JWKS. Default `/.well-known/postern/jwks.json`.
-    pub jwks_path: Box<str>,
 }

@@ -2,10 +2,11 @@
 //!
 //! Does not own: when an exchange fails ([`crate::relay`]), what it means for the endpoint ([`crate::forward`]).
 
-use crate::answer::Refusal;
-use crate::followed::Unfit;
-use crate::labels::Outcome;
-use crate::leg::LegError;
+use credentials::followed::Unfit;
+use http_engine::labels::Outcome;
+use http_engine::leg::LegError;
+
+use crate::refusal::Refusal;
 
 /// Why an exchange failed.
 #[derive(Debug)]

@@ -10,28 +10,29 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use auth::decide::Permit;
+use credentials::authenticate::Verified;
 use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_engine::buffer::borrow_vec;
+use http_engine::config::UpstreamProtocol;
+use http_engine::deadline::Deadline;
+use http_engine::head::{Framing, HeadFault};
+use http_engine::http1::writing::{put_decimal, put_field};
+use http_engine::http2::stream::ClientStream;
+use http_engine::inbound::Inbound;
+use http_engine::leg::{Downstream, LegError};
+use http_engine::upstream::connect::ConnectError;
+use http_engine::upstream::pool::{Lease, Link, Place, Pool};
 
-use crate::answer::Refusal;
-use crate::authenticate::Verified;
 use crate::authorizer::Allowed;
-use crate::buffer::borrow_vec;
-use crate::config::{OnExpiry, Route, UpstreamProtocol};
-use crate::deadline::Deadline;
+use crate::config::{OnExpiry, Route};
 use crate::fault::Fault;
-use crate::http1::head::{Framing, HeadFault};
-use crate::http1::writing::{put_decimal, put_field};
-use crate::http2::stream::ClientStream;
-use crate::inbound::Inbound;
-use crate::leg::{Downstream, LegError};
 use crate::passage::Sieve;
 use crate::peer::Peer;
 use crate::record::Record;
+use crate::refusal::Refusal;
 use crate::relay::{Progress, Relayed, Terms, relay};
 use crate::stay::{Expiry, may_be_sent};
-use crate::upstream::connect::ConnectError;
-use crate::upstream::pool::{Lease, Link, Place, Pool};
 use crate::worker::{Running, Worker, access_token};
 
 /// A permitted request, ready to be sent.

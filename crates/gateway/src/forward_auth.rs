@@ -12,9 +12,9 @@ use std::net::IpAddr;
 
 use auth::headers::Repeats;
 use auth::request::{Field, Scheme};
+use http_engine::inbound::Inbound;
 
 use crate::config::Asking;
-use crate::inbound::Inbound;
 
 /// Why nobody can tell which request is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -163,7 +163,7 @@ fn split(url: &[u8]) -> Option<(Scheme, &[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http1::head::Framing;
+    use http_engine::head::Framing;
 
     fn asked<'a>(target: &'a str, fields: &'a [Field<'a>]) -> Inbound<'a> {
         Inbound {

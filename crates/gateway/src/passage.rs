@@ -15,11 +15,11 @@ use auth::identity::CredentialKind;
 use auth::policy::route::Disputed;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
+use credentials::authenticate::Verified;
+use credentials::cookies::{is_cookie, without_ours};
+use http_engine::leg::Nominated;
 
-use crate::authenticate::Verified;
 use crate::config::{Config, Rewrite, Route};
-use crate::leg::Nominated;
-use crate::login::cookies::{is_cookie, without_ours};
 
 /// Whether the gateway answers the request itself, whatever the routes say: the keys of its assertions.
 pub fn is_own_document(config: &Config, request: &Canonical<'_>) -> bool {

@@ -1,19 +1,19 @@
 //! Who is at the other end of a connection, and what of that holds for all its requests.
 //!
 //! Owns: where the peer is, what it came in on, and its certificate: who vouches for that, and whom it names, is looked up once per
-//! configuration. Does not own: the handshake ([`crate::server`]), how a certificate names somebody ([`crate::authenticate`]).
+//! configuration. Does not own: the handshake ([`crate::server`]), how a certificate names somebody ([`credentials::authenticate`]).
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use auth::request::Scheme;
+use credentials::authenticate::{Authenticator, Verified};
+use http_engine::clock::Now;
+use http_engine::tls::ClientAuthorities;
 use rustls::pki_types::CertificateDer;
 
-use crate::authenticate::{Authenticator, Verified};
-use crate::clock::Now;
 use crate::config::{Config, Listener};
-use crate::tls::ClientAuthorities;
 
 /// Who is at the other end of a connection.
 pub(crate) struct Peer {

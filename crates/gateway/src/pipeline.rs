@@ -3,7 +3,7 @@
 //! Owns: the order of the steps and what each refusal of theirs becomes: our own decision first, then that of an authorizer where the
 //! route has one. Both codecs enter here with what
 //! they parsed and leave with an [`Admission`]. Does not own: the grammar (codecs), verification
-//! ([`crate::authenticate`]), the decision (`auth::decide`), what others say ([`crate::authorizer`]), what is sent upstream ([`crate::forward`]).
+//! ([`credentials::authenticate`]), the decision (`auth::decide`), what others say ([`crate::authorizer`]), what is sent upstream ([`crate::forward`]).
 //!
 //! Flow: `admit → Forward | Vouch | Answer | Wait`; the last is answered by [`Found::find_out`] and another `admit` of the
 //! same bytes, so that a cached decision takes one synchronous call without a future. Which of the
@@ -19,27 +19,28 @@ use auth::decide::Denial;
 use auth::policy::review::OwnedQuestion;
 use auth::policy::rule::Policy;
 use auth::request::Canonical;
+use credentials::authenticate::{Lookup, Outcome, Rejection, Verified};
+use credentials::cache::Key;
+use credentials::cookies::Cookie;
+use credentials::events::{self, Push};
+use credentials::followed::{Known as Heard, Revocable};
+use http_engine::answer::Answer;
+use http_engine::clock::Now;
+use http_engine::head::Framing;
+use http_engine::inbound::Inbound;
+use login::call::{Call, MAX_BODY};
+use login::{Login, Rejected, SessionOutcome};
+use telemetry::phases::{CacheUse, Phase};
 
 use self::bench::Bench;
-use crate::answer::{Answer, Refusal};
-use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::authorizer::{Answered, Question, Said, Unknown};
-use crate::cache::Key;
-use crate::clock::Now;
 use crate::config::{Asking, Authorization, Config, Route};
-use crate::events::{self, Push};
-use crate::followed::{Known as Heard, Revocable};
 use crate::forward::Outbound;
 use crate::forward_auth::{self, Unclear};
-use crate::http1::head::Framing;
-use crate::inbound::Inbound;
-use crate::login::call::{Call, MAX_BODY};
-use crate::login::cookies::Cookie;
-use crate::login::{self, Login, Rejected, SessionOutcome};
 use crate::passage::{self, is_own_document};
 use crate::peer::Peer;
-use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
+use crate::refusal::Refusal;
 use crate::vouch::{self, Kept, Voucher, look_alike};
 use crate::worker::{Running, Worker};
 

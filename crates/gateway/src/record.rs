@@ -7,18 +7,18 @@ use std::time::Instant;
 
 use auth::request::Canonical;
 use auth::time::Timestamp;
+use credentials::authenticate::Verified;
+use credentials::followed::Revocable;
+use credentials::lasting::Lasting;
+use http_engine::answer::Answer;
+use http_engine::clock::CoarseClock;
+use http_engine::labels::Outcome;
+use http_engine::leg::OwnField;
+use telemetry::access_log::RequestProtocol;
+use telemetry::phases::{CacheUse, Phase, Recorder, server_timing};
 
-use crate::access_log::RequestProtocol;
-use crate::answer::Answer;
-use crate::authenticate::Verified;
 use crate::authorizer::{Allowed, Said};
-use crate::clock::CoarseClock;
 use crate::fault::Fault;
-use crate::followed::Revocable;
-use crate::labels::Outcome;
-use crate::leg::OwnField;
-use crate::login::lasting::Lasting;
-use crate::phases::{CacheUse, Phase, Recorder, server_timing};
 
 /// What is remembered of a request.
 pub(crate) struct Record {
@@ -65,7 +65,7 @@ pub(crate) struct Record {
     /// Body bytes sent.
     pub(crate) bytes_down: u64,
     /// The trace it belongs to, and the caller's `tracestate`.
-    pub(crate) trace: Option<(crate::trace::Context, Option<String>)>,
+    pub(crate) trace: Option<(telemetry::trace::Context, Option<String>)>,
 }
 
 /// What an authorizer said that was asked as well.

@@ -11,14 +11,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use auth::headers::is_per_hop;
+use credentials::cookies::sets_ours;
 use http::HeaderMap;
+use http_engine::deadline::Deadline;
+use http_engine::leg::{Downstream, Fill, Gone, Leg, LegError, ResponseView, Upstream};
+use telemetry::phases::Phase;
 
-use crate::deadline::Deadline;
 use crate::fault::Fault;
-use crate::leg::{Downstream, Fill, Gone, Leg, LegError, ResponseView, Upstream};
-use crate::login::cookies::sets_ours;
 use crate::passage::is_offered;
-use crate::phases::Phase;
 use crate::record::Record;
 use crate::stay::{Expiry, RestsOn, Stay};
 use crate::worker::Running;
@@ -427,7 +427,7 @@ fn request_trailer_passes(running: &Running, name: &str) -> bool {
 
 /// A response trailer must not frame or route anything (RFC 9110 §6.5.1).
 fn response_trailer_passes(name: &str) -> bool {
-    crate::leg::passes_downstream(name) && !is_per_hop(name)
+    http_engine::leg::passes_downstream(name) && !is_per_hop(name)
 }
 
 /// The trailers that pass; `None` when none does.
@@ -501,9 +501,9 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http1::connection::Connection;
-    use crate::http1::head::Framing;
-    use crate::io::Stream;
+    use http_engine::head::Framing;
+    use http_engine::http1::connection::Connection;
+    use http_engine::io::Stream;
     use std::task::Waker;
     use tokio::io::AsyncWriteExt;
     use tokio::net::UnixStream;

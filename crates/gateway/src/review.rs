@@ -2,9 +2,9 @@
 //!
 //! Owns: what an answer means, how long it is believed, one asking however many wait. Does not
 //! own: what is asked about a request (`auth::policy::review`), what follows (`auth::decide`), connections
-//! ([`crate::outbound`]).
+//! ([`http_engine::outbound`]).
 //!
-//! Roles and bindings are watched ([`crate::watch`]): a question's name in the cache has the number of the last event that concerns
+//! Roles and bindings are watched ([`credentials::watch`]): a question's name in the cache has the number of the last event that concerns
 //! it, so after an event it is another question. What was answered before is not found any more, and an answer that was asked for
 //! before and comes after is found by nobody but those who asked.
 //!
@@ -22,19 +22,21 @@ use auth::decide::Reviews;
 use auth::policy::review::{Attributes, OwnedQuestion, Question};
 use auth::time::Timestamp;
 use bytes::Bytes;
-use coherence::outage::{CALM, Outage};
+use credentials::cache::{
+    self, DecisionCache, Generation, Known as Remembered, Landing, Lifetime, Scope, Secret, Usage, Weigh,
+};
+use credentials::config::CacheLimits;
+use credentials::watch::{self, WatchStatus, Watches};
 use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
+use http_engine::clock::Now;
+use http_engine::outbound::{CallError, Outbound};
+use outage::{CALM, Outage};
+use telemetry::metrics::{Collect, Encoder, FamilyKind};
 use tokio::runtime::Handle;
 
 use self::wire::{Review, Unclear};
-use crate::cache::{
-    self, DecisionCache, Generation, Known as Remembered, Landing, Lifetime, Scope, Secret, Usage, Weigh,
-};
-use crate::clock::Now;
-use crate::config::{CacheLimits, Kubernetes};
-use crate::outbound::{CallError, Outbound};
-use crate::watch::{self, WatchStatus, Watches};
+use crate::config::Kubernetes;
 
 /// Where reviews are made.
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -93,6 +95,28 @@ pub struct ReviewStatus {
     pub throttled: u64,
     /// What is remembered.
     pub remembered: Usage,
+}
+
+impl Collect for ReviewStatus {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        let Some(reviews) = all.first() else { return };
+        let help = "SubjectAccessReviews asked for, by what came of them.";
+        let mut family = e.family("postern_reviews", FamilyKind::Counter, help);
+        for (result, count) in [
+            ("allowed", reviews.allowed),
+            ("refused", reviews.refused),
+            ("failed", reviews.failed),
+            ("busy", reviews.busy),
+            ("throttled", reviews.throttled),
+        ] {
+            family.sample(&[("result", result)], count);
+        }
+        let help = "Answers to reviews that are remembered.";
+        let mut family = e.family("postern_reviews_remembered", FamilyKind::Gauge, help);
+        for (answer, count) in [("yes", reviews.remembered.facts), ("no", reviews.remembered.denials)] {
+            family.sample(&[("answer", answer)], count as u64);
+        }
+    }
 }
 
 /// Why nobody knows.

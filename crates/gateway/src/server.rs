@@ -19,27 +19,27 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use credentials::assertion::AssertionMinter;
+use credentials::authenticate::{Authenticator, Setup, Surroundings};
+use credentials::cache;
+use credentials::events;
+use credentials::followed::Follows;
+use credentials::store::SessionStore;
+use credentials::watch::WatchStatus;
+use http_engine::clock::Clock;
+use http_engine::config::ListenAddress;
+use http_engine::listen::{Claim, Listening};
+use login::{Login, LoginStatus};
 use parking_lot::Mutex;
+use share::{Command, Share};
+use telemetry::access_log;
+use telemetry::metrics::Metrics;
+use telemetry::trace::Tracer;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::access_log;
-use crate::assertion::AssertionMinter;
-use crate::authenticate::{Authenticator, Setup, Surroundings};
 use crate::authorizer::{Authorizer, AuthorizerStatus};
-use crate::cache;
-use crate::clock::Clock;
-use crate::config::{Config, ListenAddress};
-use crate::events;
-use crate::followed::Follows;
-use crate::listen::{Claim, Listening};
-use crate::login::store::SessionStore;
-use crate::login::{Login, LoginStatus};
-use crate::metrics::Metrics;
+use crate::config::Config;
 use crate::review::{ReviewStatus, Reviewer};
-use crate::trace::Tracer;
-use crate::watch::WatchStatus;
-
-use share::{Command, Share};
 
 /// Descriptors kept free for upstream connections, files and the admin listener.
 const RESERVED_DESCRIPTORS: usize = 256;
@@ -157,7 +157,7 @@ impl Gateway {
     ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let surroundings = surroundings(services);
-        let login = Login::new(&config, &surroundings, services.sessions.clone(), None);
+        let login = login_of(&config, &surroundings, services.sessions.clone(), None);
         let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
         watch(&authenticator, reviewer.as_deref());
@@ -221,8 +221,7 @@ impl Gateway {
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
         watch(&authenticator, reviewer.as_deref());
         let surroundings = surroundings(&self.services);
-        let login =
-            Login::new(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
+        let login = login_of(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
         let (services, before) = (&self.services, &applied.authorizers);
         let generation =
             generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
@@ -401,7 +400,7 @@ fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
         let ListenAddress::Unix(path) = &listener.address else { continue };
         let stays = old.listeners.iter().find(|old| old.address == listener.address);
         if stays.is_some_and(|old| old.mode != listener.mode) {
-            crate::listen::set_mode(path, listener.mode).map_err(|source| StartError::Bind {
+            http_engine::listen::set_mode(path, listener.mode).map_err(|source| StartError::Bind {
                 name: listener.name.to_string(),
                 address: listener.address.clone(),
                 source,
@@ -413,7 +412,7 @@ fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
 
 fn remedy(address: &ListenAddress, source: &io::Error) -> String {
     let fixed = match (address, source.kind()) {
-        (_, io::ErrorKind::AddrInUse) => return crate::listen::taken(address),
+        (_, io::ErrorKind::AddrInUse) => return http_engine::listen::taken(address),
         (ListenAddress::Ip(_), _) => "has this machine the address, and may this user listen on the port?",
         (ListenAddress::Unix(_), io::ErrorKind::AlreadyExists) => "move it away, or choose another path",
         (ListenAddress::Unix(_), _) => "check that the directory is there and that this user may write to it",
@@ -424,7 +423,7 @@ fn remedy(address: &ListenAddress, source: &io::Error) -> String {
 /// Connections that may be open at once, given the descriptors this process may have. Raises the soft limit
 /// to the hard one first: a gateway that runs out at 1024 helps nobody.
 fn connection_limit() -> usize {
-    let descriptors = crate::process::raise_descriptor_limit();
+    let descriptors = telemetry::process::raise_descriptor_limit();
     // Each connection may need one towards its upstream.
     (descriptors.saturating_sub(RESERVED_DESCRIPTORS) / 2).max(64)
 }
@@ -436,3 +435,18 @@ pub(crate) fn total(shares: &[Share]) -> usize {
 
 /// A counter that other workers read.
 pub(crate) type OpenCount = Arc<AtomicUsize>;
+
+/// The login of a configuration that has one. `before` is what it replaces.
+fn login_of(
+    config: &Config,
+    surroundings: &Surroundings,
+    store: Option<Arc<dyn SessionStore>>,
+    before: Option<&Arc<Login>>,
+) -> Option<Arc<Login>> {
+    let setup = login::Setup {
+        login: config.login.as_ref()?,
+        credentials: config.into(),
+        passes_tokens: config.routes.iter().any(|route| route.forward_access_token),
+    };
+    Some(Login::new(setup, surroundings, store, before))
+}

@@ -1,7 +1,7 @@
 //! Whether whoever was let in may go on: when their request had to wait before it is sent, and while an exchange lasts.
 //!
 //! Owns: when it is looked at, that its issuer is asked where nothing is known, and for how long an answer is waited for. Does not own:
-//! what is known of a credential and how its issuer is asked ([`crate::followed`]), whether a session is over ([`crate::login::lasting`]), what
+//! what is known of a credential and how its issuer is asked ([`credentials::followed`]), whether a session is over ([`credentials::lasting`]), what
 //! becomes of those who may not go on ([`crate::forward`], [`crate::relay`]).
 //!
 //! Everything that somebody was let in by was found good, and is known to be good until then: by a lease, or since the issuer said so
@@ -22,11 +22,11 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use coherence::time::Boot;
+use credentials::followed::{Known, Revocable, Told, Unfit};
+use credentials::lasting::Lasting;
+use http_engine::clock::CoarseClock;
+use http_engine::deadline::Deadline;
 
-use crate::clock::CoarseClock;
-use crate::deadline::Deadline;
-use crate::followed::{Known, Revocable, Told, Unfit};
-use crate::login::lasting::Lasting;
 use crate::record::Record;
 
 /// How often it is looked at.
@@ -263,9 +263,9 @@ mod tests {
     use coherence::Head;
 
     use super::*;
-    use crate::clock::ManualClock;
-    use crate::deadline::{Deadlines, TICK};
-    use crate::followed::tests::{EPOCH, Issuer, LEASE, Says};
+    use credentials::followed::test_support::{EPOCH, Issuer, LEASE, Says};
+    use http_engine::clock::ManualClock;
+    use http_engine::deadline::{Deadlines, TICK};
 
     /// An exchange that lasts, with the worker that ticks for it.
     struct Lasting {

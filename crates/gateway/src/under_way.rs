@@ -6,9 +6,10 @@
 
 use std::rc::Rc;
 
-use crate::access_log::RequestProtocol;
+use telemetry::access_log::RequestProtocol;
+use telemetry::phases::Phase;
+
 use crate::peer::Peer;
-use crate::phases::Phase;
 use crate::record::Record;
 use crate::worker::{InFlight, Running, Worker};
 

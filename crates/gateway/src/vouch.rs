@@ -22,13 +22,15 @@ use auth::policy::rule::Policy;
 use auth::request::Field;
 use auth::time::Timestamp;
 use coherence::statement::{self, Statement};
+use credentials::authenticate::Verified;
+use credentials::cookies::{is_cookie, without_ours};
+use http_engine::answer::Answer;
+use http_engine::clock::Now;
+use http_engine::labels::Outcome;
 
-use crate::answer::{Answer, Refusal};
-use crate::authenticate::Verified;
-use crate::clock::Now;
+use crate::authorizer::ENDS_IN;
 use crate::config::{Asking, Config, Keeping, OnExpiry, Route};
-use crate::labels::Outcome;
-use crate::login::cookies::{is_cookie, without_ours};
+use crate::refusal::Refusal;
 use crate::worker::{ACCESS_TOKEN, Running, access_token};
 
 /// Somebody may pass, and this is who it is.
@@ -48,10 +50,6 @@ pub(crate) struct Voucher {
     /// How whoever asked may keep it; `None`: not at all.
     kept: Option<Kept>,
 }
-
-/// The field that says in how many milliseconds the credential ends that a voucher rests on, so that an edge can end what it let in by it. It is
-/// counted from the answer: clocks of machines differ.
-pub(crate) const ENDS_IN: &str = "postern-ends-in-ms";
 
 /// How somebody who asked may keep a voucher.
 ///

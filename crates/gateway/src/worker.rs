@@ -7,25 +7,26 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use auth::request::Field;
+use credentials::assertion::AssertionMinter;
+use credentials::authenticate::{Authenticator, Verified};
+use credentials::events;
+use http_engine::clock::{CoarseClock, Now};
+use http_engine::deadline::Deadlines;
+use http_engine::labels::{Consulted, Protocol};
+use http_engine::upstream::pool::Pool;
+use login::Login;
+use telemetry::access_log;
+use telemetry::metrics::{self, AuthorizerMetrics, ListenerMetrics, RouteMetrics};
+use telemetry::phases::nanos_between;
+use telemetry::trace::{Finished, Incoming, Tracer};
+use telemetry::trace_context::IdGenerator;
 
-use crate::access_log;
-use crate::answer::Refusal;
-use crate::assertion::AssertionMinter;
-use crate::authenticate::{Authenticator, Verified};
 use crate::authorizer::Authorizer;
-use crate::clock::{CoarseClock, Now};
 use crate::config::{Config, Route};
-use crate::deadline::Deadlines;
-use crate::events;
-use crate::labels::{Consulted, Protocol};
-use crate::login::Login;
-use crate::metrics::{self, AuthorizerMetrics, ListenerMetrics, RouteMetrics};
 use crate::peer::Peer;
-use crate::phases::nanos_between;
 use crate::record::Record;
+use crate::refusal::Refusal;
 use crate::review::Reviewer;
-use crate::trace::{Finished, IdGenerator, Incoming, Tracer};
-use crate::upstream::pool::Pool;
 
 /// One worker thread.
 pub(crate) struct Worker {

@@ -6,14 +6,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use auth::{
-    time::Timestamp,
-    token::{
-        json::{Number, Value},
-        jwt::{self, Lineage},
-        opaque::{self, Kind},
-    },
-};
+use auth::json::{Number, Value};
+use auth::time::Timestamp;
+use auth::token::jwt::{self, Lineage};
+use auth::token::opaque::{self, Kind};
 use serde::Serialize;
 use serde_json::Map;
 use store::{Head, access_tokens::AccessToken, families::Origins, standing::Claimed};

@@ -7,7 +7,8 @@
 //!
 //! The documents change only with the configuration, so they are written once, at start-up.
 
-use auth::token::{Algorithm, jws::SigningAlgorithm};
+use auth::algorithm::Algorithm;
+use auth::token::jws::SigningAlgorithm;
 use serde::Serialize;
 
 use crate::{

@@ -3,10 +3,8 @@
 //! Owns: the claims, `at_hash`, and the reading of one that comes back as a hint. Does not own: the signature
 //! ([`crate::keys`]).
 
-use auth::{
-    time::Timestamp,
-    token::json::{Number, Value},
-};
+use auth::json::{Number, Value};
+use auth::time::Timestamp;
 use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};

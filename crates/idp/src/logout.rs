@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use coherence::outage::{CALM, Outage};
+use outage::{CALM, Outage};
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};

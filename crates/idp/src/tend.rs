@@ -6,7 +6,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use coherence::outage::Outage;
+use outage::Outage;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::{keys::KeyError, provider::Provider};

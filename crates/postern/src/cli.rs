@@ -1,10 +1,11 @@
-//! The command line: what can be asked for, and how a command ends.
+//! The command line: what can be asked for.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::cmd;
+use crate::exit::Outcome;
 use crate::terminal::ERROR;
 
 /// An access gateway: finds out who is calling, decides whether they may, and passes the request on.
@@ -42,35 +43,6 @@ enum Command {
     Lab(cmd::lab::Arguments),
 }
 
-/// How a command ended that ran to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// All is well.
-    Good,
-    /// The answer is no. The command has said why.
-    No,
-}
-
-/// Why a command could not run to its end.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct Failure {
-    message: String,
-    usage: bool,
-}
-
-impl Failure {
-    /// From a message in lower case, without a full stop.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), usage: false }
-    }
-
-    /// The command line is not understood; else as [`Failure::new`].
-    pub fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), usage: true }
-    }
-}
-
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -88,7 +60,7 @@ pub fn main() -> ExitCode {
         Ok(Outcome::No) => ExitCode::from(1),
         Err(failure) => {
             anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
-            ExitCode::from(if failure.usage { 2 } else { 3 })
+            ExitCode::from(if failure.is_usage() { 2 } else { 3 })
         }
     }
 }

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gateway::clock::{Clock as _, SystemClock};
-use gateway::tls::Protocols;
-use gateway::url::Url;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
+use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::tls::Protocols;
+use http_engine::url::Url;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -117,12 +117,12 @@ impl Client {
             return Ok(tls.clone());
         }
         let roots = match &self.ca {
-            Some(ca) => gateway::tls::roots_from_file(ca),
-            None => gateway::tls::system_roots().map(|(roots, _)| roots),
+            Some(ca) => http_engine::tls::roots_from_file(ca),
+            None => http_engine::tls::system_roots().map(|(roots, _)| roots),
         };
         let protocols = Protocols { http1: true, http2: false };
         let config =
-            roots.and_then(|r| gateway::tls::client_config(r, None, protocols, SystemClock.now().wall));
+            roots.and_then(|r| http_engine::tls::client_config(r, None, protocols, SystemClock.now().wall));
         let config = config.map_err(|error| error.to_string())?.config;
         Ok(self.tls.get_or_init(|| config).clone())
     }

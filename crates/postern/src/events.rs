@@ -1,7 +1,7 @@
 //! What others tell of what happened at their place, kept in a database.
 //!
 //! Owns: opening it, the secret that its users share, following it as the log of those who are spoken of ([`Told`]), and sweeping it.
-//! Does not own: taking what is told (`gateway::events`), what a log is (`store`, `coherence`).
+//! Does not own: taking what is told (`credentials::events`), what a log is (`store`, `coherence`).
 //!
 //! One log serves all transmitters, and the issuers that they speak of are told apart by their tags, which each has a key of its own
 //! for. It may be the provider's log: then its tags and these are in one, and nobody takes the one for the other.
@@ -13,17 +13,17 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use coherence::secret::SharedSecret;
-use gateway::clock::{Clock as _, SystemClock};
-use gateway::events::{Appended, EventLog, LogFault, Taken};
-use gateway::followed::Followed;
+use config::{Database, SecurityEvents};
+use credentials::events::{Appended, EventLog, LogFault, Taken};
+use credentials::followed::Followed;
+use http_engine::clock::{Clock as _, SystemClock};
 use store::security_events::{ShareSecret, TellAll};
 use store::{Reach, Revocation, Store};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
-use crate::cli::Failure;
-use crate::config::{Database, SecurityEvents};
+use crate::exit::Failure;
 use crate::following::{Following, Source, Ways, beside, together, view};
 
 /// What the log is called among those that are followed.

@@ -7,8 +7,8 @@
 pub mod cli;
 mod client;
 pub mod cmd;
-pub mod config;
 pub mod events;
+pub mod exit;
 pub mod following;
 pub mod lifecycle;
 pub mod logging;
@@ -17,9 +17,3 @@ pub mod provider;
 mod readiness;
 pub mod sessions;
 pub mod terminal;
-
-/// Bytes as lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
-}

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use gateway::clock::{Clock as _, SystemClock};
+use config::Stamp;
+use http_engine::clock::{Clock as _, SystemClock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::{Failure, Outcome};
-use crate::config::{self, Stamp};
+use crate::exit::{Failure, Outcome};
 use crate::process::Process;
 
 /// How often files are looked at.

@@ -4,16 +4,28 @@
 //! configuration, and at its finest levels it writes whole requests, with their credentials. So libraries are heard only by who debugs, and only
 //! their warnings and errors.
 
+use config::raw::{LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, registry};
 
-use crate::config::raw::{LogFormat, LogLevel};
-
 /// Crates of this workspace, whose lines these are.
-const OURS: [&str; 6] = ["auth", "coherence", "gateway", "idp", "postern", "store"];
+const OURS: [&str; 12] = [
+    "auth",
+    "coherence",
+    "config",
+    "credentials",
+    "gateway",
+    "http_engine",
+    "idp",
+    "login",
+    "outage",
+    "postern",
+    "store",
+    "telemetry",
+];
 
 /// Sets the log up for the rest of the process. A second call changes nothing.
 pub fn start(level: LogLevel, format: LogFormat) {
@@ -44,6 +56,19 @@ mod tests {
     use tracing::Level;
 
     use super::*;
+
+    #[test]
+    fn every_room_is_heard() {
+        let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        let mut rooms: Vec<_> = std::fs::read_dir(crates)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            // It is a program of its own, and speaks by its reports.
+            .filter(|name| name != "lab")
+            .collect();
+        rooms.sort();
+        assert_eq!(rooms, OURS);
+    }
 
     #[test]
     fn libraries_are_heard_by_who_debugs_alone() {

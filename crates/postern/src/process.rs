@@ -1,7 +1,7 @@
 //! A running gateway and everything around it: logs, metrics, traces, the admin listener, the provider.
 //!
 //! Owns: putting the rooms together, applying a new configuration, ending in order. Does not own: when that
-//! happens ([`crate::lifecycle`]), what a configuration says ([`crate::config`]).
+//! happens ([`crate::lifecycle`]), what a configuration says ([`config`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,31 +9,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
-use gateway::access_log::{self, AccessLog};
+use config::raw::AccessLogFormat;
+use config::{AtStart, Database, EventsDatabase, InForce, Loaded, Otlp, SecurityEvents, Settings};
+use credentials::authenticate::{Authenticator, Surroundings};
+use credentials::cache::{Generation, Secret};
+use credentials::events::Receiver;
+use credentials::followed::{self, Followed, Follows};
+use credentials::store::SessionStore;
 use gateway::admin::{self, Admin};
-use gateway::authenticate::{Authenticator, Surroundings};
-use gateway::cache::{Generation, Secret};
-use gateway::cgroup::{self, Cgroup};
-use gateway::clock::{Clock as _, SystemClock};
-use gateway::config::{Config, ListenAddress};
-use gateway::events::Receiver;
-use gateway::followed::{self, Followed, Follows};
-use gateway::listen::{self, Claim};
-use gateway::login::store::SessionStore;
-use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
+use gateway::config::Config;
 use gateway::server::{Gateway, Services};
-use gateway::trace::{ExportOptions, Exporter, Queue, Sampling, Tracer};
+use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::config::ListenAddress;
+use http_engine::listen::{self, Claim};
 use idp::signals::ToldSample;
 use parking_lot::Mutex;
 use store::Store;
+use telemetry::access_log::{self, AccessLog};
+use telemetry::cgroup::{self, Cgroup};
+use telemetry::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
+use telemetry::metrics::{Collect, Encoder, FamilyKind};
+use telemetry::trace::{ExportOptions, Exporter, Queue, Sampling, Tracer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::cli::Failure;
-use crate::config::raw::AccessLogFormat;
-use crate::config::{AtStart, Database, EventsDatabase, InForce, Loaded, Otlp, SecurityEvents, Settings};
 use crate::events::Told;
+use crate::exit::Failure;
 use crate::following::{self, Following, Remotes, Ways};
 use crate::provider::Running;
 use crate::readiness;
@@ -278,10 +280,7 @@ impl Process {
         let Some(provider) = &self.provider else { return };
         self.metrics.set_provider(provider.stats());
         let told = provider.told_others();
-        self.metrics.set_told(move || {
-            let one = |sample: ToldSample| (sample.receiver, sample.outcome, sample.count);
-            told().into_iter().map(one).collect()
-        });
+        self.metrics.register(move || told().into_iter().map(Delivered).collect());
         tracing::info!(address = %provider.address(), threads, "the provider is listening");
     }
 
@@ -496,19 +495,11 @@ fn bind_admin(
 ) -> Result<TcpListener, Failure> {
     let _guard = control.enter();
     listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
-        let hint = unbound(address, &error);
+        let hint = listen::remedy(address, &error);
         Failure::new(format!(
             "the admin listener cannot listen on {address}: {error}; {hint}; `[admin]` moves it"
         ))
     })
-}
-
-/// What to do about an address that cannot be listened on.
-pub fn unbound(address: SocketAddr, error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => listen::taken(&ListenAddress::Ip(address)),
-        _ => "give it an address of this machine that this user may listen on".into(),
-    }
 }
 
 fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failure> {
@@ -551,18 +542,17 @@ fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLo
     metrics.set_cache(move || cache.cache());
     metrics.set_issuers(move || issuers.issuers());
     let (logins, follows) = (shared.clone(), shared.clone());
-    metrics.set_follows(move || follows.following().iter().map(|one| one.sample()).collect());
+    metrics.register(move || follows.following().iter().map(|one| one.sample()).collect());
     if let Some(events) = shared.events.clone() {
-        metrics.set_events(move || events.status());
+        metrics.register(move || events.status());
     }
-    metrics.set_logins(move || logins.gateway.lock().as_ref().and_then(Gateway::logins));
-    metrics.set_reviews(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews));
+    metrics.register(move || logins.gateway.lock().as_ref().and_then(Gateway::logins).into_iter().collect());
+    metrics
+        .register(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews).into_iter().collect());
     let authorizers = shared.clone();
-    metrics.set_authorizers(move || {
-        authorizers.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::authorizers)
-    });
-    metrics.set_watches(move || watches.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::watches));
-    metrics.set_authorities(move || authorities.authenticator().map_or_else(Vec::new, |a| a.authorities()));
+    metrics.register(move || authorizers.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::authorizers));
+    metrics.register(move || watches.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::watches));
+    metrics.register(move || authorities.authenticator().map_or_else(Vec::new, |a| a.authorities()));
     if let Some(log) = access_log {
         metrics.set_access_log(log.stats());
     }
@@ -571,4 +561,21 @@ fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLo
     }
     let commit = option_env!("POSTERN_COMMIT").unwrap_or("unknown");
     metrics.set_build(BuildInfo { version: env!("CARGO_PKG_VERSION"), commit });
+}
+
+/// What came of telling a receiver of security events, for metrics.
+struct Delivered(ToldSample);
+
+impl Collect for Delivered {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        if all.is_empty() {
+            return;
+        }
+        let help =
+            "What came of telling a receiver of a security event: delivered, refused, failed, given_up.";
+        let mut family = e.family("postern_security_events_told", FamilyKind::Counter, help);
+        for Delivered(told) in all {
+            family.sample(&[("receiver", told.receiver.as_str()), ("outcome", told.outcome)], told.count);
+        }
+    }
 }

@@ -4,7 +4,8 @@
 //! ([`crate::following`]), what is said ([`crate::process`]).
 
 use auth::policy::rule::Policy;
-use gateway::config::{Config, LoginKind};
+use gateway::config::Config;
+use login::config::LoginKind;
 
 /// Whether some request may be admitted although tokens of those issuers that are `gone` are not. A way counts whoever may use it: what the
 /// others hear is said in a line.
@@ -33,14 +34,14 @@ mod tests {
     use auth::time::Timestamp;
 
     use super::*;
-    use crate::config::{self, NoFiles, Source};
+    use config::{NoFiles, Source};
 
     const ISSUER: &str =
         "[[issuer]]\nname = \"NAME\"\nissuer = \"https://NAME.example\"\naudiences = [\"orders\"]\n";
     const AUTHORITY: &str = "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"https://c.example/introspect\"\n\
          prefixes = [\"c_\"]\naudiences = [\"orders\"]\n";
 
-    fn config(policy: &str, more: &[&str]) -> Config {
+    fn configured(policy: &str, more: &[&str]) -> Config {
         let text = format!(
             "[[listener]]\nname = \"main\"\naddress = \"127.0.0.1:0\"\n{}\
              [[upstream]]\nname = \"service\"\nendpoints = [\"http://127.0.0.1:1\"]\n\
@@ -70,7 +71,7 @@ mod tests {
             ("public = true", vec![&*a], only_a, true),
         ] {
             assert_eq!(
-                admits(&config(policy, &more), gone(issuers)),
+                admits(&configured(policy, &more), gone(issuers)),
                 expected,
                 "{policy} {more:?} {issuers:?}"
             );

@@ -1,9 +1,9 @@
 //! Where the gateway keeps the sessions of those it logs in: a database.
 //!
 //! Owns: opening it, and passing on what the gateway asks in the words of the store. Does not own: what a session is
-//! (`gateway::login`), how it is kept (`store::login_sessions`).
+//! (`login`), how it is kept (`store::login_sessions`).
 //!
-//! Flow: `open → Sessions::new → gateway::login`, which asks on its workers' threads. A connection lives and waits with the
+//! Flow: `open → Sessions::new → login`, which asks on its workers' threads. A connection lives and waits with the
 //! runtime it was made in, and workers' runtimes have requests to serve, and end before the database is closed: so a question
 //! is put in the runtime that is named to [`Sessions::new`], as every change is made in the one where the database was opened.
 
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
-use gateway::login::store::{Answer, Digest, Endings, Kept, Once, SessionStore, StoreFault, Whose};
+use config::Database;
+use credentials::store::{Answer, Digest, Endings, Kept, Once, SessionStore, StoreFault, Whose};
 use idp::Entropy as _;
 use store::login_sessions::{
     BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, EndLoginSessionsOnce,
@@ -21,8 +22,7 @@ use store::seen::UseOnce;
 use store::{Change, Epoch, OpenError, Store, StoreError};
 use tokio::runtime::Handle;
 
-use crate::cli::Failure;
-use crate::config::Database;
+use crate::exit::Failure;
 
 /// Opens the database and brings its schema up to date. Call it within a tokio runtime of several threads, where changes are
 /// then made. It may be the provider's, which then has its history from whoever was first.

@@ -1,6 +1,10 @@
-//! The few styles a terminal sees. Streams of `anstream` strip them where nobody looks.
+//! What a terminal shows: a few styles, and the findings of a configuration in them. Streams of `anstream` strip the styles
+//! where nobody looks.
+
+use std::fmt;
 
 use anstyle::{AnsiColor, Style};
+use config::{Report, Severity};
 
 /// What refuses.
 pub const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -14,3 +18,36 @@ pub const HINT: Style = AnsiColor::Cyan.on_default().bold();
 pub const BOLD: Style = Style::new().bold();
 /// What does not.
 pub const DIM: Style = Style::new().dimmed();
+
+/// The findings of a configuration, each with the line of the file that is meant.
+pub struct Findings<'a>(pub &'a Report);
+
+impl fmt::Display for Findings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for excerpt in self.0.excerpts() {
+            let fault = excerpt.fault;
+            let (style, word) = match fault.severity {
+                Severity::Fault => (ERROR, "error"),
+                Severity::Warning => (WARNING, "warning"),
+            };
+            write!(f, "{style}{word}{style:#}{BOLD}: ")?;
+            if !fault.path.is_root() {
+                write!(f, "{}: ", fault.path)?;
+            }
+            writeln!(f, "{}{BOLD:#}", fault.what)?;
+            let margin = excerpt.line.map_or(1, |line| line.number.to_string().len());
+            writeln!(f, "{:margin$}{DIM}-->{DIM:#} {}", "", excerpt.place)?;
+            if let Some(line) = excerpt.line {
+                let (number, pad, marks) = (line.number, line.column - 1, "^".repeat(line.width));
+                writeln!(f, "{:margin$} {DIM}|{DIM:#}", "")?;
+                writeln!(f, "{DIM}{number:margin$} |{DIM:#} {}", line.text)?;
+                writeln!(f, "{:margin$} {DIM}|{DIM:#} {:pad$}{style}{marks}{style:#}", "", "")?;
+            }
+            if let Some(hint) = &fault.hint {
+                writeln!(f, "{:margin$} {DIM}={DIM:#} {HINT}help{HINT:#}: {hint}", "")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

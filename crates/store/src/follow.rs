@@ -8,12 +8,30 @@ use coherence::drive::{Copies, Log};
 use coherence::query::{Answer, Copying, Progress};
 use coherence::roster::Follower;
 use coherence::{ConsumerId, Epoch, Head, Tag};
+use tokio::time::Instant;
 
 use crate::error::StoreError;
-use crate::followers;
+use crate::followers::{self, Listed};
 use crate::store::{MAX_EVENTS, Store};
 
 /// How caches ask the log: what cannot be read is no answer, and whoever asked stops believing.
+impl Store {
+    /// Everybody in the list, by name. For whoever looks; what is said to others rests on what is proved ([`Store::prove_followers`]).
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn followers(&self) -> Result<Vec<Listed>, StoreError> {
+        self.readers().all(followers::ask(self.dialect())).await?.iter().map(followers::read).collect()
+    }
+
+    /// Writes down who follows ([`followers::write`]), and takes note of a database that does not store it.
+    async fn note_followers(&self, followers: &[Follower]) -> Result<(), StoreError> {
+        let noted = followers::write(self.writers(), self.dialect(), followers).await;
+        self.storing().note(&noted, Instant::now());
+        noted
+    }
+}
+
 impl Log for Store {
     async fn head(&self) -> Option<Head> {
         self.prove_head().await.ok()
@@ -24,7 +42,7 @@ impl Log for Store {
     }
 
     async fn note(&self, who: &[Follower]) -> bool {
-        followers::note(self, who).await.is_ok()
+        self.note_followers(who).await.is_ok()
     }
 
     async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<coherence::Event>)> {

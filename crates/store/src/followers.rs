@@ -9,15 +9,14 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use coherence::roster::Follower;
 use coherence::{ConsumerId, Epoch, Head, Name, Tag};
-use sqlx::Row as _;
 use sqlx::any::AnyRow;
-use tokio::time::{Instant, timeout};
+use sqlx::{AnyPool, Row as _};
+use tokio::time::timeout;
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::loan::Loan;
 use crate::readers::Ask;
-use crate::store::Store;
 use crate::told::{Reach, Revocation};
 use crate::value::{malformed, millis_of, number, pieces, rows, timestamp};
 use crate::write::{Change, PATIENCE, Tx};
@@ -115,17 +114,15 @@ impl Change for ForgetFollower {
 ///
 /// Not a [`Change`]: each statement is a transaction of its own, and writes in one order whoever writes it. Changes share transactions,
 /// where nodes that hold this list and the log's head in different orders would wait for each other.
-pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), StoreError> {
-    let noted = write(store, followers).await;
-    store.storing().note(&noted, Instant::now());
-    noted
-}
-
-async fn write(store: &Store, followers: &[Follower]) -> Result<(), StoreError> {
+pub(crate) async fn write(
+    writers: &AnyPool,
+    dialect: Dialect,
+    followers: &[Follower],
+) -> Result<(), StoreError> {
     let mut followers: Vec<_> = followers.iter().collect();
     followers.sort_by_key(|follower| follower.id);
-    let now = store.dialect().now();
-    let mut loan = Loan::of(store.writers()).await?;
+    let now = dialect.now();
+    let mut loan = Loan::of(writers).await?;
     for some in pieces(&followers) {
         let note = format!(
             "INSERT INTO followers (id, called, lease, epoch, seq, beat, heard_at) VALUES {} \
@@ -151,16 +148,6 @@ async fn write(store: &Store, followers: &[Follower]) -> Result<(), StoreError> 
         noted?;
     }
     Ok(())
-}
-
-impl Store {
-    /// Everybody in the list, by name. For whoever looks; what is said to others rests on what is proved ([`Store::prove_followers`]).
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn followers(&self) -> Result<Vec<Listed>, StoreError> {
-        self.readers().all(ask(self.dialect())).await?.iter().map(read).collect()
-    }
 }
 
 /// Asks for everybody in the list, by name.

@@ -5,6 +5,7 @@
 //! no longer written is dropped one version later.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use coherence::Epoch;
 use sqlx::AssertSqlSafe;
@@ -15,8 +16,9 @@ use sqlx::{AnyConnection, AnyPool};
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::store::OPENING;
 
+/// How long a server may take to be connected to and brought up to date: an index of a large table is one statement.
+pub(crate) const OPENING: Duration = Duration::from_mins(5);
 /// Description and text of each version, from 1.
 const VERSIONS: [(&str, &str); 11] = [
     ("initial", include_str!("../schema/0001_initial.sql")),

@@ -15,24 +15,21 @@
 //! Owns: the proof, and what is asked under it: the head, what is denied, stretches of the log, who stands in the list of followers. Does not
 //! own: changes ([`crate::write`]), the log ([`crate::invalidation`]), that one reading of the head serves many ([`crate::shared`]).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coherence::{ConsumerId, Head, Tag};
+use coherence::{Head, Tag};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AnyPool, Connection as _, Row as _};
 use tokio::time::timeout;
 
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::followers::{self, Listed};
-use crate::invalidation::{self, Denied, Event, ProveHead};
+use crate::followers;
+use crate::invalidation::{self, ProveHead};
 use crate::loan::{Loan, lost};
 use crate::readers::Ask;
 use crate::shared::Shared;
-use crate::store::{MAX_EVENTS, Store};
-use crate::storing;
 use crate::write::{Change, Tx, Writer};
 
 /// Transactions at once, beside the one that reads the head alone: leases rest on that, and it waits for no others. One that waits for a standby that is
@@ -46,11 +43,11 @@ const TRIES: usize = 3;
 const MESSAGE: &str = "pg_logical_emit_message(true, 'postern', '')";
 
 /// The head, and the rows that answer whatever else was asked.
-type Proven = (Head, Vec<Vec<AnyRow>>);
+pub(crate) type Proven = (Head, Vec<Vec<AnyRow>>);
 
 /// What is asked beside the head.
 #[derive(Debug, Clone)]
-enum Asked {
+pub(crate) enum Asked {
     Nothing,
     /// Which of these are denied.
     Tags(Vec<Tag>),
@@ -65,7 +62,7 @@ enum Asked {
 }
 
 impl Asked {
-    fn asks(&self) -> Vec<Ask<'static>> {
+    pub(crate) fn asks(&self) -> Vec<Ask<'static>> {
         match self {
             Self::Nothing => Vec::new(),
             Self::Tags(tags) => invalidation::asks_denied(tags),
@@ -91,14 +88,14 @@ pub(crate) enum Proof {
 /// Proves by messages.
 pub(crate) struct ByMessage {
     /// The head alone, once for all who ask at once.
-    heads: Shared<Result<Head, StoreError>>,
+    pub(crate) heads: Shared<Result<Head, StoreError>>,
     of_heads: Places,
-    others: Places,
+    pub(crate) others: Places,
 }
 
 /// Where transactions that prove something are made.
 #[derive(Clone)]
-struct Places {
+pub(crate) struct Places {
     pool: AnyPool,
     /// The life that the database tells.
     incarnation: Incarnation,
@@ -150,108 +147,6 @@ fn is_missing(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| ["42883", "42501", "0A000"].contains(&&*code))
 }
 
-impl Store {
-    /// The head, of a database that is in force: everything that was durable when this was called is counted in it.
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn prove_head(&self) -> Result<Head, StoreError> {
-        match self.proof() {
-            Proof::Message(proof) => {
-                let asked = proof.heads.ask().await;
-                let head = asked.unwrap_or_else(|| Err(lost("the head's reading was abandoned")));
-                storing::note(self.proving(), &head);
-                head
-            }
-            Proof::Reading | Proof::Change => Ok(self.prove(Asked::Nothing).await?.0),
-        }
-    }
-
-    /// Which of these are denied, in the same way, with the head that says how much of the log that is at least.
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn confirm(&self, tags: Vec<Tag>) -> Result<(Head, Vec<Denied>), StoreError> {
-        let (head, rows) = self.prove(Asked::Tags(tags)).await?;
-        Ok((head, each(&rows, invalidation::read_denied)?))
-    }
-
-    /// What is denied as long as a credential it concerns could be valid, in the same way: by tag, beginning after `after`, at most
-    /// `limit` of it, and at most 10 000. Whoever reads page by page misses nothing of up to the least of the heads.
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn prove_denied(
-        &self,
-        after: Option<Tag>,
-        limit: u32,
-    ) -> Result<(Head, Vec<Denied>), StoreError> {
-        let (head, rows) = self.prove(Asked::Page(after, limit.min(MAX_EVENTS))).await?;
-        Ok((head, each(&rows, invalidation::read_denied)?))
-    }
-
-    /// Events after `after`, the oldest first, at most `limit`, in the same way, with the head of their history.
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn prove_events(&self, after: u64, limit: u32) -> Result<(Head, Vec<Event>), StoreError> {
-        let (head, rows) = self.prove(Asked::Range(after, limit)).await?;
-        Ok((head, each(&rows, invalidation::read_event)?))
-    }
-
-    /// Everybody in the list of followers, by name, in the same way, with the head.
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn prove_followers(&self) -> Result<(Head, Vec<Listed>), StoreError> {
-        let (head, rows) = self.prove(Asked::Followers(self.dialect())).await?;
-        Ok((head, each(&rows, followers::read)?))
-    }
-
-    /// Which of these stand in the list of followers and are not about to be struck off, in the same way, with the head.
-    pub(crate) async fn prove_listed(
-        &self,
-        followers: &[ConsumerId],
-    ) -> Result<(Head, Vec<ConsumerId>), StoreError> {
-        // Without a change nothing is proved there, and changes are what is not made now.
-        if matches!(self.proof(), Proof::Change) {
-            return Err(lost("nothing can be proved while no changes are made"));
-        }
-        let (head, rows) = self.prove(Asked::Listed).await?;
-        let ids = rows.iter().flatten().map(|row| row.try_get::<Vec<u8>, _>(0));
-        let ids: BTreeSet<_> = ids.collect::<Result<_, _>>()?;
-        Ok((head, followers.iter().copied().filter(|follower| ids.contains(&follower.0[..])).collect()))
-    }
-
-    /// Asks the head and then the rest, and proves it. Takes note of a database that does not.
-    async fn prove(&self, asked: Asked) -> Result<Proven, StoreError> {
-        let proven = match self.proof() {
-            Proof::Reading => self.read(&asked).await,
-            Proof::Message(proof) => proof.others.prove(&asked).await,
-            // Which takes note itself.
-            Proof::Change => return self.write(ByChange(asked)).await,
-        };
-        storing::note(self.proving(), &proven);
-        proven
-    }
-
-    async fn read(&self, asked: &Asked) -> Result<Proven, StoreError> {
-        let head = self.head().await?;
-        let mut answers = Vec::new();
-        for ask in asked.asks() {
-            answers.push(self.readers().all(ask).await?);
-        }
-        Ok((head, answers))
-    }
-}
-
-fn each<T>(
-    rows: &[Vec<AnyRow>],
-    read: impl Fn(&AnyRow) -> Result<T, StoreError>,
-) -> Result<Vec<T>, StoreError> {
-    rows.iter().flatten().map(read).collect()
-}
-
 impl ByMessage {
     fn new(of_heads: Places, others: Places) -> Self {
         let places = of_heads.clone();
@@ -264,7 +159,7 @@ impl ByMessage {
 }
 
 impl Places {
-    async fn prove(&self, asked: &Asked) -> Result<Proven, StoreError> {
+    pub(crate) async fn prove(&self, asked: &Asked) -> Result<Proven, StoreError> {
         for _ in 0..TRIES {
             let mut loan = Loan::of(&self.pool).await?;
             let committed = committed(loan.connection(), self.incarnation, asked.asks());
@@ -284,7 +179,7 @@ impl Places {
 }
 
 /// The same by a change: the head first, so that what is told knows at least that much.
-struct ByChange(Asked);
+pub(crate) struct ByChange(pub(crate) Asked);
 
 impl Change for ByChange {
     type Output = Proven;

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coherence::outage::Outage;
+use outage::Outage;
 use parking_lot::Mutex;
 use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::query::Query;

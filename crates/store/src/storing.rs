@@ -1,12 +1,12 @@
 //! Whether changes are stored, as those of late have shown, and whether the database can be had at all.
 //!
 //! Owns: which errors are the database's, so that it counts as away; for how long it counts as not storing. Does not own: making changes
-//! ([`crate::write`]), the lines in the log ([`coherence::outage`]: one when it goes and one when it is back, whoever met it).
+//! ([`crate::write`]), the lines in the log ([`outage`]: one when it goes and one when it is back, whoever met it).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use coherence::outage::Outage;
+use outage::Outage;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

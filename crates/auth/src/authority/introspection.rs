@@ -5,11 +5,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{AuthorityConfig, Unclear, Verdict, object};
 use crate::identity::{CredentialKind, Facts};
+use crate::json::{Document, Value};
 use crate::time::Timestamp;
+use crate::token::MAX_CLOCK_SKEW;
 use crate::token::claims;
-use crate::token::json::{Document, Value};
 use crate::token::jwt::Lineage;
-use crate::token::{MAX_CLOCK_SKEW, TokenError};
+use crate::token_error::TokenError;
 
 /// Reads an answer.
 ///

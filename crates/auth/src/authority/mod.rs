@@ -12,9 +12,9 @@ pub mod signed_introspection;
 pub mod token_review;
 
 use crate::identity::Facts;
+use crate::json::{Document, JsonError, Value};
 use crate::mapping::Mapping;
-use crate::token::TokenError;
-use crate::token::json::{Document, JsonError, Value};
+use crate::token_error::TokenError;
 
 /// What is expected of an authority's answers.
 #[derive(Debug, Clone)]

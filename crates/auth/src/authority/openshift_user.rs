@@ -4,10 +4,10 @@
 
 use super::{AuthorityConfig, Unclear, Verdict, object};
 use crate::identity::{CredentialKind, Facts, Identity};
+use crate::json::{Document, Value};
 use crate::mapping::{checked_list, checked_text};
 use crate::time::Timestamp;
-use crate::token::json::{Document, Value};
-use crate::token::{ClaimError, ClaimFault, TokenError};
+use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
 /// Reads the answer to a question that was answered 200.
 ///

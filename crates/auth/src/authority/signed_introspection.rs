@@ -11,10 +11,11 @@
 use std::time::Duration;
 
 use super::{AuthorityConfig, Unclear, Verdict, introspection};
+use crate::json::Value;
 use crate::keyset::KeySet;
 use crate::time::Timestamp;
-use crate::token::json::Value;
-use crate::token::{ClaimError, ClaimFault, IssuerConfig, TokenError, claims, jwt};
+use crate::token::{IssuerConfig, claims, jwt};
+use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
 /// Media type of a signed answer: what is asked for, and what its `Content-Type` has to be.
 pub const MEDIA_TYPE: &str = "application/token-introspection+jwt";
@@ -85,9 +86,10 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
+    use crate::algorithm::{Algorithm, AlgorithmSet};
     use crate::mapping::Mapping;
     use crate::token::jws::{Signer, SigningAlgorithm, public_jwks};
-    use crate::token::{Algorithm, AlgorithmSet, Part};
+    use crate::token_error::Part;
 
     const NOW: u64 = 1_800_000_000;
 

@@ -2,10 +2,10 @@
 
 use super::{AuthorityConfig, Unclear, Verdict, object};
 use crate::identity::{CredentialKind, Facts, Identity};
+use crate::json::{Document, Value};
 use crate::mapping::{checked_list, checked_text};
 use crate::time::Timestamp;
-use crate::token::json::{Document, Value};
-use crate::token::{ClaimError, ClaimFault, TokenError};
+use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
 /// Reads an answer: the review with its status.
 ///

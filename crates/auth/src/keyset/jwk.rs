@@ -8,8 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::{Key, SkipReason};
-use crate::token::json::Value;
-use crate::token::{Algorithm, MAX_KID_BYTES};
+use crate::algorithm::Algorithm;
+use crate::json::Value;
+use crate::keyset::MAX_KID_BYTES;
 
 /// Members that only a private or symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4).
 const SECRET_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];

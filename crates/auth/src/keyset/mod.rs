@@ -12,8 +12,12 @@ use std::fmt;
 
 use aws_lc_rs::signature::ParsedPublicKey;
 
-use crate::token::json::{Document, JsonError, Value};
-use crate::token::{Algorithm, TokenError};
+use crate::algorithm::Algorithm;
+use crate::json::{Document, JsonError, Value};
+use crate::token_error::TokenError;
+
+/// The longest `kid` accepted, in bytes, in tokens and key sets.
+pub const MAX_KID_BYTES: usize = 256;
 
 /// The largest key set read, in bytes.
 pub const MAX_KEY_SET_BYTES: usize = 256 * 1024;
@@ -84,7 +88,7 @@ pub enum SkipReason {
     /// A member is not canonical base64url, or not of its proper length.
     #[error("has a member `{0}` that is not canonical base64url of the proper length")]
     Encoding(&'static str),
-    /// `kid` is longer than [`crate::token::MAX_KID_BYTES`].
+    /// `kid` is longer than [`crate::keyset::MAX_KID_BYTES`].
     #[error("has a `kid` longer than 256 bytes")]
     KidTooLong,
     /// A symmetric key (`oct`): never in a public key set.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::{MAX_VALUES, checked, checked_address};
 use crate::identity::{CredentialKind, Facts, Identity};
 use crate::time::Timestamp;
-use crate::token::{ClaimError, ClaimFault};
+use crate::token_error::{ClaimError, ClaimFault};
 
 /// A part of a certificate that names its holder or its issuer (RFC 5280 §4.1.2, §4.2.1.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,12 +12,12 @@
 mod certificate;
 mod path;
 
-use crate::identity::{CredentialKind, Identity};
-use crate::token::json::{Number, Value};
-use crate::token::{ClaimError, ClaimFault};
-
 pub use certificate::{CertificateField, CertificateIdentity, CertificateMapping, CertificateMappingError};
 pub use path::{ClaimPath, ClaimPathError};
+
+use crate::identity::{CredentialKind, Identity};
+use crate::json::{Number, Value};
+use crate::token_error::{ClaimError, ClaimFault};
 
 /// The longest mapped text, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024;

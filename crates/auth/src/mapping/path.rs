@@ -4,8 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::token::json::{MAX_DEPTH, Value};
-use crate::token::{ClaimError, ClaimFault};
+use crate::json::{MAX_DEPTH, Value};
+use crate::token_error::{ClaimError, ClaimFault};
 
 /// The path of a claim.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
-use super::json::{Number, Value};
-use super::{ClaimError, ClaimFault, IssuerConfig, TokenError, TokenTypes};
+use super::{IssuerConfig, TokenTypes};
+use crate::json::{Number, Value};
 use crate::time::Timestamp;
+use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
 /// The last second of the year 9999, in seconds since the Unix epoch.
 const LAST_SECOND: u64 = 253_402_300_799;

@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use super::claims::{self, check_audience};
-use super::json::Value;
+use super::is_media_type;
 use super::jwt::Signed;
-use super::{ClaimError, ClaimFault, TokenError, is_media_type};
+use crate::json::Value;
 use crate::time::Timestamp;
+use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
 /// The event of a logout token.
 const LOGOUT: &str = "http://schemas.openid.net/event/backchannel-logout";
@@ -183,7 +184,7 @@ fn missing(name: &str) -> ClaimError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::token::json::Document;
+    use crate::json::Document;
 
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
     const EXPECTED: Expected<'static> =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::AlgorithmSet;
+use crate::algorithm::AlgorithmSet;
 use crate::mapping::Mapping;
 
 /// The largest clock difference that may be forgiven. More would keep expired tokens alive.

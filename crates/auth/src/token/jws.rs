@@ -21,7 +21,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
-use super::{Algorithm, pem};
+use super::pem;
+use crate::algorithm::Algorithm;
 
 /// The algorithms tokens are signed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

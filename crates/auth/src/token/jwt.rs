@@ -7,13 +7,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::claims::{self, Typ};
-use super::json::{Document, Value};
-use super::{Algorithm, AlgorithmSet, ClaimError, ClaimFault, MAX_KID_BYTES, Part};
+pub use super::{IssuerConfig, TokenTypes};
+use crate::algorithm::{Algorithm, AlgorithmSet};
 use crate::identity::Facts;
+use crate::json::{Document, Value};
 use crate::keyset::KeySet;
+use crate::keyset::MAX_KID_BYTES;
 use crate::time::Timestamp;
-
-pub use super::{IssuerConfig, TokenError, TokenTypes};
+pub use crate::token_error::TokenError;
+use crate::token_error::{ClaimError, ClaimFault, Part};
 
 /// The longest token looked at, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;

@@ -11,24 +11,16 @@
 //! an [`IssuerConfig`] and its key set; `verify(config, keys, now)` then checks, in this order, issuer,
 //! algorithm, key, signature, token type, audience, times, and maps the claims to `Facts`.
 
-mod algorithm;
 pub(crate) mod claims;
-mod error;
 pub mod id_token;
 mod issuer;
-pub mod json;
 pub mod jws;
 pub mod jwt;
 pub mod opaque;
 mod pem;
 pub mod security_event;
 
-pub use algorithm::{Algorithm, AlgorithmSet};
-pub use error::{ClaimError, ClaimFault, Part, TokenError};
 pub use issuer::{IssuerConfig, IssuerConfigError, MAX_CLOCK_SKEW, TokenTypes};
-
-/// The longest `kid` accepted, in bytes, in tokens and key sets.
-pub const MAX_KID_BYTES: usize = 256;
 
 /// Whether a header's `typ` is this one; `application/` may be left out (RFC 7515 §4.1.9).
 fn is_media_type(typ: &str, subtype: &str) -> bool {

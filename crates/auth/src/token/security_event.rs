@@ -10,11 +10,11 @@
 use std::time::Duration;
 
 use super::claims::{self, check_audience};
-use super::json::Value;
 use super::jwt::Signed;
-use super::{ClaimError, ClaimFault, TokenError};
+use crate::json::Value;
 use crate::mapping::MAX_VALUE_BYTES;
 use crate::time::Timestamp;
+use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
 /// Events that one token may hold; RFC 8417 §2.2 means several aspects of one happening.
 const MAX_EVENTS: usize = 16;

@@ -1,8 +1,9 @@
 //! Key sets: what is used, what is skipped and why.
 
+use auth::algorithm::Algorithm;
+use auth::json::JsonError;
 use auth::keyset::{KeySet, KeySetError, MAX_KEY_SET_BYTES, SkipReason};
-use auth::token::json::JsonError;
-use auth::token::{Algorithm, IssuerConfig, TokenTypes};
+use auth::token::{IssuerConfig, TokenTypes};
 use serde_json::{Value, json};
 
 use crate::token_support::*;

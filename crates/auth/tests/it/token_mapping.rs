@@ -7,7 +7,7 @@ use auth::mapping::{
     CertificateField, CertificateIdentity, CertificateMapping, CertificateMappingError, ClaimPath, Mapping,
 };
 use auth::time::Timestamp;
-use auth::token::{ClaimError, ClaimFault, TokenError};
+use auth::token_error::{ClaimError, ClaimFault, TokenError};
 use serde_json::{Value, json};
 
 use crate::token_support::*;

@@ -3,9 +3,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use auth::algorithm::Algorithm;
+use auth::json::{Document, Number, Value as Strict};
 use auth::time::Timestamp;
-use auth::token::json::{Document, Number, Value as Strict};
-use auth::token::{Algorithm, TokenTypes, jwt};
+use auth::token::{TokenTypes, jwt};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! Keys, algorithms, issuers, audiences and kinds of tokens.
 
-use auth::token::{Algorithm, AlgorithmSet, IssuerConfig, IssuerConfigError, TokenTypes};
+use auth::algorithm::{Algorithm, AlgorithmSet};
+use auth::token::{IssuerConfig, IssuerConfigError, TokenTypes};
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::KeyPair as _;

@@ -1,6 +1,7 @@
 //! The form of a token. Every vector declares the class of its failure.
 
-use auth::token::{Algorithm, jwt};
+use auth::algorithm::Algorithm;
+use auth::token::jwt;
 use serde_json::json;
 
 use crate::token_support::*;

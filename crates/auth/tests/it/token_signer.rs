@@ -2,8 +2,8 @@
 
 use auth::identity::Facts;
 use auth::keyset::KeySet;
-use auth::token::TokenError;
 use auth::token::jws::{Signer, SignerError, SigningAlgorithm, public_jwks};
+use auth::token_error::TokenError;
 use serde_json::{Value, json};
 
 use crate::token_support::*;

@@ -2,10 +2,12 @@
 
 use std::sync::LazyLock;
 
+use auth::algorithm::Algorithm;
 use auth::identity::Facts;
 use auth::keyset::KeySet;
 use auth::time::Timestamp;
-use auth::token::{Algorithm, IssuerConfig, TokenError, jwt};
+use auth::token::{IssuerConfig, jwt};
+use auth::token_error::TokenError;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RsaKeyPair};

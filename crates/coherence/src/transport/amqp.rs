@@ -28,6 +28,7 @@ use fe2o3_amqp::connection::{Connection, ConnectionHandle};
 use fe2o3_amqp::sasl_profile::SaslProfile;
 use fe2o3_amqp::session::SessionHandle;
 use fe2o3_amqp::{Receiver, Sender, Session};
+use outage::Outage;
 use parking_lot::Mutex;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::{mpsc, watch};
@@ -42,7 +43,6 @@ use self::trouble::Broker;
 use super::link::held;
 use super::subscribers::Subscribers;
 use super::{QUEUE, State, Subscription, Topic, Transport};
-use crate::outage::Outage;
 use crate::wire;
 
 /// How long a broker keeps a message for a subscriber that is slow: that of a lease, after which it says

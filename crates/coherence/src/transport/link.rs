@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use outage::Outage;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -24,7 +25,6 @@ use tokio::time::Instant;
 use super::socket::Address;
 use super::subscribers::Subscribers;
 use super::{QUEUE, State, Subscription, Topic, Transport};
-use crate::outage::Outage;
 
 /// Longest time for a connection to become usable.
 const DIAL: Duration = Duration::from_secs(3);

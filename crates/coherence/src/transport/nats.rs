@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use outage::Outage;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use serde_json::{Value, json};
@@ -30,7 +31,6 @@ use super::Topic;
 use super::link::{Link, Outgoing, Server, Session, silent};
 use super::socket::{self, Address, BEAT, SILENCE, Stream};
 use super::subscribers::{Subscribers, Wanted};
-use crate::outage::Outage;
 
 /// Messages that go out with one write at most.
 const BATCH: usize = 256;

@@ -22,6 +22,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outage::Outage;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,7 +39,6 @@ use super::Topic;
 use super::link::{Link, Outgoing, Server, Session, silent};
 use super::socket::{self, Address, BEAT, SILENCE, Stream};
 use super::subscribers::{Subscribers, Wanted};
-use crate::outage::Outage;
 
 /// Messages of one transaction at most.
 const BATCH: usize = 256;

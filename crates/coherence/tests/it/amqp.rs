@@ -465,7 +465,10 @@ async fn a_broker_is_away_in_two_lines() {
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let ours = || {
         let text = String::from_utf8(log.0.lock().clone()).unwrap();
-        text.lines().filter(|line| line.contains(" coherence::")).map(str::to_owned).collect::<Vec<_>>()
+        text.lines()
+            .filter(|line| line.contains(" coherence::") || line.contains(" outage: "))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
     };
     let broker = Strict::start("PLAIN").await;
     // The first of them is never there.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use coherence::outage::Outage;
 use coherence::transport::conformance::{self, next};
 use coherence::transport::postgres::{self, Config, Trust, Url};
 use coherence::transport::{Address, Link, Transport};
+use outage::Outage;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

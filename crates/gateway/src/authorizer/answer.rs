@@ -1,7 +1,7 @@
 //! What an authorizer's answer means, and whether it may be kept.
 //!
 //! Owns: which of its fields the service is given and which the client, what makes an answer unusable, freshness by RFC 9111.
-//! Does not own: what it was asked, what else may end it ([`crate::followed`]).
+//! Does not own: what it was asked, what else may end it ([`credentials::followed`]).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use auth::headers::{IdentityHeaders, is_same};
 use auth::request::Field;
 use auth::time::Timestamp;
 use coherence::statement::{self, Statement};
+use credentials::cache::{Held, Weigh};
+use credentials::cookies::sets_ours;
+use credentials::followed::Revocable;
+use http_engine::answer::Answer;
+use http_engine::labels::{Consulted, Outcome};
 
 use super::question::Question;
-use crate::answer::Answer;
-use crate::cache::{Held, Weigh};
+use crate::authorizer::ENDS_IN;
 use crate::config::Authorizer as Config;
-use crate::followed::Revocable;
-use crate::labels::{Consulted, Outcome};
-use crate::login::cookies::sets_ours;
-use crate::vouch::ENDS_IN;
 
 /// Fields of a refusal that the client is given; beside these its body and status. Whatever else there is speaks to us.
 const FOR_CLIENTS: [&str; 17] = [
@@ -43,16 +43,16 @@ const FOR_CLIENTS: [&str; 17] = [
 
 /// An answer as it came.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    pub(super) status: u16,
+pub(crate) struct Heard {
+    pub(crate) status: u16,
     /// Names as they came.
-    pub(super) fields: Vec<(Box<str>, Box<[u8]>)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Why an answer is none.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unclear {
+pub(crate) enum Unclear {
     #[error("the request cannot be put into a question")]
     Unaskable,
     #[error("it is not valid HTTP, or its head is too large")]
@@ -104,18 +104,18 @@ pub(crate) struct Refused {
 }
 
 /// An answer that was read.
-pub(super) struct Read {
-    pub(super) said: Said,
+pub(crate) struct Read {
+    pub(crate) said: Said,
     /// How long it is fresh, counted from when it was asked for; `None`: it may not be kept.
-    pub(super) fresh: Option<Duration>,
+    pub(crate) fresh: Option<Duration>,
     /// Which issuer may take it back, and by what.
-    pub(super) statement: Option<(Box<str>, Statement)>,
+    pub(crate) statement: Option<(Box<str>, Statement)>,
     /// How long the credential lasts that it rests on, counted from when it was asked for.
-    pub(super) lasts: Option<Duration>,
+    pub(crate) lasts: Option<Duration>,
 }
 
 /// Reads an answer to a question.
-pub(super) fn read(
+pub(crate) fn read(
     heard: Heard,
     config: &Config,
     identity: &IdentityHeaders,
@@ -275,7 +275,7 @@ fn list<'h>(heard: &'h Heard, name: &'static str) -> impl Iterator<Item = Option
 
 impl Said {
     /// The same, until it is taken back.
-    pub(super) fn until_revoked(self, revocable: Revocable) -> Self {
+    pub(crate) fn until_revoked(self, revocable: Revocable) -> Self {
         match self {
             Self::Allowed(allowed) => Self::Allowed(Allowed { revocable: Some(revocable), ..allowed }),
             refused @ Self::Refused(_) => refused,
@@ -283,7 +283,7 @@ impl Said {
     }
 
     /// The same, until the credential ends that it rests on.
-    pub(super) fn until(self, ends: Option<Timestamp>) -> Self {
+    pub(crate) fn until(self, ends: Option<Timestamp>) -> Self {
         match self {
             Self::Allowed(allowed) => Self::Allowed(Allowed { ends, ..allowed }),
             refused @ Self::Refused(_) => refused,
@@ -306,7 +306,7 @@ impl Said {
         }
     }
 
-    pub(super) fn counted(&self) -> Consulted {
+    pub(crate) fn counted(&self) -> Consulted {
         match self {
             Self::Allowed(_) => Consulted::Allowed,
             Self::Refused(Refused { status: 500.., .. }) => Consulted::Failed,

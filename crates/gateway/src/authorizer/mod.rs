@@ -1,7 +1,7 @@
 //! Others who are asked, before a request is forwarded, whether it may be: external authorization.
 //!
 //! Owns: what is asked of an authorizer about a request, what its answer means, how long the answer is kept, one asking however many
-//! wait (`consult`). Does not own: our own decision, which comes first (`auth::decide`), the connections ([`crate::upstream`]: an authorizer is
+//! wait. Does not own: our own decision, which comes first (`auth::decide`), the connections ([`http_engine::upstream`]: an authorizer is
 //! an upstream, and is asked by the worker that needs to know), forwarding. Where others ask us is [`crate::vouch`].
 //!
 //! Flow: `About::key → Authorizer::peek → Said`, or [`Question`], then [`Authorizer::find_out`] (wait for who asks already, or ask)
@@ -17,28 +17,31 @@
 //! ([`coherence::statement`]). Where that issuer is followed here, the answer is kept while nothing of it is told here and no
 //! longer than the issuer is heard of; without a lease it is good for the request that it was asked for, and nobody after it.
 
-mod answer;
-mod consult;
-mod exchange;
-mod question;
+pub(crate) mod answer;
+pub(crate) mod question;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use coherence::outage::{CALM, Outage};
+use credentials::cache::{DecisionCache, Generation, Held, Key, Known, Scope, Secret, Usage};
+use credentials::followed::Follows;
+use http_engine::clock::Now;
+use outage::{CALM, Outage};
+use telemetry::metrics::{Collect, Encoder, FamilyKind};
 
 pub(crate) use self::answer::{Allowed, Said};
 pub(crate) use self::question::{About, Question};
 pub use self::question::{ambiguous, request_line};
-use crate::cache::{DecisionCache, Generation, Held, Key, Known, Scope, Secret, Usage};
-use crate::clock::Now;
 use crate::config;
-use crate::followed::Follows;
+
+/// The field that says in how many milliseconds the credential ends that a voucher rests on, so that an edge can end what it let in by it. It is
+/// counted from the answer: clocks of machines differ.
+pub(crate) const ENDS_IN: &str = "postern-ends-in-ms";
 
 /// Why no answer is shared with those who wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unshared {
+pub(crate) enum Unshared {
     /// It is for one request alone.
     Alone,
     /// There is none.
@@ -55,16 +58,16 @@ pub(crate) type Answered = Result<Arc<Said>, Unknown>;
 /// An authorizer, with what is kept of its answers. Shared by all workers, and made anew with each configuration: no answer
 /// outlives the one it was asked under.
 pub(crate) struct Authorizer {
-    config: config::Authorizer,
+    pub(crate) config: config::Authorizer,
     /// Index among those of the configuration.
-    at: usize,
-    cache: DecisionCache<Said, Unshared>,
-    scope: Scope,
-    follows: Follows,
+    pub(crate) at: usize,
+    pub(crate) cache: DecisionCache<Said, Unshared>,
+    pub(crate) scope: Scope,
+    pub(crate) follows: Follows,
     /// Whether its last answer could be kept: then the next one is worth waiting for.
-    keeps: AtomicBool,
+    pub(crate) keeps: AtomicBool,
     /// Outlives the configuration, like what is counted.
-    outage: Arc<Outage>,
+    pub(crate) outage: Arc<Outage>,
 }
 
 fn outage_of(name: &str) -> Arc<Outage> {
@@ -81,6 +84,22 @@ pub struct AuthorizerStatus {
     pub kept: Usage,
 }
 
+impl Collect for AuthorizerStatus {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        if all.is_empty() {
+            return;
+        }
+        let mut gauge = |name, help, value: fn(&Usage) -> u64| {
+            let mut family = e.family(name, FamilyKind::Gauge, help);
+            for status in all {
+                family.sample(&[("authorizer", &*status.name)], value(&status.kept));
+            }
+        };
+        gauge("postern_authorizer_kept", "Answers of an authorizer that are kept.", |kept| kept.facts as u64);
+        gauge("postern_authorizer_kept_bytes", "Approximate size of them.", |kept| kept.bytes as u64);
+    }
+}
+
 impl Authorizer {
     /// Keeps nothing yet. `generation` counts configurations; `outage` is that of the one before of its name.
     pub(crate) fn new(
@@ -91,7 +110,7 @@ impl Authorizer {
         follows: &Follows,
         outage: Option<Arc<Outage>>,
     ) -> Self {
-        let limits = config::CacheLimits {
+        let limits = credentials::config::CacheLimits {
             bytes: config.cache_bytes,
             ttl: config.max_age.max(config.max_age_followed),
             deny_ttl: Duration::ZERO,

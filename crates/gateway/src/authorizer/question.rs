@@ -11,11 +11,11 @@ use std::borrow::Cow;
 
 use auth::headers::{first_ambiguous_in_full, is_list};
 use auth::request::{Canonical, Field, Scheme};
+use credentials::cache::{Key, Scope};
+use credentials::cookies::{is_cookie, without_ours};
+use telemetry::trace::Context;
 
-use crate::cache::{Key, Scope};
 use crate::config::{Authorizer as Config, Told};
-use crate::login::cookies::{is_cookie, without_ours};
-use crate::trace::Context;
 
 /// A request about which an authorizer may be asked.
 pub(crate) struct About<'a> {
@@ -72,25 +72,25 @@ impl Question {
     }
 
     /// Whether it shows fields that the key leaves out.
-    pub(super) fn names_request(&self) -> bool {
+    pub(crate) fn names_request(&self) -> bool {
         self.names_request
     }
 
-    pub(super) fn method(&self) -> &str {
+    pub(crate) fn method(&self) -> &str {
         &self.method
     }
 
     /// Path and query.
-    pub(super) fn target(&self) -> &[u8] {
+    pub(crate) fn target(&self) -> &[u8] {
         &self.target
     }
 
     /// `Host`.
-    pub(super) fn authority(&self) -> &str {
+    pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
 
-    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.fields.iter().map(|(name, value)| (&**name, &**value))
     }
 }

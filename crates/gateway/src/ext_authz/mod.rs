@@ -20,15 +20,15 @@ use auth::headers::Repeats;
 use auth::identity::Identity;
 use auth::request::{Field, Scheme};
 use bytes::Bytes;
+use http_engine::answer::Answer;
+use http_engine::head::{Fields, Framing};
+use http_engine::inbound::Inbound;
 use prost::Message as _;
 
 use self::message::{
     APPEND, CheckRequest, CheckResponse, DeniedResponse, HeaderValue, HeaderValueOption, HttpResponse,
     HttpStatus, OVERWRITE, OkResponse, Status, Struct, Value,
 };
-use crate::answer::Answer;
-use crate::http1::head::{Fields, Framing};
-use crate::inbound::Inbound;
 use crate::record::Record;
 use crate::vouch::{Voucher, removed};
 use crate::worker::Running;

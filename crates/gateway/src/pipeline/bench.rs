@@ -11,16 +11,16 @@ use auth::decide::{Court, Denial, Permit, decide_in};
 use auth::identity::Facts;
 use auth::policy::route::Disputed;
 use auth::request::{Canonical, Field};
+use http_engine::clock::Now;
+use telemetry::trace::Context;
 
 use super::{Admission, Found, Wanted};
-use crate::answer::Refusal;
 use crate::authorizer::{About, Question, Said, Unknown, ambiguous};
-use crate::clock::Now;
 use crate::passage;
 use crate::peer::Peer;
 use crate::record::Consent;
+use crate::refusal::Refusal;
 use crate::review;
-use crate::trace::Context;
 use crate::worker::Running;
 
 /// Where a request is decided.

@@ -1,7 +1,7 @@
 //! A question and its answer in the API's words, and a question's name in the cache.
 
+use auth::json::{Document, Value};
 use auth::policy::review::{Attributes, OwnedQuestion, Question};
-use auth::token::json::{Document, Value};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 

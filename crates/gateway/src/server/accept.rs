@@ -12,23 +12,24 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use auth::request::Scheme;
+use http_engine::config::ListenAddress;
+use http_engine::http1::connection::Connection;
+use http_engine::http1::writing::put_field;
+use http_engine::io::Stream;
+use http_engine::labels::{HandshakeFailure, Protocol, Refusal};
+use http_engine::listen::{Acceptor, BACKLOG, Connected};
+use http_engine::proxy_protocol::{self, Origin, Progress};
 use parking_lot::Mutex;
+use telemetry::metrics::ListenerMetrics;
+use telemetry::phases::nanos_between;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 use super::share::{Accepted, Command, Share, TURN};
 use super::{OpenCount, total};
-use crate::config::{Config, ListenAddress, Listener};
-use crate::http1::connection::Connection;
-use crate::http1::server::{LINGER, MAX_LINGER};
-use crate::http1::writing::put_field;
-use crate::io::Stream;
-use crate::labels::{HandshakeFailure, Protocol, Refusal};
-use crate::listen::{Acceptor, BACKLOG, Connected};
-use crate::metrics::ListenerMetrics;
+use crate::config::{Config, Listener};
 use crate::peer::{Certificate, Peer};
-use crate::phases::nanos_between;
-use crate::proxy_protocol::{self, Origin, Progress};
+use crate::serve::http1::{LINGER, MAX_LINGER};
 use crate::worker::{Speaking, Worker};
 
 /// What an HTTP/2 client says first (RFC 9113 §3.4).
@@ -258,9 +259,9 @@ impl Incoming {
         let peer = Rc::new(self.into_peer(certificate));
         match spoken {
             Spoken::Http1(connection) => {
-                crate::http1::server::serve(worker, peer, connection, speaking).await;
+                crate::serve::http1::serve(worker, peer, connection, speaking).await;
             }
-            Spoken::Http2(stream) => crate::http2::server::serve(worker, peer, stream).await,
+            Spoken::Http2(stream) => crate::serve::http2::serve(worker, peer, stream).await,
         }
     }
 

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use http_engine::config::ListenAddress;
+use http_engine::listen::Connected;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Generation, OpenCount, Sockets};
-use crate::config::ListenAddress;
-use crate::listen::Connected;
 
 /// Tasks begun or woken before everything else has its turn: connections that come, or run out of time, by the
 /// thousand must not hold up those that carry requests.

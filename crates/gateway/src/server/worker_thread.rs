@@ -7,6 +7,13 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+use http_engine::clock::{Clock as _, CoarseClock, SystemClock};
+use http_engine::config::ListenAddress;
+use http_engine::deadline::{Deadlines, TICK};
+use http_engine::endpoint_stats::EndpointStats;
+use http_engine::listen::Acceptor;
+use http_engine::upstream::pool::Pool;
+use telemetry::metrics::WorkerEndpoint;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
@@ -14,11 +21,6 @@ use tokio::task::JoinHandle;
 use super::give_way::GiveWay;
 use super::share::{Command, Share, TURN};
 use super::{Generation, Services, Sockets, accept};
-use crate::clock::{Clock as _, CoarseClock, SystemClock};
-use crate::config::{ListenAddress, UpstreamProtocol};
-use crate::deadline::{Deadlines, TICK};
-use crate::listen::Acceptor;
-use crate::upstream::pool::Pool;
 use crate::worker::{Consultant, Running, Worker};
 
 /// Ticks between two looks at the pools: a second.
@@ -78,7 +80,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
     let worker = Worker::new(
         metrics,
         clock,
-        services.access_log.as_ref().map(crate::access_log::AccessLog::buffer),
+        services.access_log.as_ref().map(telemetry::access_log::AccessLog::buffer),
         services.tracer.clone(),
         running,
         deadlines,
@@ -203,7 +205,7 @@ fn apply(worker: &Worker, generation: &Generation) {
 fn running(
     generation: &Generation,
     old: Option<&Running>,
-    metrics: &Rc<crate::metrics::Worker>,
+    metrics: &Rc<telemetry::metrics::Worker>,
     deadlines: &Rc<Deadlines>,
 ) -> Running {
     let config = generation.config.clone();
@@ -214,9 +216,11 @@ fn running(
         .map(|upstream| {
             let same = old.and_then(|old| old.pools.iter().find(|pool| pool.config.serves_like(upstream)));
             same.cloned().unwrap_or_else(|| {
-                let counts =
-                    upstream.endpoints.iter().map(|e| all.endpoint(&upstream.name, &e.to_string())).collect();
-                Pool::new(upstream.clone(), counts, metrics.clone(), deadlines.clone())
+                let stats = upstream.endpoints.iter().map(|endpoint| {
+                    let counts = all.endpoint(&upstream.name, &endpoint.to_string());
+                    Rc::new(WorkerEndpoint::new(metrics.clone(), counts)) as Rc<dyn EndpointStats>
+                });
+                Pool::new(upstream.clone(), stats.collect(), deadlines.clone())
             })
         })
         .collect();
@@ -235,20 +239,5 @@ fn running(
         pools,
         routes,
         config,
-    }
-}
-
-impl crate::config::Upstream {
-    /// Whether connections made for one may be used for the other.
-    fn serves_like(&self, other: &Self) -> bool {
-        let tls = |u: &Self| u.tls.as_ref().map(|t| (t.version, t.server_name.clone()));
-        let protocol = |u: &Self| matches!(u.protocol, UpstreamProtocol::Http2);
-        self.name == other.name
-            && self.endpoints == other.endpoints
-            && protocol(self) == protocol(other)
-            && tls(self) == tls(other)
-            && self.timeouts == other.timeouts
-            && (self.idle_connections, self.max_requests) == (other.idle_connections, other.max_requests)
-            && (self.unhealthy_after, self.unhealthy_for) == (other.unhealthy_after, other.unhealthy_for)
     }
 }

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gateway::admin::{Admin, serve};
-use gateway::metrics::{Metrics, Outcome};
+use telemetry::metrics::{Metrics, Outcome};
+use telemetry::test_support::exposition::read;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-use crate::exposition::read;
 
 const LONG: Duration = Duration::from_secs(30);
 

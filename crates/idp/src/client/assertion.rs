@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use auth::{
-    keyset::KeySet,
-    time::Timestamp,
-    token::{AlgorithmSet, json::Number, json::Value, jwt},
-};
+use auth::algorithm::AlgorithmSet;
+use auth::json::{Number, Value};
+use auth::keyset::KeySet;
+use auth::time::Timestamp;
+use auth::token::jwt;
 use store::seen::UseOnce;
 
 use super::Client;

@@ -3,10 +3,8 @@
 //! Owns: the names of keys (RFC 7638 thumbprints, so that the same key always has the same name) and of the
 //! algorithms a provider signs with. Does not own: states ([`super::ring`]), how they are kept ([`super::stored`]).
 
-use auth::token::{
-    Algorithm,
-    jws::{Secret, Signer, SignerError, SigningAlgorithm},
-};
+use auth::algorithm::Algorithm;
+use auth::token::jws::{Secret, Signer, SignerError, SigningAlgorithm};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -26,10 +26,11 @@ use std::{
     time::Duration,
 };
 
+use auth::algorithm::AlgorithmSet;
 use auth::keyset::KeySet;
 use auth::time::Timestamp;
 pub use auth::token::jws::SigningAlgorithm;
-use auth::token::{AlgorithmSet, jwt};
+use auth::token::jwt;
 use axum::body::Bytes;
 use serde::Serialize;
 use store::audit::{Audited, Entry};

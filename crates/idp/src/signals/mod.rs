@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use auth::time::Timestamp;
 use auth::token::{jws::SigningAlgorithm, security_event::Kind};
 use aws_lc_rs::constant_time;
-use coherence::outage::Outage;
+use outage::Outage;
 use parking_lot::Mutex;
 use store::{StoreError, security_events::Register};
 use zeroize::Zeroizing;

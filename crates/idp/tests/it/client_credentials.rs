@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use auth::token::{AlgorithmSet, TokenError};
+use auth::algorithm::AlgorithmSet;
+use auth::token_error::TokenError;
 use idp::{Entropy, EntropyFailed, keys::SigningAlgorithm};
 use serde_json::json;
 

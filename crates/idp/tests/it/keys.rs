@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use auth::{
-    time::Timestamp,
-    token::{AlgorithmSet, TokenError},
-};
+use auth::algorithm::AlgorithmSet;
+use auth::time::Timestamp;
+use auth::token_error::TokenError;
 use aws_lc_rs::rand::SystemRandom;
 use idp::{
     KeyError, Keys, Secrets,

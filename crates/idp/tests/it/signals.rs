@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use auth::token::AlgorithmSet;
+use auth::algorithm::AlgorithmSet;
 use auth::token::security_event::{Expected, Kind, Name, security_events};
 use idp::signals::{Bearer, Delivery, Receiver};
 use serde_json::json;

@@ -1,11 +1,11 @@
 //! Tokens as a resource server sees them: fetched keys, `auth::token::jwt`, nothing of the provider.
 
-use auth::{
-    identity::Facts,
-    keyset::KeySet,
-    time::Timestamp,
-    token::{AlgorithmSet, IssuerConfig, TokenError, TokenTypes, jwt},
-};
+use auth::algorithm::AlgorithmSet;
+use auth::identity::Facts;
+use auth::keyset::KeySet;
+use auth::time::Timestamp;
+use auth::token::{IssuerConfig, TokenTypes, jwt};
+use auth::token_error::TokenError;
 
 use crate::server::{API, Server};
 

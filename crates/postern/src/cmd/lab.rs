@@ -4,12 +4,11 @@
 
 use std::io::Write as _;
 
+pub use lab::cli::Arguments;
 use lab::cli::Ending;
 use lab::topology::Programs;
 
-use crate::cli::{Failure, Outcome};
-
-pub use lab::cli::Arguments;
+use crate::exit::{Failure, Outcome};
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {

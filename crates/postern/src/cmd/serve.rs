@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use gateway::clock::{Clock as _, SystemClock};
-use gateway::listen::Claim;
+use config::Severity;
+use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::listen::Claim;
 
-use crate::cli::{Failure, Outcome};
-use crate::config::{self, Severity};
+use crate::exit::{Failure, Outcome};
 use crate::lifecycle::Signals;
 use crate::process::Process;
-use crate::terminal::ERROR;
+use crate::terminal::{ERROR, Findings};
 use crate::{lifecycle, logging};
 
 /// Arguments of `postern serve`.
@@ -40,7 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let loaded = match config::load_file(path, SystemClock.now().wall, 1) {
         Ok(loaded) => loaded,
         Err(refused) => {
-            anstream::eprint!("{}", refused.report.display());
+            anstream::eprint!("{}", Findings(&refused.report));
             let faults = refused.report.count(Severity::Fault);
             let plural = if faults == 1 { "" } else { "s" };
             anstream::eprintln!("{ERROR}{}{ERROR:#}: {faults} fault{plural}, not started", path.display());

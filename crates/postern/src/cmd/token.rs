@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use auth::time::Timestamp;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use gateway::clock::{Clock as _, SystemClock};
-use gateway::url::Url;
 use http::{Method, StatusCode};
+use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::url::Url;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::cli::{Failure, Outcome};
 use crate::client::{Client, Version};
+use crate::exit::{Failure, Outcome};
 use crate::terminal::{BOLD, DIM};
 
 /// Arguments of `postern token`.
@@ -320,7 +320,7 @@ fn form_encoded(text: &str) -> String {
             b'*' | b'-' | b'.' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => out.push(char::from(byte)),
             _ => {
                 out.push('%');
-                out.push_str(&crate::hex(&[byte]).to_ascii_uppercase());
+                out.push_str(&config::hex(&[byte]).to_ascii_uppercase());
             }
         }
     }

@@ -21,7 +21,6 @@ use coherence::consumer::{self, Cause, Consumer};
 use coherence::denials::{Denial, Denials};
 use coherence::drive::{self, Answers, Copies, Told};
 use coherence::end::{Counts, End};
-use coherence::outage::{CALM, Outage};
 use coherence::repeat::{ByMessage, EveryWay};
 use coherence::roster::{GONE, MARK, Roster};
 use coherence::silence::Hearing;
@@ -36,10 +35,12 @@ use coherence::transport::{State, Transport};
 use coherence::view::View;
 use coherence::wire::Keys;
 use coherence::{ConsumerId, Head, Name, Nonce, Tag};
-use gateway::clock::{Clock as _, SystemClock};
-use gateway::config::ListenAddress;
-use gateway::followed::{self, Ahead, Followed, Successor};
-use gateway::metrics::FollowSample;
+use config::{Broker, Follow};
+use credentials::followed::FollowSample;
+use credentials::followed::{self, Ahead, Followed, Successor};
+use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::config::ListenAddress;
+use outage::{CALM, Outage};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::Store;
@@ -50,8 +51,7 @@ use tokio::task::AbortHandle;
 
 use self::asked::Asked;
 use self::remote::Remote;
-use crate::cli::Failure;
-use crate::config::{self, Broker, Follow};
+use crate::exit::Failure;
 
 /// Tombstones of one issuer: about 100 bytes each.
 const TOMBSTONES: usize = 200_000;
@@ -745,6 +745,11 @@ fn random<const N: usize>() -> Result<[u8; N], Failure> {
 mod tests {
     use std::path::Path;
 
+    use ::config::{NoFiles, Source as File};
+    use auth::time::Timestamp;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -752,6 +757,30 @@ mod tests {
         assert_eq!(name_of("https://login.example/realm").as_str(), "login.example/realm");
         assert_eq!(name_of(&format!("https://{}", "a".repeat(100))).as_str().len(), Name::MAX);
         assert_eq!(name_of("https://").as_str(), "issuer");
+    }
+
+    #[tokio::test]
+    async fn messages_are_as_well_protected_as_facts() {
+        for mode in ["sslmode=require", "sslmode=REQUIRE", "ssl-mode=require", "ssl%6Dode=requ%69re"] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let text = format!(
+                "[provider]\nissuer = \"http://127.0.0.1:1\"\naddress = \"127.0.0.1:1\"\naudiences = [\"orders\"]\n\
+                 database = \"postgres://postern@{address}/postern?{mode}\"\n"
+            );
+            let source = File { name: "postern.toml", text: &text, base: Path::new("/"), files: &NoFiles };
+            let loaded = config::load(source, Timestamp::from_secs(1_800_000_000), 1);
+            let loaded = loaded.unwrap_or_else(|refused| panic!("{}", refused.report));
+            let _ways = beside(&loaded.provider.unwrap().database, &store::outage_of("database"));
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 8];
+            socket.read_exact(&mut asked).await.unwrap();
+            assert_eq!(asked, [0, 0, 0, 8, 4, 210, 22, 47], "{mode}: TLS is asked for before anything else");
+            socket.write_all(b"N").await.unwrap();
+            let mut rest = Vec::new();
+            socket.read_to_end(&mut rest).await.unwrap();
+            assert!(rest.is_empty(), "{mode}: nothing is said without");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A provider elsewhere: what it denies, and what it answers, over HTTP.
 //!
 //! Owns: sending the questions, and counting answers that were refused. Does not own: what a question and its answer are
-//! (`coherence::query`), the way for messages ([`super::asked`]), connections (`gateway::outbound`), the answers
+//! (`coherence::query`), the way for messages ([`super::asked`]), connections (`http_engine::outbound`), the answers
 //! (`crate::provider::facts`).
 
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use coherence::end::Counts;
 use coherence::query::{Answer, Copying, Progress, Query, Question};
 use coherence::wire::Keys;
 use coherence::{Head, Name, Nonce, Tag};
-use gateway::outbound::{Outbound, Streamed};
+use config::Follow;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode};
+use http_engine::outbound::{Outbound, Streamed};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::{name_of, random};
-use crate::config::Follow;
 
 /// How often a page of what is denied is asked for before the copy is given up.
 const TRIES: u32 = 3;

@@ -2,7 +2,7 @@
 //!
 //! Owns: opening the database and the secret ([`open`]), starting and ending a provider ([`Running`]), putting a new
 //! configuration in the place of the old. Does not own: what a provider does (`idp`), what it keeps (`store`), what the file
-//! says of it ([`crate::config`]).
+//! says of it ([`config`]).
 //!
 //! It runs on threads of its own, named `provider`: hashing, signing and the database must not stand in the way of the
 //! gateway's workers, nor they in its.
@@ -25,26 +25,25 @@ use aws_lc_rs::rand::SystemRandom;
 use axum::Router;
 use coherence::drive::Answers;
 use coherence::secret::SharedSecret;
-use gateway::clock::{Clock as _, SystemClock};
-use gateway::listen::Claim;
-use gateway::metrics::{DatabaseState, ProviderStats};
+use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::listen::Claim;
 use idp::secrets::Purpose;
 use idp::signals::ToldSample;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
+use outbound::Https;
 use parking_lot::{Mutex, RwLock};
+use server::Live;
 use store::invalidation::BeginHistory;
 use store::{Dialect, Epoch, OpenError, Store, StoreError};
+use telemetry::metrics::{DatabaseState, ProviderStats};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
-use crate::cli::Failure;
-use crate::config;
+use crate::exit::Failure;
 use crate::following::{Following, Source, Ways, beside, together, view};
-use outbound::Https;
-use server::Live;
 
 /// How often the database is looked at for `/readyz`.
 const LOOK: Duration = Duration::from_secs(2);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::url::Url;
 use http::Method;
+use http_engine::url::Url;
 use idp::{Answered, Outbound, Post};
 
 use crate::client::{Client, Version};

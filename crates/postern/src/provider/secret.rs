@@ -6,11 +6,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand::SystemRandom;
+use config::{Database, SecretFile};
 use idp::Secrets;
 use zeroize::Zeroizing;
 
-use crate::cli::Failure;
-use crate::config::{Database, SecretFile};
+use crate::exit::Failure;
 
 /// The secret as the configuration read it, or a new one, in a file that nobody else can read.
 pub(super) fn read_or_make(secret: &SecretFile, database: &Database) -> Result<Zeroizing<String>, Failure> {

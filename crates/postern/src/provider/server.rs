@@ -14,10 +14,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use coherence::outage::Outage;
-use gateway::listen::{self, Claim};
-use gateway::metrics::ProviderStats;
 use http::{HeaderValue, Request, Response, StatusCode};
+use http_engine::listen::{self, Claim};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,7 +23,9 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use idp::{Caller, discovery};
 use ipnet::IpNet;
+use outage::Outage;
 use parking_lot::RwLock;
+use telemetry::metrics::ProviderStats;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -34,8 +34,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::connection::{Activity, LOOK, Verdict, Watched};
 use super::forwarded::caller;
-use crate::cli::Failure;
-use crate::process::unbound;
+use crate::exit::Failure;
 
 /// Connections at once; further ones are closed.
 const CONNECTIONS: usize = 10_000;
@@ -77,7 +76,7 @@ impl Stop {
 /// Binds the address. Call it within a runtime.
 pub(super) fn bind(address: SocketAddr, claim: Claim) -> Result<TcpListener, Failure> {
     listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
-        let hint = unbound(address, &error);
+        let hint = listen::remedy(address, &error);
         Failure::new(format!(
             "the provider cannot listen on {address}: {error}; {hint}; `provider.address` moves it"
         ))

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use postern::config::Report;
+use config::Report;
 
 use crate::support::{FILES, difference, load, sources};
 
@@ -85,7 +85,8 @@ fn the_effective_configuration_is_a_configuration() {
 fn a_fault_is_shown_with_its_line() {
     let text = "[[listener]]\nname = \"web\"\naddress = \":80\"\n";
     let refused = load(text).err().unwrap();
-    let shown = anstream::adapter::strip_str(&refused.report.display().to_string()).to_string();
+    let shown =
+        anstream::adapter::strip_str(&postern::terminal::Findings(&refused.report).to_string()).to_string();
     let expected = r#"error: listener[0].address: ":80" is not an IP address and port such as "127.0.0.1:8080", or a socket such as "unix:/run/web.sock"
  --> postern.toml:3:11
   |

@@ -241,7 +241,7 @@ fn proxies_that_are_trusted_say_who_calls() {
 fn what_a_command_keeps_is_there_when_the_provider_runs() {
     let served = Served::new("command", "[provider.passwords]\nmemory = \"7MiB\"\niterations = 5");
     let now = || Timestamp::from_secs(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs());
-    let loaded = postern::config::load_file(&served.file(), now(), 1).ok().unwrap();
+    let loaded = config::load_file(&served.file(), now(), 1).ok().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let opened = postern::provider::open(loaded.provider.as_ref().unwrap()).await.unwrap();

@@ -64,7 +64,7 @@ impl Served {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let path = std::path::PathBuf::from(self.file());
         let now = auth::time::Timestamp::from_secs(1_700_000_000);
-        let loaded = postern::config::load_file(&path, now, 1).unwrap_or_else(|_| panic!("faulty"));
+        let loaded = config::load_file(&path, now, 1).unwrap_or_else(|_| panic!("faulty"));
         runtime.block_on(async {
             let opened = postern::provider::open(loaded.provider.as_ref().unwrap()).await.unwrap();
             let store = opened.store.clone();

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use postern::config::{AtStart, InForce};
+use config::{AtStart, InForce};
 
 use crate::support::{FILES, load, minimal_and};
 

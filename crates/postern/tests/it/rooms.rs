@@ -1,19 +1,46 @@
 //! The rooms and the arrows between them: which crate may know which, and what may never be built in.
 
+mod modules;
+
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
 
 /// Every room, with the rooms it may know, in tests too. Another room or arrow is a decision: make it here.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("auth", &[]),
-    ("coherence", &[]),
-    ("gateway", &["auth", "coherence"]),
-    ("idp", &["auth", "coherence", "store"]),
+    ("coherence", &["outage"]),
+    (
+        "config",
+        &["auth", "coherence", "credentials", "gateway", "http_engine", "idp", "login", "store", "telemetry"],
+    ),
+    ("credentials", &["auth", "coherence", "http_engine", "outage", "telemetry"]),
+    ("gateway", &["auth", "coherence", "credentials", "http_engine", "login", "outage", "telemetry"]),
+    ("http_engine", &["auth", "outage"]),
+    ("idp", &["auth", "coherence", "outage", "store"]),
     ("lab", &[]),
-    ("postern", &["auth", "coherence", "gateway", "idp", "lab", "store"]),
-    ("store", &["auth", "coherence"]),
+    ("login", &["auth", "coherence", "credentials", "http_engine", "outage", "telemetry"]),
+    ("outage", &[]),
+    (
+        "postern",
+        &[
+            "auth",
+            "coherence",
+            "config",
+            "credentials",
+            "gateway",
+            "http_engine",
+            "idp",
+            "lab",
+            "login",
+            "outage",
+            "store",
+            "telemetry",
+        ],
+    ),
+    ("store", &["auth", "coherence", "outage"]),
+    ("telemetry", &["auth", "http_engine", "outage"]),
 ];
 
 /// What speaks to the outside: a decision is made from what it is given, so `auth` knows none of it.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
-use postern::config::{self, Disk, Loaded, Refused, Source};
+use config::{Disk, Loaded, Refused, Source};
 
 /// When the tests take place, in seconds since 1970: a Friday in 2027.
 pub(crate) const NOW: u64 = 1_800_000_000;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::token::json::Document;
+use crate::json::Document;
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 const TYP: Option<&str> = Some("secevent+jwt");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use auth::token::AlgorithmSet;
+use auth::algorithm::AlgorithmSet;
 use serde_json::{Value, json};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use auth::token::AlgorithmSet;
+use auth::algorithm::AlgorithmSet;
 use aws_lc_rs::digest;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde_json::{Value, json};

@@ -5,15 +5,15 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use gateway::url::Url;
 use http::{Method, StatusCode};
+use http_engine::url::Url;
 use idp::admin::followers::{FollowerList, FollowerView, InForce, Proof};
 use serde::Serialize;
 
 use super::desk::{Desk, pretty};
 use super::{Done, Output, show};
-use crate::cli::{Failure, Outcome};
 use crate::client::{Client, Version};
+use crate::exit::{Failure, Outcome};
 use crate::following::Standing;
 use crate::terminal::{GOOD, WARNING};
 

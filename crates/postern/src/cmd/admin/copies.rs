@@ -6,16 +6,15 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand::SystemRandom;
-use gateway::clock::{Clock as _, SystemClock};
+use http_engine::clock::{Clock as _, SystemClock};
 use idp::Entropy as _;
 use idp::secrets::Purpose;
+use store::Epoch;
 use store::audit::Entry;
 use store::copy::{Copied, CopyError, Imported};
-use store::{Epoch, Migrated};
 
 use super::{Done, desk};
-use crate::cli::{Failure, Outcome};
-use crate::config;
+use crate::exit::{Failure, Outcome};
 use crate::provider::{self, Opened};
 use crate::terminal::{ERROR, GOOD, HINT};
 
@@ -124,7 +123,7 @@ pub(super) async fn backup(config: &config::Provider, backup: &Backup) -> Done {
     }
     let mut target = Target::open(&backup.file)?;
     let Opened { store, .. } = provider::open(config).await?;
-    note_migrated(store.migrated());
+    desk::note_migrated(store.migrated());
     let exported = store.export(&mut target).await;
     store.close().await;
     let exported = exported.map_err(|error| Failure::new(format!("no backup was made: {error}")))?;
@@ -177,22 +176,15 @@ pub(super) async fn restore(config: &config::Provider, restore: &Restore, operat
     store.close().await;
     match imported {
         Ok(Imported { rows, head, migrated }) => {
-            let epoch = crate::hex(&head.epoch.0);
+            let epoch = config::hex(&head.epoch.0);
             anstream::eprintln!(
                 "{GOOD}done{GOOD:#}: {rows} rows restored; the history of revocations goes on as {epoch} after {}",
                 head.seq
             );
-            note_migrated(&migrated);
+            desk::note_migrated(&migrated);
             Ok(Outcome::Good)
         }
         Err(error) => not_restored(&error, named(&restore.file, "input")),
-    }
-}
-
-/// Says what the migration of a database or a copy changed, if operators are to know.
-pub(super) fn note_migrated(migrated: &Migrated) {
-    if let Some(note) = migrated.note() {
-        anstream::eprintln!("{HINT}note{HINT:#}: {note}");
     }
 }
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use aws_lc_rs::rand::SystemRandom;
 use coherence::secret::SharedSecret;
-use gateway::clock::{Clock as _, SystemClock};
+use config::Severity;
+use http_engine::clock::{Clock as _, SystemClock};
 use idp::admin::{Admin, AdminFault, Page};
 use idp::{Answered, Outbound, Parts, Post};
 use serde::Serialize;
 
 use super::Output;
-use crate::cli::{Failure, Outcome};
-use crate::config::{self, Severity};
+use crate::exit::{Failure, Outcome};
 use crate::provider::{self, Opened};
-use crate::terminal::{ERROR, GOOD};
+use crate::terminal::{ERROR, Findings, GOOD, HINT};
 
 /// Entries that are read at once.
 pub(super) const PAGE: Option<u32> = Some(500);
@@ -24,7 +24,7 @@ pub(super) fn configuration(path: &Path) -> Option<Box<config::Loaded>> {
     match config::load_file(path, SystemClock.now().wall, 1) {
         Ok(loaded) => Some(loaded),
         Err(refused) => {
-            anstream::eprint!("{}", refused.report.display());
+            anstream::eprint!("{}", Findings(&refused.report));
             let faults = refused.report.count(Severity::Fault);
             anstream::eprintln!("{ERROR}{}{ERROR:#}: faulty ({faults}), nothing was done", path.display());
             None
@@ -66,7 +66,7 @@ impl Desk {
         output: Output,
     ) -> Result<Self, Failure> {
         let Opened { checked, store, secrets, .. } = provider::open(config).await?;
-        super::copies::note_migrated(store.migrated());
+        note_migrated(store.migrated());
         let shared = provider::shared(config, &secrets)?;
         let parts = Parts {
             store,
@@ -177,4 +177,11 @@ pub(super) fn user_name() -> String {
         (fields.nth(1) == Some(&id)).then(|| name.to_owned())
     });
     named.unwrap_or_else(|| format!("uid-{id}"))
+}
+
+/// Says what the migration of a database or a copy changed, if operators are to know.
+pub(super) fn note_migrated(migrated: &store::Migrated) {
+    if let Some(note) = migrated.note() {
+        anstream::eprintln!("{HINT}note{HINT:#}: {note}");
+    }
 }

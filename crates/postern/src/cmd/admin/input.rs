@@ -10,7 +10,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, t
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-use crate::cli::Failure;
+use crate::exit::Failure;
 
 /// Longest file of one thing that is read whole.
 const MAX: u64 = 64 * 1024;

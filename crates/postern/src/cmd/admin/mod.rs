@@ -23,7 +23,7 @@ use clap::{Subcommand, ValueEnum};
 use idp::admin::AdminFault;
 
 use self::desk::Desk;
-use crate::cli::{Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::terminal::ERROR;
 
 /// Arguments of `postern admin`.

@@ -12,7 +12,7 @@ use idp::admin::tokens::{
 
 use super::desk::{Desk, PAGE, all};
 use super::{Done, Fault, copies, input, show, user};
-use crate::cli::{Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 
 /// What can be done with sessions.
 #[derive(Debug, clap::Subcommand)]

@@ -6,7 +6,7 @@ use idp::admin::{AdminFault, Secret};
 use super::desk::{Desk, PAGE, all};
 use super::input::{self, PasswordFrom};
 use super::{Done, show};
-use crate::cli::Outcome;
+use crate::exit::Outcome;
 
 /// What can be done with accounts. A user is named by name or by id.
 #[derive(Debug, clap::Subcommand)]

@@ -6,7 +6,7 @@ use auth::request::{Field, RawRequest, Scheme};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::cli::Failure;
+use crate::exit::Failure;
 
 /// A request as a client would send it.
 pub(super) struct Question {

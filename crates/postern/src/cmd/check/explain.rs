@@ -17,23 +17,25 @@ use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 use auth::token::jwt;
-use gateway::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verified};
+use config::Loaded;
+use credentials::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verified};
+use credentials::cache::{Generation, Secret};
+use credentials::config::KeySource;
+use credentials::config::Transmitter;
+use credentials::followed::Follows;
 use gateway::authorizer;
-use gateway::cache::{Generation, Secret};
-use gateway::clock::{Clock, ManualClock, Now};
-use gateway::config::{Asking, Config, KeySource, Route, Transmitter};
-use gateway::followed::Follows;
-use gateway::login::preview::{self, Preview};
+use gateway::config::{Asking, Config, Route};
 use gateway::passage::{self, Sieve};
 use gateway::review::{Known, Reviewer};
+use http_engine::clock::{Clock, ManualClock, Now};
+use login::preview::{self, Preview};
 use rustls::pki_types::CertificateDer;
 
 use super::ask::Question;
 use super::story::Story;
 use super::told::Asked;
 use super::{matches, token};
-use crate::cli::Failure;
-use crate::config::Loaded;
+use crate::exit::Failure;
 
 /// Tells what becomes of a request.
 pub(super) fn explain(

@@ -2,9 +2,9 @@
 
 use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
 use auth::request::{Canonical, Field};
+use config::Loaded;
 
 use super::story::Story;
-use crate::config::Loaded;
 
 /// Tells of every route whether it takes the request; answers the one that does.
 pub(super) fn tell(

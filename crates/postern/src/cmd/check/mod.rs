@@ -1,6 +1,6 @@
 //! `postern check`: says whether a configuration holds, what it means, and what it would decide.
 //!
-//! Owns: the words and tables. The judgement is [`crate::config`]'s, the decision `auth`'s: the very code that
+//! Owns: the words and tables. The judgement is [`config`]'s, the decision `auth`'s: the very code that
 //! serves.
 
 mod ask;
@@ -14,12 +14,12 @@ mod told;
 use std::path::PathBuf;
 
 use auth::time::Timestamp;
-use gateway::clock::{Clock as _, SystemClock};
+use config::Severity;
+use http_engine::clock::{Clock as _, SystemClock};
 
 use self::story::Verdict;
-use crate::cli::{Failure, Outcome};
-use crate::config::{self, Severity};
-use crate::terminal::{ERROR, GOOD};
+use crate::exit::{Failure, Outcome};
+use crate::terminal::{ERROR, Findings, GOOD};
 
 /// Arguments of `postern check`.
 #[derive(Debug, clap::Args)]
@@ -82,13 +82,13 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
         Ok(loaded) => loaded,
         Err(refused) => {
             let faults = refused.report.count(Severity::Fault);
-            anstream::eprint!("{}", refused.report.display());
+            anstream::eprint!("{}", Findings(&refused.report));
             let plural = if faults == 1 { "" } else { "s" };
             anstream::eprintln!("{ERROR}{}{ERROR:#}: {faults} fault{plural}", file.display());
             return Ok(Outcome::No);
         }
     };
-    anstream::eprint!("{}", loaded.report.display());
+    anstream::eprint!("{}", Findings(&loaded.report));
     let Some(request) = &arguments.request else {
         anstream::print!("{}", overview::print(&loaded));
         anstream::println!("{GOOD}{}{GOOD:#} holds", file.display());

@@ -5,10 +5,13 @@ use std::fmt::Write as _;
 use auth::policy::rule::Policy;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
-use gateway::config::{Authorizer, EventsWay, KeySource, Login, LoginKind, LoginProvider, Told, Transmitter};
+use config::{Follow, Loaded, Provider, raw};
+use credentials::config::KeySource;
+use credentials::config::{EventsWay, Transmitter};
+use gateway::config::{Authorizer, Told};
 use idp::{ClientConfig, GrantType};
+use login::config::{Login, LoginKind, LoginProvider};
 
-use crate::config::{Follow, Loaded, Provider, raw};
 use crate::terminal::{BOLD, DIM};
 
 /// Columns of output that is not a terminal.

@@ -3,9 +3,10 @@
 //! The verdict is verification's own: what stands before the step it names has held, what stands behind was
 //! not looked at.
 
-use auth::token::TokenError;
 use auth::token::jwt;
-use gateway::config::{Config, KeySource};
+use auth::token_error::TokenError;
+use credentials::config::KeySource;
+use gateway::config::Config;
 
 use super::story::Story;
 use crate::cmd::token::decode;
@@ -101,7 +102,7 @@ fn steps(config: &Config, token: &[u8], failed: Option<Step>) -> Vec<(Step, Stri
     steps.push((Step::Issuer, format!("issuer {:?}, {name}", unverified.issuer())));
     let Some(issuer) = issuer else { return steps };
     let join = |values: Vec<&str>| values.join(", ");
-    let allowed = join(issuer.config.algorithms().iter().map(auth::token::Algorithm::as_str).collect());
+    let allowed = join(issuer.config.algorithms().iter().map(auth::algorithm::Algorithm::as_str).collect());
     steps.push((
         Step::Algorithm,
         format!("algorithm {}, allowed are {allowed}", unverified.algorithm().as_str()),

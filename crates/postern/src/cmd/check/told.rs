@@ -3,7 +3,7 @@
 //! Owns: the words. Does not own: what is told ([`gateway::vouch`]), the decision.
 
 use auth::request::Field;
-use gateway::authenticate::Verified;
+use credentials::authenticate::Verified;
 use gateway::config::{Config, Route};
 use gateway::vouch;
 

@@ -12,12 +12,12 @@ use std::fmt::Write as _;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, Color, Table};
-
-use crate::cli::{Failure, Outcome};
-use crate::lifecycle::Signals;
-use crate::terminal::{BOLD, DIM, GOOD, WARNING};
 use ports::{Ports, Wanted};
 use town::Town;
+
+use crate::exit::{Failure, Outcome};
+use crate::lifecycle::Signals;
+use crate::terminal::{BOLD, DIM, GOOD, WARNING};
 
 /// Port of the gateway, where none is asked for.
 const PORT: u16 = 8080;

@@ -3,9 +3,9 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use gateway::config::ListenAddress;
+use http_engine::config::ListenAddress;
 
-use crate::cli::Failure;
+use crate::exit::Failure;
 
 /// Ports in a row: of gateway, provider, service and admin listener.
 const COUNT: u16 = 4;
@@ -74,7 +74,7 @@ impl Ports {
 
 fn taken(port: u16, error: &io::Error) -> Failure {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let who = gateway::listen::who(&ListenAddress::Ip(address));
+    let who = http_engine::listen::who(&ListenAddress::Ip(address));
     Failure::new(format!("cannot listen on {address}: {error}; {who}; `--port` chooses others"))
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use aws_lc_rs::rand::SystemRandom;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use gateway::clock::{Clock as _, SystemClock};
+use http_engine::clock::{Clock as _, SystemClock};
 use idp::client::secret::ClientSecret;
 use idp::passwords::{Hasher, Memory, Parameters, Password};
 use idp::{
@@ -23,7 +23,7 @@ use store::users::{AddUser, StoredPassword, User};
 use store::{Epoch, Store};
 
 use super::ports::unbound;
-use crate::cli::Failure;
+use crate::exit::Failure;
 
 /// The client that may read orders.
 pub(super) const READER: &str = "shop";

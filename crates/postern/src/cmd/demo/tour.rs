@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Attribute, Cell, Color, Table};
-use gateway::url::Url;
 use http::Method;
+use http_engine::url::Url;
 
 use super::provider::{ADA, MANAGER, READER};
 use super::town::Town;
 use super::visitor::Visitor;
-use crate::cli::{Failure, Outcome};
 use crate::client::{Client, Reply, Version};
 use crate::cmd::token::{TokenRequest, discover};
+use crate::exit::{Failure, Outcome};
 use crate::terminal::{ERROR, GOOD};
 
 /// How long the gateway may take to have the provider's keys.

@@ -4,17 +4,16 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
-use gateway::clock::{Clock as _, SystemClock};
-use gateway::listen::Claim;
+use config::raw::{AccessLogFormat, LogFormat, LogLevel};
+use config::{NoFiles, Source};
+use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::listen::Claim;
 use tempfile::TempDir;
 
 use super::ports::{Ports, unbound};
 use super::provider::{self, ADA, READER, Residents};
-
-use crate::cli::Failure;
 use crate::cmd::echo::{Answer, Echo, Place};
-use crate::config::raw::{AccessLogFormat, LogFormat, LogLevel};
-use crate::config::{self, NoFiles, Source};
+use crate::exit::Failure;
 use crate::logging;
 use crate::process::Process;
 

@@ -8,12 +8,12 @@ use std::fmt::Write as _;
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use gateway::url::Url;
 use http::Method;
+use http_engine::url::Url;
 
 use super::provider::DESK;
-use crate::cli::Failure;
 use crate::client::{Client, Reply, Version};
+use crate::exit::Failure;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 /// Known to the visitor alone (RFC 7636); the demo's visitor has nothing to hide from.

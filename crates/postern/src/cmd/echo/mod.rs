@@ -16,12 +16,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use gateway::listen::Claim;
+use http_engine::listen::Claim;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
-use crate::cli::{Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::lifecycle::Signals;
 use crate::terminal::{BOLD, GOOD};
 
@@ -45,13 +45,13 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "reflect")]
     body_bytes: usize,
     /// Wait this long before answering, such as 20ms or 1s
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::config::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = config::parse_duration)]
     delay: Duration,
     /// Stand still for this long again and again, as a service does that collects garbage (without --reflect)
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::config::parse_duration, conflicts_with = "reflect")]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = config::parse_duration, conflicts_with = "reflect")]
     stall: Duration,
     /// From the start of one stall to the start of the next, at which the first one begins
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = crate::config::parse_duration, conflicts_with = "reflect")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = config::parse_duration, conflicts_with = "reflect")]
     stall_every: Duration,
     /// Worker threads, each with a listener of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -131,7 +131,7 @@ impl Echo {
             Place::Tcp(wanted) => {
                 let (mut wanted, mut claim) = (*wanted, Claim::Alone);
                 for _ in 0..workers.max(1) {
-                    let socket = gateway::listen::tcp(wanted, claim)?;
+                    let socket = http_engine::listen::tcp(wanted, claim)?;
                     // the kernel chose the port for the first; the others share it
                     (wanted, claim) = (socket.local_addr()?, Claim::Shared);
                     sockets.push(Listening::Tcp(socket));
@@ -139,7 +139,7 @@ impl Echo {
                 address = Some(wanted);
             }
             Place::Unix(path) => {
-                let socket = gateway::listen::unix(path, 0o600, Claim::Alone)?;
+                let socket = http_engine::listen::unix(path, 0o600, Claim::Alone)?;
                 for _ in 1..workers.max(1) {
                     sockets.push(Listening::Unix(socket.try_clone()?));
                 }

@@ -151,7 +151,7 @@ async fn read_body<S: AsyncRead + AsyncWrite + Unpin>(
 
 impl BodyFacts {
     fn of(bytes: u64, text: &[u8], hash: digest::Context) -> Self {
-        let sha256 = crate::hex(hash.finish().as_ref());
+        let sha256 = config::hex(hash.finish().as_ref());
         let text = (text.len() <= TEXT).then(|| String::from_utf8(text.into()).ok()).flatten();
         Self { bytes, sha256, text }
     }

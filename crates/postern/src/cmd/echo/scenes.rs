@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use config::parse_duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::message::{self, Lines};
 use super::reflection::Reflection;
 use super::websocket;
-use crate::config::parse_duration;
 
 /// What can be asked for; everything else is reflected.
 pub(super) const HELP: &str = "\

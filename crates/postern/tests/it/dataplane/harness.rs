@@ -12,14 +12,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
-use gateway::access_log::AccessLog;
-use gateway::cache::{Generation, Secret};
-use gateway::clock::{Clock, SystemClock};
-use gateway::followed::Follows;
-use gateway::login::store::SessionStore;
-use gateway::metrics::{Format, Metrics};
+use credentials::cache::{Generation, Secret};
+use credentials::followed::Follows;
+use credentials::store::SessionStore;
 use gateway::server::{Gateway, Services};
+use http_engine::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
+use telemetry::access_log::AccessLog;
+use telemetry::metrics::{Format, Metrics};
 
 /// How long a test waits for bytes that must come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -377,8 +377,8 @@ impl Fixture {
         let settings = load(dir.path(), text);
         let services = Services { clock, access_log, sessions, ..services(1) };
         let metrics = services.metrics.clone();
-        let gateway =
-            Gateway::start(settings, 1, gateway::listen::Claim::Alone, &services).expect("gateway starts");
+        let gateway = Gateway::start(settings, 1, http_engine::listen::Claim::Alone, &services)
+            .expect("gateway starts");
         let address = gateway.addresses()[0].1.ip().expect("a port");
         Self { dir, issuer, upstream, gateway: Some(gateway), metrics, address }
     }
@@ -474,9 +474,9 @@ pub(crate) fn services(workers: usize) -> Services {
 pub(crate) fn load(dir: &Path, text: &str) -> gateway::config::Config {
     let path = dir.join("postern.toml");
     std::fs::write(&path, text).expect("file");
-    match postern::config::load_file(&path, Timestamp::from_secs(now()), 1) {
+    match config::load_file(&path, Timestamp::from_secs(now()), 1) {
         Ok(loaded) => loaded.config,
-        Err(refused) => panic!("the configuration is sound: {}", refused.report.display()),
+        Err(refused) => panic!("the configuration is sound: {}", refused.report),
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use gateway::metrics::Format;
+use telemetry::metrics::Format;
 
 use super::harness::{Fixture, ISSUER, Issuer, PATIENCE, Setup, Upstream};
 

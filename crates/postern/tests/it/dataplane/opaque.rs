@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use gateway::clock::ManualClock;
+use http_engine::clock::ManualClock;
 use serde_json::{Value, json};
 
 use super::harness::{Fixture, Issuer, Response, Seen, Setup, Upstream, now, until};

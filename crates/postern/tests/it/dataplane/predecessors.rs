@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use gateway::clock::ManualClock;
+use http_engine::clock::ManualClock;
 
 use super::harness::{AUDIENCE, Client, Fixture, ISSUER, Issuer, Response, Setup, Upstream, now, until};
 use crate::support::free;
@@ -116,7 +116,7 @@ token_file = "token"
     let reviews = f.gateway().reviews().unwrap();
     assert_eq!((reviews.allowed, reviews.refused, reviews.failed), (0, 0, 2));
     let of = |outcome: &str| {
-        let text = f.metrics.render(gateway::metrics::Format::Text);
+        let text = f.metrics.render(telemetry::metrics::Format::Text);
         let lines = text.lines().filter(|line| line.starts_with("postern_requests_total{"));
         let ours = lines.filter(|line| line.contains(&format!("outcome=\"{outcome}\"")));
         ours.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()

@@ -11,7 +11,7 @@ use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gateway::clock::ManualClock;
+use http_engine::clock::ManualClock;
 use serde_json::{Value, json};
 use store::{Epoch, Store};
 

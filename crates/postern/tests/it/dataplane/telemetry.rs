@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use gateway::access_log::{AccessLog, Destination, Options, Style};
-use gateway::clock::{Clock, ManualClock, Now, SystemClock};
 use http::Request;
+use http_engine::clock::{Clock, ManualClock, Now, SystemClock};
 use serde_json::Value;
+use telemetry::access_log::{AccessLog, Destination, Options, Style};
 
 use super::harness::{CONTROL, Fixture, ISSUER, Issuer, PATIENCE, Response, Setup, Upstream, now, until};
 

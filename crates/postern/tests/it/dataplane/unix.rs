@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gateway::listen::Claim;
 use gateway::server::Gateway;
+use http_engine::listen::Claim;
 
 use super::harness::{Client, Fixture, Response, Setup, Upstream, load, services, until};
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gateway::watch::{Resource, SETTLE, State};
+use credentials::watch::{Resource, SETTLE, State};
 
 use super::harness::{Fixture, Issuer, Seen, Setup, Upstream, until};
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use auth::token::jws::public_jwks;
-use gateway::clock::{Clock as _, SystemClock};
+use http_engine::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
 use super::{Switch, each_went_and_came_back_once, server};

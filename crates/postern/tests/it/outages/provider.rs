@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use gateway::clock::{Clock as _, SystemClock};
+use http_engine::clock::{Clock as _, SystemClock};
 
 use super::{Switch, each_went_and_came_back_once, server};
 use crate::revoked::town::{Town, call, post};

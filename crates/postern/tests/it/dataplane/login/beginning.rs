@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use gateway::clock::ManualClock;
+use http_engine::clock::ManualClock;
 use serde_json::json;
 
 use super::provider::{Browser, Played, parameters};

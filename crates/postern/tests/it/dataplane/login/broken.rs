@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use gateway::login::store::{Answer, Digest, Endings, Kept, Once, SessionStore, StoreFault, Whose};
+use credentials::store::{Answer, Digest, Endings, Kept, Once, SessionStore, StoreFault, Whose};
 use serde_json::json;
 
 use super::stage::{FORM, Stage, database};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use auth::token::jws::SigningAlgorithm;
-use gateway::clock::ManualClock;
+use http_engine::clock::ManualClock;
 use serde_json::json;
 
 use super::provider::{Played, parameters};

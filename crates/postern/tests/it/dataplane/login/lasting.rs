@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use gateway::clock::ManualClock;
-use gateway::login::store::SessionStore;
+use credentials::store::SessionStore;
+use http_engine::clock::ManualClock;
 use serde_json::json;
 
 use super::provider::{Browser, Played};

@@ -10,7 +10,7 @@ use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use gateway::clock::{Clock as _, ManualClock};
+use http_engine::clock::{Clock as _, ManualClock};
 use serde_json::{Value, json};
 
 use crate::dataplane::harness::{Client, Response, Seen, Upstream};

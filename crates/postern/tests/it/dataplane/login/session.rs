@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use gateway::clock::ManualClock;
+use http_engine::clock::ManualClock;
 
 use super::provider::{Browser, Played, parameters};
 use super::stage::{KEY, OTHER_KEY, Stage, database, everywhere, gateway, keyed, setup};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use auth::time::Timestamp;
-use gateway::clock::ManualClock;
+use http_engine::clock::ManualClock;
 
 use super::provider::{Browser, Played};
 use super::stage::{Stage, keyed, setup};

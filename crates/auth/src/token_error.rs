@@ -1,0 +1,236 @@
+//! Everything that can be wrong with a token, one variant each. All of them deny.
+
+use super::json::JsonError;
+
+/// One of the three parts of a compact JWS (RFC 7515 §7.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The JOSE header.
+    Header,
+    /// The claims.
+    Payload,
+    /// The signature.
+    Signature,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Header => "header",
+            Self::Payload => "payload",
+            Self::Signature => "signature",
+        })
+    }
+}
+
+/// Why a token was not believed. Carries nothing of the token but member names known beforehand, so that it
+/// may be logged and cached.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    // form: known before anyone is asked
+    /// Longer than [`crate::token::jwt::MAX_TOKEN_BYTES`].
+    #[error("token is longer than 16 KiB")]
+    TooLarge,
+    /// Not of the form `header.payload.signature`: an opaque token, or none at all.
+    #[error("credential is not a compact JWS of three parts; is it an opaque token?")]
+    NotJwt,
+    /// A JWE (five parts, RFC 7516 §7.1); encrypted tokens are not supported.
+    #[error("token is encrypted (JWE); configure the issuer to send signed tokens")]
+    Encrypted,
+    /// A part is not canonical base64url: padding, a foreign character, or stray trailing bits.
+    #[error("token {0} is not canonical unpadded base64url")]
+    Base64(Part),
+    /// A part is not strict JSON.
+    #[error("token {0} is {1}")]
+    Json(Part, JsonError),
+    /// A part is JSON, but no object.
+    #[error("token {0} is not a json object")]
+    NotAnObject(Part),
+    /// A header member is missing or has the wrong type.
+    #[error("token header member `{0}` is missing or no string")]
+    HeaderMember(&'static str),
+    /// `alg` is `none`, in whatever letter case (RFC 8725 §3.2).
+    #[error("token is unsigned (`alg` is none)")]
+    Unsigned,
+    /// `alg` is an HMAC: whoever could verify could forge, and a public key is no secret.
+    #[error("token is signed with a shared secret (`alg` is HS*); only public-key signatures are accepted")]
+    Symmetric,
+    /// `alg` is none of [`crate::algorithm::Algorithm`].
+    #[error("token is signed with an unsupported `alg`")]
+    UnsupportedAlgorithm,
+    /// The header has `crit` (RFC 7515 §4.1.11), and no extension is understood.
+    #[error("token header has `crit`; no critical extension is supported")]
+    Critical,
+    /// The header has `b64` (RFC 7797).
+    #[error("token header has `b64`; unencoded payloads are not supported")]
+    UnencodedPayload,
+    /// `kid` is longer than [`crate::keyset::MAX_KID_BYTES`].
+    #[error("token header member `kid` is longer than 256 bytes")]
+    KidTooLong,
+
+    // issuer, key and signature
+    /// `iss` is not exactly the configured issuer.
+    #[error("token is from another issuer")]
+    WrongIssuer,
+    /// `alg` is not on the issuer's allow list.
+    #[error("token algorithm is not allowed for this issuer")]
+    AlgorithmNotAllowed,
+    /// No key has the token's `kid`, or, without `kid`, none fits `alg`. The set may be out of date (see
+    /// [`crate::token::jwt::Unverified::may_pass_newer_keys`]).
+    #[error("token names a key that the issuer's key set does not have")]
+    UnknownKey,
+    /// The token has no `kid`, and several keys fit.
+    #[error("token names no key (`kid`), and several keys of the issuer fit its algorithm")]
+    AmbiguousKey,
+    /// The key the token names is not for the token's algorithm. The set may be out of date.
+    #[error("token algorithm does not fit the key it names")]
+    KeyMismatch,
+    /// The signature is not the key's over these bytes. Where the token names no key, the set may be out of date.
+    #[error("token signature is wrong")]
+    BadSignature,
+
+    // what the signed claims say
+    /// The header's `typ` is not an accepted one.
+    #[error("token type (`typ`) is not accepted for this issuer")]
+    WrongType,
+    /// A claim shows that this is an ID token, a logout token, a request object, a refresh token …
+    #[error("token is not an access token, as its claim `{0}` shows")]
+    NotAnAccessToken(&'static str),
+    /// A claim shows that this is something else than an ID token, which was expected.
+    #[error("token is not an id token, as its claim `{0}` shows")]
+    NotAnIdToken(&'static str),
+    /// A claim shows that this is something else than a logout token, which was expected.
+    #[error("token is not a logout token, as its claim `{0}` shows")]
+    NotALogoutToken(&'static str),
+    /// A claim shows that this is something else than a security event token, which was expected.
+    #[error("token is not a security event token, as its claim `{0}` shows")]
+    NotASecurityEvent(&'static str),
+    /// A security event is about somebody that it names in a way that is not understood here; why.
+    #[error("the subject of the event is not understood: {0}")]
+    UnsupportedSubject(&'static str),
+    /// An ID token answers another question than ours.
+    #[error("token answers another login: its `nonce` is not ours")]
+    WrongNonce,
+    /// The token is bound to a key of its holder (`cnf`, RFC 7800); presenting it as a bearer token proves
+    /// nothing (RFC 8705 §3, RFC 9449 §7.2).
+    #[error("token is bound to a key (`cnf`) and cannot be used as a bearer token")]
+    SenderConstrained,
+    /// A claim is missing or unusable.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// `aud` names none of our audiences.
+    #[error("token is for another audience")]
+    WrongAudience,
+    /// The authority that was asked about it says that it is worth nothing: never made, expired, or revoked.
+    #[error("token is not active")]
+    Inactive,
+    /// Its signature is good, and its issuer has taken it back, or something that it follows from.
+    #[error("token was revoked")]
+    Revoked,
+    /// now ≥ `exp` + skew.
+    #[error("token is expired")]
+    Expired,
+    /// now < `nbf` − skew.
+    #[error("token is not yet valid; compare the issuer's clock with ours")]
+    NotYetValid,
+    /// now < `iat` − skew, or another time of the past that has not come yet; which claim says so.
+    #[error("token claim `{0}` is in the future; compare the issuer's clock with ours")]
+    InFuture(&'static str),
+}
+
+impl TokenError {
+    /// A stable word for logs and metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooLarge => "too_large",
+            Self::NotJwt => "not_jwt",
+            Self::Encrypted => "encrypted",
+            Self::Base64(_) => "bad_base64",
+            Self::Json(_, JsonError::NotUtf8) => "bad_utf8",
+            Self::Json(_, JsonError::Syntax) => "bad_json",
+            Self::Json(_, JsonError::DuplicateMember) => "duplicate_member",
+            Self::Json(_, JsonError::TooDeep) => "too_deep",
+            Self::NotAnObject(_) => "not_an_object",
+            Self::HeaderMember(_) => "bad_header",
+            Self::Unsigned => "alg_none",
+            Self::Symmetric => "alg_symmetric",
+            Self::UnsupportedAlgorithm => "alg_unsupported",
+            Self::Critical => "crit",
+            Self::UnencodedPayload => "b64",
+            Self::KidTooLong => "kid_too_long",
+            Self::WrongIssuer => "wrong_issuer",
+            Self::AlgorithmNotAllowed => "alg_not_allowed",
+            Self::UnknownKey => "unknown_key",
+            Self::AmbiguousKey => "ambiguous_key",
+            Self::KeyMismatch => "key_mismatch",
+            Self::BadSignature => "bad_signature",
+            Self::WrongType => "wrong_type",
+            Self::NotAnAccessToken(_) => "not_an_access_token",
+            Self::NotAnIdToken(_) => "not_an_id_token",
+            Self::NotALogoutToken(_) => "not_a_logout_token",
+            Self::NotASecurityEvent(_) => "not_a_security_event",
+            Self::UnsupportedSubject(_) => "unsupported_subject",
+            Self::WrongNonce => "wrong_nonce",
+            Self::SenderConstrained => "sender_constrained",
+            Self::Claim(ClaimError { fault: ClaimFault::Missing, .. }) => "missing_claim",
+            Self::Claim(_) => "bad_claim",
+            Self::WrongAudience => "wrong_audience",
+            Self::Inactive => "inactive",
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+            Self::NotYetValid => "not_yet_valid",
+            Self::InFuture(_) => "in_future",
+        }
+    }
+}
+
+/// A claim (or certificate field) that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("claim `{claim}` {fault}")]
+pub struct ClaimError {
+    /// The claim's name, or its path as the configuration spells it.
+    pub claim: Box<str>,
+    /// What is wrong with it.
+    pub fault: ClaimFault,
+}
+
+impl ClaimError {
+    pub(crate) fn new(claim: &str, fault: ClaimFault) -> Self {
+        Self { claim: claim.into(), fault }
+    }
+}
+
+/// What is wrong with a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimFault {
+    /// Required, and absent (or empty).
+    #[error("is missing")]
+    Missing,
+    /// Present with another JSON type than the one named.
+    #[error("is not {0}")]
+    NotA(&'static str),
+    /// A date after the year 9999: most likely milliseconds where RFC 7519 wants seconds.
+    #[error("is beyond the year 9999; numeric dates are in seconds")]
+    OutOfRange,
+    /// A number too large to be told from its neighbours.
+    #[error("is a number without an exact value")]
+    Inexact,
+    /// Contains a control character, and so could break a header or a log line.
+    #[error("contains a control character")]
+    Control,
+    /// Starts or ends with white space, which header parsers drop: `"root "` would arrive as `"root"`.
+    #[error("starts or ends with white space")]
+    Padded,
+    /// A text longer than [`crate::mapping::MAX_VALUE_BYTES`].
+    #[error("is longer than 1024 bytes")]
+    TooLong,
+    /// More values than [`crate::mapping::MAX_VALUES`].
+    #[error("has more than 512 values")]
+    TooMany,
+    /// Several values where exactly one is wanted.
+    #[error("has several values where one is wanted")]
+    Ambiguous,
+    /// Not of the form `local@domain` with exactly one `@`.
+    #[error("is not an e-mail address with exactly one `@`")]
+    NotAnAddress,
+}

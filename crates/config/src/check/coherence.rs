@@ -1,0 +1,390 @@
+//! How nodes tell each other what is revoked, and whom gateways follow.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coherence::secret::SharedSecret;
+use coherence::transport::{Address, amqp, nats};
+use http_engine::config::{Credential, Server};
+use http_engine::tls::Protocols;
+use rustls::ClientConfig;
+
+use super::super::fault::KeyPath;
+use super::super::raw;
+use super::super::sound::Sound;
+use super::Context;
+use super::reach::Reach;
+use super::tls::{Client, Keys};
+
+/// What a lease may be.
+const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
+/// How long an issuer may take for an answer. Whoever asks gives up sooner.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const REQUESTS: usize = 16;
+
+/// What a process is told about revocations.
+#[derive(Clone)]
+pub struct Coherence {
+    /// L.
+    pub lease: Duration,
+    /// Who carries messages beyond a provider's own nodes.
+    pub broker: Option<Broker>,
+    /// Issuers elsewhere that are followed.
+    pub follows: Vec<Follow>,
+}
+
+/// A broker, and how to be let in.
+#[derive(Clone)]
+pub enum Broker {
+    /// NATS.
+    Nats(nats::Config),
+    /// AMQP 1.0.
+    Amqp(amqp::Settings),
+}
+
+/// An issuer elsewhere that is followed.
+#[derive(Clone)]
+pub struct Follow {
+    /// Its `iss`.
+    pub issuer: Box<str>,
+    /// What its nodes share with this one.
+    pub secret: SharedSecret,
+    /// Where it is asked, without a slash at the end.
+    pub url: Box<str>,
+    /// How it is reached.
+    pub server: Server,
+}
+
+impl Follow {
+    /// Whether what was begun for the one is as good for the other.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let same = self.issuer == other.issuer && self.secret == other.secret && self.url == other.url;
+        same && self.server.tls_version == other.server.tls_version
+    }
+}
+
+pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Coherence> {
+    let path = KeyPath::of("coherence");
+    let raw = &sound.file.coherence;
+    let lease = raw.lease.0;
+    if !LEASE.contains(&lease) {
+        let what = format!("{} is no time for a lease", raw.lease);
+        let hint = "write from \"1s\" to \"60s\": for so long at most is something admitted that was revoked";
+        context.faults.add(&path.key("lease"), what, hint);
+    }
+    let broker = broker(raw, &path, context);
+    let follows = follows(sound, context);
+    Some(Coherence { lease, broker: broker?, follows: follows? })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Nats,
+    Amqp,
+}
+
+/// `Some(None)` where there is none.
+#[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
+fn broker(raw: &raw::Coherence, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<Broker>> {
+    let mut seen: Option<(Kind, bool)> = None;
+    let mut servers = Vec::new();
+    for (index, url) in raw.brokers.iter().enumerate() {
+        let at = path.key("brokers").index(index);
+        let Some((kind, tls, host, port)) = place(url) else {
+            let hint = "write one such as \"nats://broker.example:4222\" or \"amqps://broker.example:5671\"";
+            // It may hold a password, so it is not repeated.
+            context.faults.add(&at, "this is no broker's address", hint);
+            return None;
+        };
+        if *seen.get_or_insert((kind, tls)) != (kind, tls) {
+            let what = "the brokers are not of one kind";
+            context.faults.add(&at, what, "they carry the same messages: name those that are one cluster");
+            return None;
+        }
+        servers.push((host, port));
+    }
+    let Some((kind, tls)) = seen else {
+        for (key, given) in [
+            ("user", raw.user.is_some()),
+            ("password_file", raw.password_file.is_some()),
+            ("token_file", raw.token_file.is_some()),
+            ("credentials_file", raw.credentials_file.is_some()),
+            ("ca", raw.ca.is_some()),
+            ("certificate", raw.certificate.is_some()),
+            ("key", raw.key.is_some()),
+        ] {
+            if given {
+                let what = "there is no broker that this is for";
+                context.faults.add(&path.key(key), what, "name one in `brokers`, or take it out");
+                return None;
+            }
+        }
+        return Some(None);
+    };
+    let tls = self::tls(raw, tls, path, context)?;
+    let password = password(raw, path, context)?;
+    match kind {
+        Kind::Nats => {
+            let login = nats_login(raw, password, path, context)?;
+            let servers = servers.into_iter().map(|(host, port)| Address::tcp(host, port)).collect();
+            Some(Some(Broker::Nats(nats::Config { servers, tls, login })))
+        }
+        Kind::Amqp => {
+            for (key, given) in [
+                ("token_file", raw.token_file.is_some()),
+                ("credentials_file", raw.credentials_file.is_some()),
+            ] {
+                if given {
+                    let what = "this is for NATS, and the broker speaks AMQP";
+                    context.faults.add(
+                        &path.key(key),
+                        what,
+                        "use `user` and `password_file`, or `certificate`",
+                    );
+                    return None;
+                }
+            }
+            let login = match password {
+                Some((user, password)) => amqp::Login::Plain { user, password },
+                None if raw.certificate.is_some() => amqp::Login::External,
+                None => amqp::Login::Anonymous,
+            };
+            let addressing = match raw.addressing {
+                raw::Addressing::Plain => amqp::Addressing::Plain,
+                raw::Addressing::Scheme => amqp::Addressing::Scheme,
+                raw::Addressing::Path => amqp::Addressing::Path,
+            };
+            let brokers = servers.into_iter().map(|(host, port)| Address::tcp(host, port).to_string());
+            let tls = tls.map(|config| amqp::Tls { config, name: None });
+            let settings = amqp::Settings { brokers: brokers.collect(), tls, login, addressing, seed: 0 };
+            Some(Some(Broker::Amqp(settings)))
+        }
+    }
+}
+
+/// What a broker's URL says: who, whether with TLS, where.
+fn place(url: &str) -> Option<(Kind, bool, String, u16)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (kind, tls, port) = match scheme {
+        "nats" => (Kind::Nats, false, 4222),
+        "tls" => (Kind::Nats, true, 4222),
+        "amqp" => (Kind::Amqp, false, 5672),
+        "amqps" => (Kind::Amqp, true, 5671),
+        _ => return None,
+    };
+    let rest = rest.trim_end_matches('/');
+    let (host, port) = match rest.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, if rest.is_empty() { port } else { rest.strip_prefix(':')?.parse().ok()? })
+        }
+        None => match rest.split_once(':') {
+            Some((host, number)) => (host, number.parse().ok()?),
+            None => (rest, port),
+        },
+    };
+    let named = !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);
+    (named && port != 0).then(|| (kind, tls, host.to_owned(), port))
+}
+
+/// `Some(None)` in the clear.
+#[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
+fn tls(
+    raw: &raw::Coherence,
+    spoken: bool,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Option<Arc<ClientConfig>>> {
+    let identity = match (raw.certificate.as_deref(), raw.key.as_deref()) {
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        (None, None) => None,
+        (given, _) => {
+            let (given, missing) =
+                if given.is_some() { ("certificate", "key") } else { ("key", "certificate") };
+            let what = format!("missing key `{missing}`");
+            context.faults.add(&path.key(given), what, "a certificate is of no use without its key");
+            return None;
+        }
+    };
+    if !spoken {
+        for (key, given) in [("ca", raw.ca.is_some()), ("certificate", identity.is_some())] {
+            if given {
+                let what = "no TLS is spoken to the brokers";
+                context.faults.add(&path.key(key), what, "take it out, or use tls:// or amqps://");
+                return None;
+            }
+        }
+        return Some(None);
+    }
+    let protocols = Protocols { http1: false, http2: false };
+    let client = Client { ca: raw.ca.as_deref(), identity, protocols, path, keys: Keys::USUAL };
+    Some(Some(context.tls_client(&client)?.0))
+}
+
+/// `Some(None)` where there is no account.
+#[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
+fn password(
+    raw: &raw::Coherence,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Option<(String, String)>> {
+    match (&raw.user, &raw.password_file) {
+        (None, None) => Some(None),
+        (Some(user), Some(file)) => {
+            let password = secret(file, &path.key("password_file"), context)?;
+            Some(Some((user.clone(), password)))
+        }
+        (Some(_), None) => {
+            let hint = "name the file with the account's password";
+            context.faults.add(&path.key("user"), "missing key `password_file`", hint);
+            None
+        }
+        (None, Some(_)) => {
+            context.faults.add(&path.key("password_file"), "missing key `user`", "say whose password it is");
+            None
+        }
+    }
+}
+
+fn nats_login(
+    raw: &raw::Coherence,
+    password: Option<(String, String)>,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<nats::Login> {
+    let ways = [password.is_some(), raw.token_file.is_some(), raw.credentials_file.is_some()];
+    if ways.into_iter().filter(|given| *given).count() > 1 {
+        let what = "it is said in several ways who this is";
+        context.faults.add(path, what, "keep one of `user`, `token_file` and `credentials_file`");
+        return None;
+    }
+    if let Some((user, password)) = password {
+        return Some(nats::Login::Password { user, password });
+    }
+    if let Some(file) = &raw.token_file {
+        return secret(file, &path.key("token_file"), context).map(nats::Login::Token);
+    }
+    let Some(file) = &raw.credentials_file else { return Some(nats::Login::None) };
+    let at = path.key("credentials_file");
+    let text = secret(file, &at, context)?;
+    match nats::Credentials::parse(&text) {
+        Ok(credentials) => Some(nats::Login::Credentials(credentials)),
+        Err(error) => {
+            let text = error.to_string();
+            let (what, hint) = text.split_once("; ").unwrap_or((&text, "make them anew"));
+            context.faults.add(&at, what, hint);
+            None
+        }
+    }
+}
+
+/// What a file holds that is a secret.
+fn secret(file: &Path, at: &KeyPath, context: &mut Context<'_>) -> Option<String> {
+    let read = context.read(file, at)?;
+    if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
+        let what = format!("{} can be read by anybody on this machine", file.display());
+        context.faults.warn(at, what, "it holds a secret: chmod o= the file");
+    }
+    match String::from_utf8(read) {
+        Ok(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+        _ => {
+            context.faults.add(at, "the file holds no text", "write the secret into it");
+            None
+        }
+    }
+}
+
+fn follows(sound: &Sound, context: &mut Context<'_>) -> Option<Vec<Follow>> {
+    let own = sound.file.provider.as_ref().map(|provider| provider.issuer.as_str());
+    let mut follows = Some(Vec::new());
+    for (path, issuer) in sound.paths("issuer", &sound.file.issuer) {
+        let Some(file) = &issuer.follow_secret_file else {
+            if issuer.follow_url.is_some() {
+                let hint = "name the file with what `postern admin follow-secret` prints";
+                context.faults.add(&path.key("follow_url"), "missing key `follow_secret_file`", hint);
+                follows = None;
+            }
+            continue;
+        };
+        let at = path.key("follow_secret_file");
+        if own == Some(issuer.issuer.as_str()) {
+            let what = "this is the issuer of the provider in this process, which is followed by itself";
+            context.faults.add(&at, what, "take it out");
+            follows = None;
+            continue;
+        }
+        let follow = follow(issuer, file, &path, context);
+        match (follow, &mut follows) {
+            (Some(follow), Some(follows)) => follows.push(follow),
+            _ => follows = None,
+        }
+    }
+    follows
+}
+
+fn follow(raw: &raw::Issuer, file: &Path, path: &KeyPath, context: &mut Context<'_>) -> Option<Follow> {
+    let at = path.key("follow_secret_file");
+    let secret = match SharedSecret::parse(&secret(file, &at, context)?) {
+        Ok(secret) => secret,
+        Err(error) => {
+            context.faults.add(
+                &at,
+                error.to_string(),
+                "run it where the provider is, and copy what it prints",
+            );
+            return None;
+        }
+    };
+    let url = raw.follow_url.as_deref().unwrap_or(&raw.issuer);
+    let reach = Reach {
+        url,
+        ca: raw.ca.as_deref(),
+        certificate: None,
+        key: None,
+        insecure_http: raw.insecure_http,
+        danger: "whoever sits in between can keep a revocation from this gateway",
+        example: "https://login.example.com",
+        key_of_url: if raw.follow_url.is_some() { "follow_url" } else { "issuer" },
+    };
+    let (_, (tls, tls_version)) = reach.check(path, context)?;
+    let server = Server {
+        tls,
+        tls_version,
+        credential: Credential::None,
+        timeout: TIMEOUT,
+        max_requests: REQUESTS,
+        max_per_second: None,
+    };
+    Some(Follow { issuer: raw.issuer.as_str().into(), secret, url: url.trim_end_matches('/').into(), server })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_are_named_by_scheme_host_and_port() {
+        let place = |url| place(url).map(|(kind, tls, host, port)| (kind, tls, format!("{host} {port}")));
+        for (url, kind, tls, at) in [
+            ("nats://b.example", Kind::Nats, false, "b.example 4222"),
+            ("tls://b.example:1", Kind::Nats, true, "b.example 1"),
+            ("amqp://[::1]", Kind::Amqp, false, "::1 5672"),
+            ("amqps://[::1]:77/", Kind::Amqp, true, "::1 77"),
+        ] {
+            assert_eq!(place(url), Some((kind, tls, at.into())), "{url}");
+        }
+        for url in [
+            "",
+            "b.example:1",
+            "http://b",
+            "nats://",
+            "nats://b:0",
+            "nats://b:x",
+            "nats://u:p@b",
+            "amqp://b/q",
+        ] {
+            assert_eq!(place(url), None, "{url}");
+        }
+    }
+}

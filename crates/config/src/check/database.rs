@@ -1,0 +1,201 @@
+//! A database that facts are kept in: where it is.
+
+mod server;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use coherence::transport::postgres;
+
+use super::super::fault::KeyPath;
+use super::Context;
+use crate::version::version;
+
+/// Where facts are kept. `Debug` shows no URL: it may hold a password.
+#[derive(Clone)]
+pub struct Database {
+    /// As [`store::Store::open`] takes it.
+    pub url: String,
+    /// The file, with SQLite.
+    pub file: Option<PathBuf>,
+    /// How it carries messages between those who share it, with PostgreSQL.
+    pub messages: Option<postgres::Config>,
+    /// What changes with the files that the URL names.
+    tls_version: u64,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// A file of SQLite, which is made when it is not there.
+    pub fn of_file(file: &Path) -> Self {
+        Self { url: store::sqlite_url(file), file: Some(file.to_owned()), messages: None, tls_version: 0 }
+    }
+
+    /// What tells that its URL changed, or a file that the URL names.
+    pub(crate) fn version(&self) -> u64 {
+        version([self.url.as_bytes(), &self.tls_version.to_be_bytes()])
+    }
+}
+
+const URL_HINT: &str = "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\" or \
+                        \"postgres://postern@db.example/postern\"";
+
+/// The keys that say where a database is: `database` or `database_file`.
+pub(super) struct Stated<'a> {
+    pub(super) url: Option<&'a str>,
+    pub(super) file: Option<&'a Path>,
+    /// The table that they are in.
+    pub(super) path: &'a KeyPath,
+}
+
+impl Stated<'_> {
+    /// `None` when a fault was noted.
+    pub(super) fn check(&self, context: &mut Context<'_>) -> Option<Database> {
+        let (url, at) = self.url(context)?;
+        match url.split_once(':') {
+            Some(("postgres" | "postgresql", _)) => server::check(&url, &at, context),
+            Some(("sqlite", rest)) => sqlite(rest, &at, context),
+            // the text may hold a password, so it is not shown
+            _ => {
+                context.faults.add(&at, "a database's URL begins with sqlite: or postgres:", URL_HINT);
+                None
+            }
+        }
+    }
+
+    fn url(&self, context: &mut Context<'_>) -> Option<(String, KeyPath)> {
+        let (at_url, at_file) = (self.path.key("database"), self.path.key("database_file"));
+        match (self.url, self.file) {
+            (Some(url), None) => {
+                if has_password(url) {
+                    let what = "the database's URL holds a password, and this file is shown to anybody";
+                    let hint = "write the URL into a file of its own and name that: `database_file`";
+                    context.faults.add(&at_url, what, hint);
+                    return None;
+                }
+                Some((url.to_owned(), at_url))
+            }
+            (None, Some(file)) => {
+                let read = context.read(file, &at_file)?;
+                if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
+                    let what = format!("{} can be read by anybody on this machine", file.display());
+                    context.faults.warn(&at_file, what, "if its URL holds a password: chmod o= the file");
+                }
+                Some((String::from_utf8_lossy(&read).trim().to_owned(), at_file))
+            }
+            (Some(_), Some(_)) => {
+                let what = "the database is named twice";
+                context.faults.add(&at_file, what, "take `database` or `database_file` out");
+                None
+            }
+            (None, None) => {
+                context.faults.add(&at_url, "missing key `database`", URL_HINT);
+                None
+            }
+        }
+    }
+}
+
+/// A relative path counts from the folder of the configuration, as every other.
+fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Database> {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let (file, query) = rest.split_once('?').unwrap_or((rest, "mode=rwc"));
+    let file = postgres::unescaped(file).filter(|file| !file.is_empty());
+    let memory =
+        file.as_deref().is_some_and(|file| file.starts_with(b":memory:")) || query.contains("memory");
+    let Some(file) = file.filter(|_| !memory) else {
+        let what = "the database is no file, so nothing would be kept";
+        context.faults.add(at, what, "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\"");
+        return None;
+    };
+    let file = context.reader.resolve(&PathBuf::from(OsString::from_vec(file)));
+    open_to_anybody(&file, at, context);
+    let made = Database::of_file(&file);
+    let url = made.url.split_once('?').map_or(made.url.as_str(), |(url, _)| url);
+    Some(Database { url: format!("{url}?{query}"), ..made })
+}
+
+/// Warns of a database, or of what SQLite keeps beside it, that others can read or change.
+fn open_to_anybody(file: &Path, at: &KeyPath, context: &mut Context<'_>) {
+    for beside in ["", "-wal", "-shm"] {
+        let mut file = file.as_os_str().to_owned();
+        file.push(beside);
+        let file = PathBuf::from(file);
+        if context.reader.access(&file).is_some_and(|access| access.mode & 0o007 != 0) {
+            let what = format!("{} can be read or changed by anybody on this machine", file.display());
+            let hint =
+                "it holds sessions, hashes of passwords and keys: chmod o= it, and what lies beside it";
+            context.faults.warn(at, what, hint);
+            return;
+        }
+    }
+}
+
+/// Whether a URL has a password in it, before the host or as a parameter.
+fn has_password(url: &str) -> bool {
+    let (before, query) = url.split_once('?').unwrap_or((url, ""));
+    let rest = before.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+    user.contains(':') || query.split('&').any(|pair| pair.starts_with("password="))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use auth::time::Timestamp;
+
+    use super::super::super::files::Disk;
+    use super::*;
+
+    #[test]
+    fn a_database_that_anybody_can_read_is_warned_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let warnings = || {
+            let mut context = Context::new(&Disk, folder.path(), Timestamp::from_secs(1_800_000_000));
+            let path = KeyPath::of("provider");
+            let stated = Stated { url: Some("sqlite://facts.db?mode=rwc"), file: None, path: &path };
+            let database = stated.check(&mut context).unwrap();
+            assert_eq!(database.file, Some(folder.path().join("facts.db")));
+            let report = context.faults.into_report("postern.toml", "", |_, _| 0..0);
+            report.lines().collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(warnings(), "", "there is none yet");
+        for name in ["facts.db", "facts.db-wal", "facts.db-shm"] {
+            let file = folder.path().join(name);
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+            let warning = warnings();
+            let expected = format!("provider.database: {} can be read", file.display());
+            assert!(warning.contains(&expected) && warning.contains("chmod o="), "{warning}");
+            fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+            assert_eq!(warnings(), "", "a group was chosen");
+        }
+    }
+
+    #[test]
+    fn passwords_in_urls_are_seen() {
+        for url in ["postgres://a:b@c/d", "postgres://a@c/d?password=b", "postgresql://:b@c"] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in ["postgres://a@c:5432/d", "postgres:///d?host=/run", "sqlite:///a:b@c", "nonsense"] {
+            assert!(!has_password(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_undone() {
+        assert_eq!(postgres::unescaped("a%20b").unwrap(), b"a b");
+        assert_eq!(postgres::unescaped("a%2"), None);
+        assert_eq!(postgres::unescaped("a%zz"), None);
+    }
+}

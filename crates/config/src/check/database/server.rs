@@ -1,0 +1,94 @@
+//! A database on a PostgreSQL server: what its URL says, and whom to trust there.
+//!
+//! Two clients connect by it, that of `store` for facts and that of `coherence` for messages between nodes. Both are told the same: the
+//! URL as [`Url::text`] writes it, and the second what that says of TLS.
+
+use coherence::transport::postgres::{Config, Mode, Trust, Url, UrlError};
+use http_engine::tls::Protocols;
+
+use super::super::super::fault::KeyPath;
+use super::super::Context;
+use super::super::tls::{Client, Keys, Roots};
+use super::Database;
+
+/// What the URL calls its files.
+const KEYS: Keys = Keys { ca: "sslrootcert", certificate: "sslcert", key: "sslkey" };
+
+/// `None` when a fault was noted. `at`: where the URL stands, or the file that it is in.
+pub(super) fn check(text: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Database> {
+    // A relative path counts from the folder of the configuration, as every other.
+    let url = Url::parse(text).map(|url| url.with_files(|file| context.reader.resolve(file)));
+    let url = url.map_err(|error| fault(&error, at, context)).ok()?;
+    let (trust, tls_version) = match url.mode() {
+        Mode::Disable => (None, 0),
+        mode => {
+            let (trust, version) = trust(&url, mode, at, context)?;
+            (Some(trust), version)
+        }
+    };
+    let messages = Config::new(&url, trust).map_err(|error| fault(&error, at, context)).ok()?;
+    Some(Database { url: url.text(), file: None, messages: Some(messages), tls_version })
+}
+
+/// Whom to trust, who we are, and what changes with the files of both.
+fn trust(url: &Url, mode: Mode, at: &KeyPath, context: &mut Context<'_>) -> Option<(Trust, u64)> {
+    let protocols = Protocols { http1: false, http2: false };
+    let client = Client { ca: url.root(), identity: url.identity(), protocols, path: at, keys: KEYS };
+    let roots = if mode.verifies() { context.roots(&client)? } else { Roots::nobody() };
+    let (config, version) = context.tls_client_by(&roots, &client)?;
+    Some((Trust { config, roots: roots.store }, version))
+}
+
+fn fault(error: &UrlError, at: &KeyPath, context: &mut Context<'_>) {
+    let text = error.to_string();
+    let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
+    context.faults.add(at, what, hint);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use auth::time::Timestamp;
+
+    use super::super::super::super::files::Disk;
+    use super::*;
+
+    /// The database, or what is wrong.
+    fn database(text: &str) -> Result<Database, String> {
+        let mut context = Context::new(&Disk, Path::new("/etc/postern"), Timestamp::from_secs(1_800_000_000));
+        let database = check(text, &KeyPath::of("provider").key("database"), &mut context);
+        database.ok_or_else(|| {
+            let report = context.faults.into_report("postern.toml", "", |_, _| 0..0);
+            report.lines().collect::<Vec<_>>().join("\n")
+        })
+    }
+
+    /// The URL that is used, or what is wrong.
+    fn checked(text: &str) -> Result<String, String> {
+        database(text).map(|database| database.url)
+    }
+
+    #[test]
+    fn both_clients_are_told_the_same_whatever_the_environment_says() {
+        let url = "postgres://postern:pw@db.example/postern";
+        assert_eq!(checked(url), Ok(format!("{url}?sslmode=prefer")));
+        assert_eq!(checked(&format!("{url}?ssl-mode=DISABLE")), Ok(format!("{url}?sslmode=disable")));
+        assert_eq!(checked(&format!("{url}?ssl%6Dode=Require")), Ok(format!("{url}?sslmode=require")));
+    }
+
+    #[test]
+    fn whom_to_trust_is_read_before_anybody_connects() {
+        let url = "postgres://postern:pw@db.example/postern?sslmode=verify-full";
+        let refused = checked(&format!("{url}&ssl-ca=certificates%2Fgone.pem")).unwrap_err();
+        assert!(
+            refused.contains("provider.database.sslrootcert: cannot read /etc/postern/certificates/gone.pem"),
+            "{refused}"
+        );
+        let refused = checked(&format!("{url}&sslmode=disable")).unwrap_err();
+        assert!(refused.contains("says sslmode twice; keep one") && !refused.contains("pw"), "{refused}");
+        let refused = checked("postgres://postern:pw@db.example/postern?pw=pw").unwrap_err();
+        assert!(refused.contains("parameter 1 of the database URL is not understood"), "{refused}");
+        assert!(!refused.contains("pw"), "{refused}");
+    }
+}

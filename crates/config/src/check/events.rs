@@ -1,0 +1,338 @@
+//! Security events: who tells of whom, how that comes, and where it is kept.
+
+use std::path::Path;
+
+use auth::request::{Canonical, RawRequest, Scheme};
+use coherence::secret::is_regular;
+use credentials::config::{EventsWay, Transmitter};
+use http_engine::config::{Credential, Server};
+use http_engine::url::Url;
+use zeroize::Zeroizing;
+
+use super::super::fault::KeyPath;
+use super::super::raw::{self, AuthorityKind, Claims, LoginKind};
+use super::super::scalar::Timespan;
+use super::super::sound::Sound;
+use super::database::Stated;
+use super::reach::Reach;
+use super::{Context, Database, issuers, unique};
+
+/// Shortest token that whoever pushes may be known by.
+const SHORTEST_TOKEN: usize = 16;
+
+/// Who tells, and where that is kept.
+#[derive(Clone)]
+pub struct SecurityEvents {
+    /// Who tells.
+    pub transmitters: Vec<Transmitter>,
+    /// Where.
+    pub database: EventsDatabase,
+}
+
+/// Where what was told is kept.
+#[derive(Debug, Clone)]
+pub enum EventsDatabase {
+    /// In one of its own.
+    Own(Box<Database>),
+    /// In that of the login.
+    Login,
+    /// In that of the provider.
+    Provider,
+}
+
+/// `None` when there is none, or a fault was noted.
+pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<SecurityEvents> {
+    let path = KeyPath::of("security_events");
+    let raw = sound.file.security_events.as_ref()?;
+    let all: Vec<(KeyPath, &raw::Transmitter)> = raw
+        .transmitter
+        .iter()
+        .enumerate()
+        .map(|(at, one)| (path.key("transmitter").index(at), one))
+        .collect();
+    if all.is_empty() {
+        context.faults.add(
+            &path,
+            "there is nobody to tell of anything",
+            "add [[security_events.transmitter]]",
+        );
+    }
+    unique(all.iter().map(|(path, one)| (path.clone(), &one.name)), "transmitters", &mut context.faults);
+    for (at, (path, one)) in all.iter().enumerate() {
+        let same = |(_, other): &&(KeyPath, &raw::Transmitter)| {
+            one.endpoint.is_some() && other.endpoint == one.endpoint
+        };
+        if let Some((first, _)) = all[..at].iter().find(same) {
+            let hint = format!("{first} has it already; nobody could say whose token it is");
+            context.faults.add(&path.key("endpoint"), "two transmitters push to the same place", hint);
+        }
+    }
+    let database = database(sound, raw, &path, context);
+    let transmitters: Vec<_> = all.iter().map(|(path, raw)| one(sound, raw, path, context)).collect();
+    let transmitters = transmitters.into_iter().collect::<Option<_>>()?;
+    Some(SecurityEvents { transmitters, database: database? })
+}
+
+fn database(
+    sound: &Sound,
+    raw: &raw::SecurityEvents,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<EventsDatabase> {
+    if raw.database.is_some() || raw.database_file.is_some() {
+        let stated = Stated { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
+        return stated.check(context).map(Box::new).map(EventsDatabase::Own);
+    }
+    let login = sound.file.login.as_ref();
+    if login.is_some_and(|login| login.database.is_some() || login.database_file.is_some()) {
+        return Some(EventsDatabase::Login);
+    }
+    if sound.file.provider.is_some() {
+        return Some(EventsDatabase::Provider);
+    }
+    let what = "it is not said where to keep what was told, and a restart would bring back what was refused";
+    let hint = "name a `database`, such as \"sqlite:///var/lib/postern/events.db?mode=rwc\"";
+    context.faults.add(path, what, hint);
+    None
+}
+
+fn one(
+    sound: &Sound,
+    raw: &raw::Transmitter,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Transmitter> {
+    let issuer = issuers::one(&as_issuer(raw), path, &[], context);
+    let longest = context.positive(raw.max_token_lifetime.0, &path.key("max_token_lifetime"));
+    let tokens_of = tokens_of(sound, raw, path, context);
+    let way = match (&raw.endpoint, &raw.poll_url) {
+        (Some(endpoint), None) => pushed(sound, raw, endpoint, path, context),
+        (None, Some(url)) => fetched(raw, url, path, context),
+        (None, None) => {
+            let hint =
+                "name the `endpoint` that they are pushed to, or the `poll_url` that they are fetched from";
+            context.faults.add(path, "it is not said how its events come", hint);
+            None
+        }
+        (Some(_), Some(_)) => {
+            let what = "its events are pushed and fetched at the same time";
+            context.faults.add(&path.key("poll_url"), what, "keep `endpoint` or `poll_url`");
+            None
+        }
+    };
+    // A session may be older than any token.
+    let sessions = sound.file.login.as_ref().map(|login| login.lifetime.0).unwrap_or_default();
+    Some(Transmitter {
+        issuer: issuer?,
+        tokens_of: tokens_of?,
+        longest,
+        kept: longest.max(sessions),
+        way: way?,
+    })
+}
+
+/// Its keys are judged like those of whoever else signs.
+fn as_issuer(raw: &raw::Transmitter) -> raw::Issuer {
+    raw::Issuer {
+        name: raw.name.clone(),
+        issuer: raw.issuer.clone(),
+        audiences: raw.audiences.clone(),
+        jwks_uri: raw.jwks_uri.clone(),
+        jwks_file: raw.jwks_file.clone(),
+        // Over plain http there is none to be checked, and the poll says so itself.
+        ca: raw.ca.clone().filter(|_| keys_over_tls(raw)),
+        insecure_http: raw.insecure_http,
+        algorithms: raw.algorithms.clone(),
+        token_types: raw::TokenTypes::default(),
+        clock_skew: raw.clock_skew,
+        refresh: Timespan(std::time::Duration::from_mins(5)),
+        max_stale: Timespan(std::time::Duration::from_hours(1)),
+        follow_secret_file: None,
+        follow_url: None,
+        claims: Claims::default(),
+    }
+}
+
+fn keys_over_tls(raw: &raw::Transmitter) -> bool {
+    raw.jwks_file.is_none() && raw.jwks_uri.as_ref().unwrap_or(&raw.issuer).starts_with("https:")
+}
+
+/// Of whom it speaks: whoever is believed here, and does not tell otherwise already.
+fn tokens_of(
+    sound: &Sound,
+    raw: &raw::Transmitter,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Vec<Box<str>>> {
+    let file = &sound.file;
+    let own = std::slice::from_ref(&raw.issuer);
+    let (all, given) = if raw.tokens_of.is_empty() { (own, false) } else { (&*raw.tokens_of, true) };
+    let mut good = true;
+    for (at, issuer) in all.iter().enumerate() {
+        let path = if given { path.key("tokens_of").index(at) } else { path.key("issuer") };
+        let by_login = file
+            .login
+            .iter()
+            .flat_map(|login| &login.provider)
+            .any(|provider| provider.kind == LoginKind::Openid && provider.url == *issuer);
+        let by_issuer = file.issuer.iter().find(|known| known.issuer == *issuer);
+        let by_authority = file
+            .authority
+            .iter()
+            .any(|known| known.kind == AuthorityKind::Introspection && known.issuer.as_ref() == Some(issuer));
+        let unfit = ["issuer", "authority", "login"].iter().any(|section| sound.any_unfit(section));
+        if !(by_login || by_issuer.is_some() || by_authority || unfit) {
+            let what =
+                format!("nobody here believes tokens of {issuer:?}, so there is nothing to be taken back");
+            let hint = "write the `issuer` of an [[issuer]] or [[authority]], or the `url` of a [[login.provider]], \
+                        in `tokens_of`";
+            context.faults.add(&path, what, hint);
+            good = false;
+        }
+        let followed = by_issuer.is_some_and(|known| known.follow_secret_file.is_some());
+        if followed || file.provider.as_ref().is_some_and(|provider| provider.issuer == *issuer) {
+            let what = format!("{issuer:?} is followed already, which tells more, and sooner");
+            context.faults.add(&path, what, "take the transmitter out, or `follow_secret_file`");
+            good = false;
+        }
+    }
+    good.then(|| all.iter().map(|issuer| issuer.as_str().into()).collect())
+}
+
+fn pushed(
+    sound: &Sound,
+    raw: &raw::Transmitter,
+    endpoint: &str,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<EventsWay> {
+    if raw.poll_token_file.is_some() {
+        let what = "its events are pushed";
+        context.faults.add(&path.key("poll_token_file"), what, "take it out, or `endpoint`");
+    }
+    let at = path.key("endpoint");
+    let forwards = sound.file.listener.iter().any(|listener| listener.authorization.is_none());
+    if !forwards && !sound.any_unfit("listener") {
+        let what = "nobody could push there: no listener forwards what it gets";
+        context.faults.add(&at, what, "add a [[listener]] without `authorization`, or use `poll_url`");
+    }
+    let place = place(endpoint, &at, context);
+    let Some(file) = &raw.endpoint_token_file else {
+        let hint =
+            "write a long random text into a file (openssl rand -base64 32), and give it to the transmitter";
+        context.faults.add(path, "missing key `endpoint_token_file`", hint);
+        return None;
+    };
+    let tokens = bearer_tokens(file, &path.key("endpoint_token_file"), context)?;
+    let (authority, path) = place?;
+    Some(EventsWay::Pushed { authority, path, tokens })
+}
+
+/// What whoever is let in shows: one on each line of a file that is nobody else's to read.
+pub(super) fn bearer_tokens(
+    file: &Path,
+    at: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Vec<Zeroizing<String>>> {
+    let read = Zeroizing::new(context.read(file, at)?);
+    let shown = context.reader.resolve(file);
+    if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
+        let what = format!("{} can be read by anybody on this machine", shown.display());
+        context.faults.add(at, what, "whoever has it is let in: chmod o= the file");
+        return None;
+    }
+    let text = std::str::from_utf8(&read).unwrap_or_default();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let tokens: Vec<Zeroizing<String>> = lines.map(|line| Zeroizing::new(line.to_owned())).collect();
+    let unfit = |token: &Zeroizing<String>| {
+        token.len() < SHORTEST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    if tokens.is_empty() || tokens.iter().any(unfit) {
+        let what =
+            format!("{} has no token of {SHORTEST_TOKEN} characters or more on each line", shown.display());
+        context.faults.add(at, what, "write what openssl rand -base64 32 prints");
+        return None;
+    }
+    if tokens.iter().any(|token| is_regular(token.as_bytes())) {
+        let what = format!("{} holds no random token: its characters repeat or count up", shown.display());
+        context.faults.add(at, what, "write what openssl rand -base64 32 prints");
+        return None;
+    }
+    Some(tokens)
+}
+
+/// Host and port, and the path, as requests will be known by.
+fn place(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<(Box<str>, Box<str>)> {
+    const HINT: &str = "write it as the transmitter is told, such as \"https://app.example/events/id\"";
+    let url = match Url::parse(endpoint) {
+        Ok(url) => url,
+        Err(fault) => {
+            context.faults.add(at, fault.to_string(), HINT);
+            return None;
+        }
+    };
+    if !url.is_https() && !url.is_loopback() {
+        let what = "over plain http, whoever listens in learns the transmitter's token";
+        context.faults.add(at, what, "use https; plain http is for this machine");
+        return None;
+    }
+    if url.target().contains('?') || matches!(url.target(), "" | "/") {
+        context.faults.add(at, "the endpoint has no path of its own", HINT);
+        return None;
+    }
+    let raw = RawRequest {
+        method: "POST",
+        scheme: if url.is_https() { Scheme::Https } else { Scheme::Http },
+        authority: None,
+        host: Some(url.authority().as_bytes()),
+        target: url.target().as_bytes(),
+    };
+    match Canonical::parse(&raw) {
+        Ok(canonical) => Some((canonical.authority().into(), canonical.path().into())),
+        Err(fault) => {
+            context.faults.add(at, format!("{endpoint:?}: {fault}"), HINT);
+            None
+        }
+    }
+}
+
+fn fetched(
+    raw: &raw::Transmitter,
+    url: &str,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<EventsWay> {
+    if raw.endpoint_token_file.is_some() {
+        let what = "its events are fetched";
+        context.faults.add(&path.key("endpoint_token_file"), what, "take it out, or `poll_url`");
+    }
+    let interval = context.positive(raw.poll_interval.0, &path.key("poll_interval"));
+    let timeout = context.positive(raw.poll_timeout.0, &path.key("poll_timeout"));
+    let reach = Reach {
+        url,
+        ca: raw.ca.as_deref(),
+        certificate: None,
+        key: None,
+        insecure_http: raw.insecure_http,
+        danger: "whoever sits in between learns the token, and can keep events from this gateway",
+        key_of_url: "poll_url",
+        example: "https://id.example/ssf/poll",
+    };
+    let reached = reach.check(path, context);
+    let Some(file) = &raw.poll_token_file else {
+        let hint = "name the file with the bearer token that the transmitter gave";
+        context.faults.add(path, "missing key `poll_token_file`", hint);
+        return None;
+    };
+    context.read(file, &path.key("poll_token_file"))?;
+    let (url, (tls, tls_version)) = reached?;
+    let server = Server {
+        tls,
+        tls_version,
+        credential: Credential::Bearer { token: context.reader.resolve(file) },
+        timeout,
+        max_requests: 1,
+        max_per_second: None,
+    };
+    Some(EventsWay::Fetched { url, server, interval, max_events: raw.max_events })
+}

@@ -1,0 +1,216 @@
+//! What the upstream is told of the caller, and what never passes from a client.
+
+use std::sync::Arc;
+
+use auth::algorithm::Algorithm;
+use auth::headers::{HeaderFault, HeaderSource, IdentityHeaders, StripSet, is_per_hop};
+use auth::token::jws::Signer;
+use credentials::config::Assertion;
+use gateway::config::Authorizer;
+
+use super::super::fault::{Faults, KeyPath};
+use super::super::raw::HeaderStyle;
+use super::super::scalar::Timespan;
+use super::super::sound::Sound;
+use super::authorizers::is_token_of_its_own;
+use super::{Context, issuers, paths};
+
+/// Longest life of an assertion: it cannot be taken back.
+const LONGEST: Timespan = Timespan(std::time::Duration::from_mins(5));
+
+pub(super) fn check(
+    sound: &Sound,
+    authorizers: &[Authorizer],
+    context: &mut Context<'_>,
+) -> Option<(IdentityHeaders, StripSet)> {
+    let raw = &sound.file.identity_headers;
+    let path = KeyPath::of("identity_headers");
+    let prefix = match raw.style {
+        HeaderStyle::XForwarded => Some("X-Forwarded-"),
+        HeaderStyle::XAuthRequest => Some("X-Auth-Request-"),
+        HeaderStyle::None => None,
+    };
+    let family = [
+        ("User", HeaderSource::User),
+        ("Email", HeaderSource::Email),
+        ("Groups", HeaderSource::Groups),
+        ("Preferred-Username", HeaderSource::PreferredUsername),
+    ];
+    let mut fields: Vec<(String, HeaderSource)> = Vec::new();
+    if let Some(prefix) = prefix {
+        fields.extend(family.into_iter().map(|(name, source)| (format!("{prefix}{name}"), source)));
+    }
+    for (name, text) in &raw.fields {
+        let at = path.key("fields").key(name);
+        fields.extend(source(text, &at, context).map(|source| (name.clone(), source)));
+    }
+    for (index, name) in raw.remove.iter().enumerate() {
+        removable(&name.0, &path.key("remove").index(index), &mut context.faults);
+    }
+    assertion_header(sound, &fields, &mut context.faults);
+    let headers = IdentityHeaders::custom(fields);
+    let headers = headers
+        .map_err(|faults| {
+            for fault in faults {
+                let (HeaderFault::Name(name) | HeaderFault::Taken(name) | HeaderFault::Alias(_, name)) =
+                    &fault;
+                super::rules::add_problem(
+                    &path.key("fields").key(name),
+                    &fault.to_string(),
+                    &mut context.faults,
+                );
+            }
+        })
+        .ok()?;
+    let assertion = sound.file.assertion.as_ref().map(|a| a.header.0.as_str());
+    // What an authorizer says, nobody else does.
+    let given = authorizers.iter().flat_map(|authorizer| &authorizer.given).map(|name| &**name);
+    let given = given.filter(|name| !is_token_of_its_own(name));
+    let removed = raw.remove.iter().map(|name| name.0.as_str());
+    let strip = headers.strip_set(removed.chain(assertion).chain(given));
+    Some((headers, strip))
+}
+
+fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<HeaderSource> {
+    const WORDS: [(&str, HeaderSource); 8] = [
+        ("user", HeaderSource::User),
+        ("preferred_username", HeaderSource::PreferredUsername),
+        ("subject", HeaderSource::Subject),
+        ("issuer", HeaderSource::Issuer),
+        ("email", HeaderSource::Email),
+        ("client", HeaderSource::Client),
+        ("groups", HeaderSource::Groups),
+        ("scopes", HeaderSource::Scopes),
+    ];
+    if let Some(claim) = text.strip_prefix("claims.") {
+        return issuers::claim(claim, path, context).map(|claim| HeaderSource::Claim(claim.as_str().into()));
+    }
+    let known = WORDS.iter().find(|(word, _)| *word == text).map(|(_, source)| source.clone());
+    if known.is_none() {
+        let words = WORDS.iter().map(|(word, _)| *word);
+        let hint = match super::nearest(text, words.clone()) {
+            Some(meant) => format!("did you mean {meant:?}?"),
+            None => format!(
+                "write \"claims.PATH\" for a claim, or one of {}",
+                words.collect::<Vec<_>>().join(", ")
+            ),
+        };
+        context.faults.add(path, format!("{text:?} is nothing that is known of a caller"), hint);
+    }
+    known
+}
+
+/// Notes what would take away a header that must pass, and a pattern that is not what it looks like.
+fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
+    const SAME: &str = "the request would not be the same";
+    const HOP: &str = "it belongs to the connection and is handled there";
+    const INDISPENSABLE: [(&str, &str); 9] = [
+        ("host", SAME),
+        ("content-length", SAME),
+        ("content-type", SAME),
+        ("content-encoding", SAME),
+        ("connection", HOP),
+        ("transfer-encoding", HOP),
+        ("trailer", HOP),
+        ("upgrade", HOP),
+        ("authorization", "`forward_authorization` of each route says whether it passes"),
+    ];
+    if let Err(fault) = StripSet::check(name) {
+        return super::rules::add_problem(path, &fault.to_string(), faults);
+    }
+    // asked of the very set that would remove them, aliases and families included
+    let set = StripSet::new([name]);
+    let lost = INDISPENSABLE.iter().find(|(needed, _)| set.strips(needed));
+    if let (Some((needed, why)), true) = (lost, name.ends_with('*')) {
+        faults.add(path, format!("{name:?} covers {needed}, which cannot be removed"), *why);
+    } else if let Some(why) = lost.map(|(_, why)| *why).or_else(|| is_per_hop(name).then_some(HOP)) {
+        faults.add(path, format!("{name:?} cannot be removed"), why);
+    }
+}
+
+/// The assertion travels beside the fields that carry an identity, and is believed as they are.
+fn assertion_header(sound: &Sound, fields: &[(String, HeaderSource)], faults: &mut Faults) {
+    let Some(assertion) = &sound.file.assertion else { return };
+    // a table that could not be read may have meant other fields
+    let fields = if sound.any_unfit("identity_headers") { &[] } else { fields };
+    if let Some(fault) = HeaderFault::of(&assertion.header.0, fields.iter().map(|(name, _)| name.as_str())) {
+        super::rules::add_problem(&KeyPath::of("assertion").key("header"), &fault.to_string(), faults);
+    }
+}
+
+pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Assertion> {
+    let raw = sound.file.assertion.as_ref()?;
+    let path = KeyPath::of("assertion");
+    if raw.issuer.is_empty() {
+        context.faults.add(
+            &path.key("issuer"),
+            "the issuer is empty",
+            "write the URL that upstreams know this gateway by",
+        );
+    }
+    if raw.lifetime > LONGEST {
+        let what = format!("{} is longer than {LONGEST}", raw.lifetime);
+        context.faults.add(
+            &path.key("lifetime"),
+            what,
+            "an assertion cannot be taken back; each request has a new one",
+        );
+    }
+    if raw.lifetime.0.as_secs() == 0 {
+        context.faults.add(
+            &path.key("lifetime"),
+            format!("{} is too short", raw.lifetime),
+            "write at least \"1s\"",
+        );
+    }
+    jwks_path(&raw.jwks_path, &path.key("jwks_path"), sound, context);
+    let at = path.key("key");
+    let pem = context.read(&raw.key, &at)?;
+    let hint = "make one with `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`";
+    let signer = match Signer::from_pkcs8_pem(&pem) {
+        Ok(signer) if signer.algorithm() == Algorithm::Es256 => signer,
+        Ok(signer) => {
+            let what =
+                format!("the key is for {}, assertions are signed with ES256", signer.algorithm().as_str());
+            context.faults.add(&at, what, hint);
+            return None;
+        }
+        Err(error) => {
+            context.faults.add(&at, error.to_string(), hint);
+            return None;
+        }
+    };
+    Some(Assertion {
+        header: raw.header.0.as_str().into(),
+        issuer: raw.issuer.as_str().into(),
+        audience: raw.audience.as_deref().map(Into::into),
+        lifetime: raw.lifetime.0,
+        signer: Arc::new(signer),
+        jwks_path: raw.jwks_path.as_str().into(),
+    })
+}
+
+/// The keys are answered before routes are looked at, so the path must be one that requests have, and a route
+/// for it alone would never be taken.
+fn jwks_path(jwks: &str, at: &KeyPath, sound: &Sound, context: &mut Context<'_>) {
+    let problem = match paths::canonical(jwks) {
+        Ok(path) if path != jwks => Some(format!("it would be read as {path:?}")),
+        Ok(path) if path == "/" => {
+            Some("it names a document, such as \"/.well-known/postern/jwks.json\"".into())
+        }
+        Ok(path) if path.contains(';') => Some("servers disagree about what a `;` begins".into()),
+        Ok(_) => None,
+        Err(problem) => Some(problem),
+    };
+    if let Some(problem) = problem {
+        return context.faults.add(at, format!("{jwks:?} is not a plain path"), problem);
+    }
+    for (path, route) in sound.paths("route", &sound.file.route) {
+        let exact = route.path.as_ref().and_then(|path| path.exact.as_deref());
+        if exact.is_some_and(|exact| paths::canonical(exact).is_ok_and(|path| path == jwks)) {
+            let what = format!("{jwks:?} is where the keys of assertions are answered");
+            let hint = format!("give the route another path, or move the keys with `{at}`");
+            context.faults.add(&path.key("path").key("exact"), what, hint);
+        }
+    }
+}

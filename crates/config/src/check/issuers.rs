@@ -1,0 +1,302 @@
+//! Who may vouch for callers.
+
+use std::sync::Arc;
+
+use auth::algorithm::{Algorithm, AlgorithmSet};
+use auth::keyset::KeySet;
+use auth::mapping::{CertificateField, CertificateMapping, ClaimPath, Mapping};
+use auth::token::{IssuerConfig, IssuerConfigError, TokenTypes};
+use credentials::authenticate::check_source;
+use credentials::config::{Issuer, KeySource};
+use http_engine::tls::Protocols;
+use http_engine::url::Url;
+
+use super::super::fault::KeyPath;
+use super::super::raw::{self, CertificatePart, ClientCertificateDemand, SubjectPart};
+use super::super::scalar::Timespan;
+use super::super::sound::Sound;
+use super::tls::{Client, Keys};
+use super::{Context, unique};
+
+/// An unknown key id fetches at most this often; a shorter refresh would say otherwise.
+const SHORTEST_REFRESH: Timespan = Timespan(std::time::Duration::from_secs(10));
+
+pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>) -> Vec<Issuer> {
+    let issuers = sound.paths("issuer", &sound.file.issuer);
+    unique(issuers.iter().map(|(path, i)| (path.clone(), &i.name)), "issuers", &mut context.faults);
+    for (at, (path, issuer)) in issuers.iter().enumerate() {
+        if let Some((first, _)) = issuers[..at].iter().find(|(_, other)| other.issuer == issuer.issuer) {
+            let what = format!("the issuer {:?} is there twice", issuer.issuer);
+            let hint = format!("{first} has it already; put all audiences into one");
+            context.faults.add(&path.key("issuer"), what, hint);
+        }
+    }
+    issuers.iter().filter_map(|(path, issuer)| one(issuer, path, wanted, context)).collect()
+}
+
+/// Judges one issuer, or whoever else signs.
+pub(super) fn one(
+    raw: &raw::Issuer,
+    path: &KeyPath,
+    wanted: &[String],
+    context: &mut Context<'_>,
+) -> Option<Issuer> {
+    let mapping = mapping(&raw.claims, &path.key("claims"), wanted, context);
+    let config = expectations(raw, path, mapping, context);
+    let keys = key_source(raw, path, context);
+    if raw.refresh < SHORTEST_REFRESH {
+        let what = format!("{} is too often", raw.refresh);
+        let hint = format!("write at least \"{SHORTEST_REFRESH}\"; an unknown key id fetches at once anyway");
+        context.faults.add(&path.key("refresh"), what, hint);
+    }
+    if raw.max_stale < raw.refresh {
+        let what = format!("{} is shorter than `refresh` ({})", raw.max_stale, raw.refresh);
+        context.faults.add(&path.key("max_stale"), what, "keys would be thrown away before they are renewed");
+    }
+    let (keys, secure) = keys?;
+    if let Err(error) = check_source(&raw.issuer, &keys) {
+        let key = if raw.jwks_uri.is_some() { "jwks_uri" } else { "issuer" };
+        let text = error.to_string();
+        let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
+        context.faults.add(&path.key(key), what, hint);
+    }
+    if raw.ca.is_some() && !secure {
+        let what = "no TLS is spoken to fetch this issuer's keys";
+        context.faults.add(&path.key("ca"), what, "take `ca` out");
+    }
+    let tls = if secure {
+        let protocols = Protocols { http1: true, http2: false };
+        let client = Client { ca: raw.ca.as_deref(), identity: None, protocols, path, keys: Keys::USUAL };
+        Some(context.tls_client(&client)?.0)
+    } else {
+        None
+    };
+    Some(Issuer { config: Arc::new(config?), keys, refresh: raw.refresh.0, max_stale: raw.max_stale.0, tls })
+}
+
+fn expectations(
+    raw: &raw::Issuer,
+    path: &KeyPath,
+    mapping: Mapping,
+    context: &mut Context<'_>,
+) -> Option<IssuerConfig> {
+    let algorithms: AlgorithmSet = raw.algorithms.iter().copied().map(algorithm).collect();
+    let types = match raw.token_types {
+        raw::TokenTypes::Rfc9068 => TokenTypes::Rfc9068,
+        raw::TokenTypes::Jwt => TokenTypes::Jwt,
+        raw::TokenTypes::Untyped => TokenTypes::Untyped,
+    };
+    let audiences = raw.audiences.iter().map(|a| a.as_str().into()).collect();
+    let config = IssuerConfig::new(&raw.name.0, &raw.issuer, audiences)
+        .and_then(|config| config.with_algorithms(algorithms))
+        .map(|config| config.with_types(types).with_mapping(mapping))
+        .and_then(|config| config.with_clock_skew(raw.clock_skew.0));
+    config
+        .map_err(|error| {
+            let (key, what) = match error {
+                IssuerConfigError::NoName => ("name", error.to_string()),
+                IssuerConfigError::NoIssuer => ("issuer", error.to_string()),
+                IssuerConfigError::NoAudience => ("audiences", error.to_string()),
+                IssuerConfigError::NoAlgorithm => ("algorithms", error.to_string()),
+                IssuerConfigError::ClockSkew(_) => {
+                    ("clock_skew", format!("{} is more than 60s; correct the clocks instead", raw.clock_skew))
+                }
+            };
+            let (what, hint) = what.split_once("; ").unwrap_or((&what, ""));
+            context.faults.add(&path.key(key), what, hint);
+        })
+        .ok()
+}
+
+pub(super) fn algorithm(raw: raw::Algorithm) -> Algorithm {
+    match raw {
+        raw::Algorithm::RS256 => Algorithm::Rs256,
+        raw::Algorithm::RS384 => Algorithm::Rs384,
+        raw::Algorithm::RS512 => Algorithm::Rs512,
+        raw::Algorithm::PS256 => Algorithm::Ps256,
+        raw::Algorithm::PS384 => Algorithm::Ps384,
+        raw::Algorithm::PS512 => Algorithm::Ps512,
+        raw::Algorithm::ES256 => Algorithm::Es256,
+        raw::Algorithm::ES384 => Algorithm::Es384,
+        raw::Algorithm::ES512 => Algorithm::Es512,
+        raw::Algorithm::EdDSA => Algorithm::EdDsa,
+    }
+}
+
+/// Where keys come from, and whether TLS is spoken on the way.
+fn key_source(raw: &raw::Issuer, path: &KeyPath, context: &mut Context<'_>) -> Option<(KeySource, bool)> {
+    match (&raw.jwks_uri, &raw.jwks_file) {
+        (Some(_), Some(_)) => {
+            let what = "both `jwks_uri` and `jwks_file` say where the keys come from";
+            context.faults.add(&path.key("jwks_file"), what, "keep one");
+            None
+        }
+        (None, Some(file)) => {
+            let at = path.key("jwks_file");
+            let json = context.read(file, &at)?;
+            judge_key_set(&json, &at, context);
+            Some((KeySource::File(context.reader.resolve(file)), false))
+        }
+        (Some(uri), None) => {
+            let secure = url(uri, &path.key("jwks_uri"), raw, context)?;
+            Some((KeySource::Uri(uri.as_str().into()), secure))
+        }
+        (None, None) => {
+            let at = path.key("issuer");
+            let secure = url(&raw.issuer, &at, raw, context)?;
+            if raw.issuer.contains('?') {
+                let what = "the issuer has a query, so there is no place for its discovery document";
+                context.faults.add(&at, what, "name its keys with `jwks_uri` or `jwks_file`");
+                return None;
+            }
+            Some((KeySource::Discovery, secure))
+        }
+    }
+}
+
+/// Judges an address that keys are fetched from; tells whether TLS is spoken.
+fn url(text: &str, path: &KeyPath, raw: &raw::Issuer, context: &mut Context<'_>) -> Option<bool> {
+    let url = match Url::parse(text) {
+        Ok(url) => url,
+        Err(fault) => {
+            let hint = match path.last_key() {
+                Some("issuer") => {
+                    "without `jwks_uri` and `jwks_file` the keys are found from the issuer's URL"
+                }
+                _ => "write a URL such as \"https://id.example/keys\"",
+            };
+            context.faults.add(path, fault.to_string(), hint);
+            return None;
+        }
+    };
+    if !url.is_https() && !url.is_loopback() && !raw.insecure_http {
+        let what = "keys fetched over plain http can be replaced on the way, and with them every token";
+        context.faults.add(path, what, "use https, or write `insecure_http = true` if that is meant");
+        return None;
+    }
+    Some(url.is_https())
+}
+
+fn judge_key_set(json: &[u8], path: &KeyPath, context: &mut Context<'_>) {
+    match KeySet::from_jwks_json(json) {
+        Ok((keys, skipped)) => {
+            for key in &skipped {
+                let name = key.kid.as_deref().map_or_else(String::new, |kid| format!(" ({kid:?})"));
+                let what = format!("key {}{name} is not used: it {}", key.index, key.reason);
+                context.faults.warn(path, what, "tokens signed with it are refused");
+            }
+            if keys.is_empty() {
+                let what = "the file holds no usable key, so every token would be refused";
+                context.faults.add(
+                    path,
+                    what,
+                    "it is a JWKS (RFC 7517): { \"keys\": [ … ] } with public signature keys",
+                );
+            }
+        }
+        Err(error) => {
+            let hint = "it is a JWKS (RFC 7517): { \"keys\": [ … ] } with public signature keys";
+            context.faults.add(path, error.to_string(), hint);
+        }
+    }
+}
+
+pub(super) fn mapping(
+    raw: &raw::Claims,
+    path: &KeyPath,
+    wanted: &[String],
+    context: &mut Context<'_>,
+) -> Mapping {
+    let mut mapping = Mapping { email_must_be_verified: raw.email_must_be_verified, ..Mapping::default() };
+    if let Some(subject) = claim(&raw.subject, &path.key("subject"), context) {
+        mapping.subject = subject;
+    }
+    let mut list = |texts: &[String], key: &str| -> Vec<ClaimPath> {
+        let path = path.key(key);
+        let claims = texts.iter().enumerate().filter_map(|(i, text)| claim(text, &path.index(i), context));
+        claims.collect()
+    };
+    mapping.user = list(&raw.user, "user");
+    mapping.groups = list(&raw.groups, "groups");
+    mapping.scopes = list(&raw.scopes, "scopes");
+    mapping.client = list(&raw.client, "client");
+    mapping.keep = list(&raw.keep, "keep");
+    mapping.email = match raw.email.as_str() {
+        "" => None,
+        email => claim(email, &path.key("email"), context),
+    };
+    // a fault in one of these was noted where it stands
+    let further = wanted.iter().filter_map(|text| text.parse::<ClaimPath>().ok());
+    let further: Vec<_> = further.filter(|path| !mapping.keep.contains(path)).collect();
+    mapping.keep.extend(further);
+    mapping
+}
+
+/// Reads a claim path, or notes what is wrong with it.
+pub(super) fn claim(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<ClaimPath> {
+    let claim = text.parse::<ClaimPath>();
+    claim
+        .map_err(|error| {
+            let error = error.to_string();
+            let (what, hint) =
+                error.split_once("; ").unwrap_or((&error, "such as \"sub\" or \"realm_access.roles\""));
+            context.faults.add(path, format!("{text:?}: {what}"), hint);
+        })
+        .ok()
+}
+
+pub(super) fn certificates(
+    sound: &Sound,
+    wanted: &[String],
+    context: &mut Context<'_>,
+) -> Option<CertificateMapping> {
+    let raw = sound.file.client_certificates.as_ref()?;
+    let path = KeyPath::of("client_certificates");
+    let asks = |l: &raw::Listener| {
+        l.tls.as_ref().is_some_and(|t| t.client_certificates != ClientCertificateDemand::Off)
+    };
+    if !sound.file.listener.iter().any(asks) && !sound.any_unfit("listener") {
+        let hint = "write `client_certificates = \"optional\"` or \"required\" in a listener's `tls`";
+        context.faults.add(&path, "no listener asks clients for a certificate", hint);
+    }
+    if let Some((issuer, _)) =
+        sound.paths("issuer", &sound.file.issuer).into_iter().find(|(_, issuer)| issuer.name == raw.name)
+    {
+        let what = format!("{:?} is the name of an issuer too", raw.name.0);
+        context.faults.add(&path.key("name"), what, format!("rules could not tell it from {issuer}"));
+    }
+    let fields = |parts: &[CertificatePart]| parts.iter().copied().map(field).collect::<Vec<_>>();
+    let mut keep = fields(&raw.keep);
+    keep.extend(wanted.iter().filter_map(|claim| CertificateField::from_name(claim)));
+    let mapping = CertificateMapping::new(&raw.name.0, subject(raw.subject));
+    let mapping =
+        mapping.map_err(|error| context.faults.add(&path.key("subject"), error.to_string(), "")).ok()?;
+    let mapping = mapping.with_groups(fields(&raw.groups)).keeping(keep);
+    Some(match raw.user {
+        Some(user) => mapping.with_user(field(user)),
+        None => mapping,
+    })
+}
+
+fn subject(raw: SubjectPart) -> CertificateField {
+    match raw {
+        SubjectPart::SanUri => CertificateField::SanUri,
+        SubjectPart::SanDns => CertificateField::SanDns,
+        SubjectPart::SanEmail => CertificateField::SanEmail,
+        SubjectPart::SubjectCn => CertificateField::SubjectCn,
+        SubjectPart::SubjectDn => CertificateField::SubjectDn,
+    }
+}
+
+fn field(raw: CertificatePart) -> CertificateField {
+    match raw {
+        CertificatePart::SanUri => CertificateField::SanUri,
+        CertificatePart::SanDns => CertificateField::SanDns,
+        CertificatePart::SanEmail => CertificateField::SanEmail,
+        CertificatePart::SubjectCn => CertificateField::SubjectCn,
+        CertificatePart::SubjectDn => CertificateField::SubjectDn,
+        CertificatePart::SubjectO => CertificateField::SubjectO,
+        CertificatePart::SubjectOu => CertificateField::SubjectOu,
+        CertificatePart::IssuerDn => CertificateField::IssuerDn,
+    }
+}

@@ -1,0 +1,236 @@
+//! Who says who may, and what is asked.
+
+use std::path::{Path, PathBuf};
+
+use auth::policy::review::{Attributes, NameSource, ReviewSpec, ReviewTemplate, Subject, TemplateFault};
+use gateway::config::Kubernetes;
+use http_engine::config::{Credential, Server};
+
+use super::super::fault::KeyPath;
+use super::super::raw::{self, AuthorityKind, ReviewedName};
+use super::super::sound::Sound;
+use super::reach::Reach;
+use super::{Context, known_names, names};
+use crate::version::version;
+
+/// Where pods find what they need to ask their cluster.
+const POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Times no that are remembered.
+const DENY_ENTRIES: usize = 16 * 1024;
+
+pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernetes> {
+    let path = KeyPath::of("kubernetes");
+    let reviewed =
+        sound.paths("route", &sound.file.route).into_iter().find(|(_, route)| route.review.is_some());
+    let Some(raw) = &sound.file.kubernetes else {
+        if let Some((route, _)) = reviewed
+            && !sound.any_unfit("kubernetes")
+        {
+            let what = "a review is asked for, but nobody is there who answers";
+            context.faults.add(&route.key("review"), what, "add [kubernetes]");
+        }
+        return None;
+    };
+    if reviewed.is_none() && !sound.any_unfit("route") {
+        let hint = "write a `review` in a route, or take [kubernetes] out";
+        context.faults.add(&path, "no route asks for a review", hint);
+    }
+    own_authorities(raw, &path, sound, context);
+    // What pods find is their own cluster's, and nobody else's business.
+    let own_cluster = raw.url == raw::Kubernetes::in_cluster();
+    let ca = raw.ca.clone().or_else(|| own_cluster.then(|| in_pod("ca.crt")));
+    if raw.url.contains('?') {
+        context.faults.add(
+            &path.key("url"),
+            "the API server's URL has a query",
+            "write it up to the port or path",
+        );
+    }
+    let reach = Reach {
+        url: &raw.url,
+        ca: ca.as_deref(),
+        certificate: raw.certificate.as_deref(),
+        key: raw.key.as_deref(),
+        insecure_http: raw.insecure_http,
+        danger: "whoever sits in between says who may",
+        key_of_url: "url",
+        example: "https://kubernetes.default.svc",
+    };
+    let credential = account(raw, own_cluster, &path, context);
+    let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
+    let ttl = context.positive(raw.ttl.0, &path.key("ttl"));
+    let deny_ttl = context.positive(raw.deny_ttl.0, &path.key("deny_ttl"));
+    let (_, (tls, tls_version)) = reach.check(&path, context)?;
+    Some(Kubernetes {
+        url: raw.url.trim_end_matches('/').into(),
+        server: Server {
+            tls,
+            tls_version,
+            credential: credential?,
+            timeout,
+            max_requests: raw.max_requests,
+            max_per_second: raw.max_per_second,
+        },
+        ttl,
+        deny_ttl,
+        cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
+        deny_entries: DENY_ENTRIES,
+        watch: raw.watch,
+        accounts: !raw.authorities.is_empty(),
+        version: version([serde_json::to_vec(raw).unwrap_or_default().as_slice()]),
+    })
+}
+
+/// As whom it is asked.
+fn account(
+    raw: &raw::Kubernetes,
+    own_cluster: bool,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Credential> {
+    match (&raw.token_file, &raw.certificate) {
+        (Some(_), Some(_)) => {
+            let what = "both a token and a certificate say who asks";
+            context.faults.add(&path.key("token_file"), what, "keep one");
+            None
+        }
+        (Some(file), None) => credential(Some(file), path, context),
+        (None, Some(_)) => credential(None, path, context),
+        (None, None) if own_cluster => credential(Some(&in_pod("token")), path, context),
+        (None, None) => {
+            let hint = "name `token_file`, or `certificate` and `key`";
+            context.faults.add(path, "it is not said as whom another cluster is asked", hint);
+            None
+        }
+    }
+}
+
+/// A file that pods find.
+fn in_pod(file: &str) -> PathBuf {
+    PathBuf::from(format!("{POD}/{file}"))
+}
+
+fn credential(token: Option<&Path>, path: &KeyPath, context: &mut Context<'_>) -> Option<Credential> {
+    let Some(file) = token else { return Some(Credential::None) };
+    context.read(file, &path.key("token_file"))?;
+    Some(Credential::Bearer { token: context.reader.resolve(file) })
+}
+
+/// Only an authority that is Kubernetes tells the names of Kubernetes.
+fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Sound, context: &mut Context<'_>) {
+    let known = names(&sound.file.authority, |authority| &authority.name);
+    for (index, name) in raw.authorities.iter().enumerate() {
+        let at = path.key("authorities").index(index);
+        match sound.file.authority.iter().find(|authority| authority.name == *name) {
+            Some(authority) if authority.kind == AuthorityKind::Introspection => {
+                let what = format!("{:?} is no Kubernetes", name.0);
+                let hint =
+                    "its names could be anybody's; set it off with `user_prefix` and `group_prefix` instead";
+                context.faults.add(&at, what, hint);
+            }
+            Some(authority) if authority.kind == AuthorityKind::OpenshiftUser => {
+                let what = "a user's name says nothing of what the token may";
+                let hint = "OpenShift restricts tokens by scopes, which only a `token-review` tells";
+                context.faults.add(&at, what, hint);
+            }
+            Some(_) => {}
+            None if sound.may_be_unfit("authority", &name.0) => {}
+            None => {
+                let hint = known_names(&name.0, &known, sound, "authority");
+                context.faults.add(&at, format!("there is no authority {:?}", name.0), hint);
+            }
+        }
+    }
+}
+
+/// The review of a route. `Err` when a fault was noted.
+pub(super) fn review(
+    raw: &raw::Route,
+    path: &KeyPath,
+    kubernetes: Option<&raw::Kubernetes>,
+    context: &mut Context<'_>,
+) -> Result<Option<ReviewTemplate>, ()> {
+    let Some(review) = &raw.review else { return Ok(None) };
+    let path = path.key("review");
+    let attributes = attributes(review, &path, context)?;
+    let subject = kubernetes.map(subject).unwrap_or_default();
+    let captures =
+        raw.path.as_ref().and_then(|path| path.template.as_deref()).map(captured).unwrap_or_default();
+    let built = ReviewTemplate::build(&ReviewSpec { attributes, subject }, &captures);
+    built.map(Some).map_err(|faults| {
+        for (key, fault) in faults {
+            note(&path.key(key), &fault, context);
+        }
+    })
+}
+
+fn note(path: &KeyPath, fault: &TemplateFault, context: &mut Context<'_>) {
+    let text = fault.to_string();
+    let (what, hint) = text.split_once(": ").unwrap_or((&text, ""));
+    context.faults.add(path, what, hint);
+}
+
+fn attributes(
+    raw: &raw::Review,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Result<Attributes<String>, ()> {
+    let verb = raw.verb.clone().unwrap_or_else(|| "{method}".into());
+    match (&raw.resource, &raw.path) {
+        (Some(resource), None) => Ok(Attributes::Resource {
+            namespace: raw.namespace.clone(),
+            verb,
+            group: raw.api_group.clone(),
+            resource: resource.clone(),
+            subresource: raw.subresource.clone(),
+            name: raw.name.clone(),
+        }),
+        (None, Some(text)) => {
+            let of_objects = [
+                ("subresource", &raw.subresource),
+                ("api_group", &raw.api_group),
+                ("namespace", &raw.namespace),
+                ("name", &raw.name),
+            ];
+            if let Some((key, _)) = of_objects.iter().find(|(_, text)| text.is_some()) {
+                let what = "a path that is no object's has none of these";
+                context.faults.add(
+                    &path.key(key),
+                    what,
+                    "take it out, or name a `resource` instead of the `path`",
+                );
+                return Err(());
+            }
+            Ok(Attributes::NonResource { path: text.clone(), verb })
+        }
+        (Some(_), Some(_)) => {
+            let what = "a review is about a `resource` or about a `path`";
+            context.faults.add(&path.key("path"), what, "keep one of the two");
+            Err(())
+        }
+        (None, None) => {
+            let hint = "name a `resource`, or a `path` that is no object's";
+            context.faults.add(path, "the review is about nothing", hint);
+            Err(())
+        }
+    }
+}
+
+fn subject(raw: &raw::Kubernetes) -> Subject {
+    Subject {
+        name: match raw.user {
+            ReviewedName::User => NameSource::User,
+            ReviewedName::Subject => NameSource::Subject,
+            ReviewedName::Email => NameSource::Email,
+        },
+        user_prefix: raw.user_prefix.as_str().into(),
+        group_prefix: raw.group_prefix.as_str().into(),
+        own: raw.authorities.iter().map(|name| name.0.as_str().into()).collect(),
+    }
+}
+
+/// The names that a template captures.
+fn captured(template: &str) -> Vec<String> {
+    let braced = template.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
+    braced.map(|name| name.strip_suffix("...").unwrap_or(name).to_owned()).collect()
+}

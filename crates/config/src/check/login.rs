@@ -1,0 +1,416 @@
+//! Logging in with a browser: at which origins, at which providers, sealed by what.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::mapping::Mapping;
+use auth::request::{Canonical, RawRequest, Scheme};
+use credentials::config::KeySource;
+use http_engine::config::{Credential, Server};
+use http_engine::tls::Protocols;
+use http_engine::url::Url;
+use login::config::{Login, LoginKind, LoginProvider, Origin};
+use login::keys::SessionKeys;
+
+use super::super::fault::KeyPath;
+use super::super::raw::{self, ClientAuthentication, LoginKind as Kind};
+use super::super::sound::Sound;
+use super::database::Stated;
+use super::paths::plain_path;
+use super::reach::Reach;
+use super::tls::{Client, Keys};
+use super::{Context, Database, issuers, unique};
+use crate::version::version;
+
+/// What the login sets itself in its question.
+const OURS: [&str; 9] = [
+    "response_type",
+    "client_id",
+    "redirect_uri",
+    "scope",
+    "state",
+    "nonce",
+    "code_challenge",
+    "code_challenge_method",
+    "response_mode",
+];
+
+/// The longest `ttl`: a database forgets who was logged out after twice that, beyond which nobody may believe in a session unasked.
+const MAX_TTL: Duration = Duration::from_hours(1);
+
+/// The login, and the database that it keeps sessions in.
+pub(super) struct Checked {
+    pub(super) login: Arc<Login>,
+    pub(super) database: Option<Database>,
+}
+
+/// `None` when there is none, or a fault was noted.
+pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>) -> Option<Checked> {
+    let path = KeyPath::of("login");
+    let Some(raw) = &sound.file.login else {
+        without_login(sound, context);
+        return None;
+    };
+    if !sound.file.route.iter().any(|route| route.login) && !sound.any_unfit("route") {
+        let hint = "write `login = true` in a route that browsers come to, or take [login] out";
+        context.faults.add(&path, "no route asks for a login", hint);
+    }
+    let origins = origins(raw, &path, context);
+    routes(sound, raw, origins.as_deref(), context);
+    asked_over_http(sound, raw, &path, context);
+    let base = plain_path(&raw.path, &path.key("path"), context);
+    if base.as_deref() == Some("") {
+        let hint = "write a path of its own, such as \"/oauth2\"";
+        context.faults.add(&path.key("path"), "the login would take every path of its origins", hint);
+    }
+    let keys = keys(raw, &path, context);
+    let database = database(raw, &path, context);
+    for (key, value) in
+        [("lifetime", raw.lifetime), ("idle", raw.idle), ("refresh", raw.refresh), ("ttl", raw.ttl)]
+    {
+        context.positive(value.0, &path.key(key));
+    }
+    if raw.ttl.0 > MAX_TTL {
+        let what = format!("{} is more than an hour", raw.ttl);
+        let hint =
+            "a session that was ended elsewhere would be believed after the database has forgotten its end";
+        context.faults.add(&path.key("ttl"), what, hint);
+    }
+    if raw.refresh > raw.lifetime {
+        let what = format!("{} is longer than `lifetime` ({})", raw.refresh, raw.lifetime);
+        context.faults.add(&path.key("refresh"), what, "no session would ever be asked about");
+    }
+    let providers: Vec<(KeyPath, &raw::LoginProvider)> =
+        raw.provider.iter().enumerate().map(|(at, p)| (path.key("provider").index(at), p)).collect();
+    if providers.is_empty() {
+        context.faults.add(&path, "there is nobody to log in at", "add [[login.provider]]");
+    }
+    unique(providers.iter().map(|(path, p)| (path.clone(), &p.name)), "login providers", &mut context.faults);
+    namesakes(sound, &providers, context);
+    let checked: Vec<_> = providers.iter().map(|(path, p)| provider(p, path, wanted, context)).collect();
+    let providers: Vec<LoginProvider> = checked.into_iter().collect::<Option<_>>()?;
+    let database = database?;
+    let tls: Vec<u64> = providers.iter().map(|provider| provider.server.tls_version).collect();
+    let shaped = version([
+        serde_json::to_vec(raw).unwrap_or_default().as_slice(),
+        serde_json::to_vec(&tls).unwrap_or_default().as_slice(),
+        wanted.join("\n").as_bytes(),
+        // What another key sealed is not believed any longer.
+        keys.as_ref().map(SessionKeys::names).unwrap_or_default().as_slice(),
+    ]);
+    let login = Login {
+        path: base?.into(),
+        origins: origins?,
+        keys: keys?,
+        lifetime: raw.lifetime.0,
+        idle: raw.idle.0,
+        refresh: raw.refresh.0,
+        ttl: raw.ttl.0,
+        page: raw.sign_in_page,
+        providers,
+        version: shaped,
+    };
+    Some(Checked { login: Arc::new(login), database })
+}
+
+/// Whether what routes say of sessions makes sense.
+fn routes(sound: &Sound, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
+    for (path, route) in sound.paths("route", &sound.file.route) {
+        if route.login && route.public {
+            let what = "nobody has to log in where everybody may pass";
+            context.faults.add(&path.key("login"), what, "take `login` or `public` out");
+        }
+        if route.forward_access_token && !route.login {
+            let what = "a route that takes no sessions has no token of one to pass on";
+            context.faults.add(&path.key("forward_access_token"), what, "add `login = true`, or take it out");
+        }
+        let here = |host: &String| {
+            let suffix = host.strip_prefix('*').map(str::to_ascii_lowercase);
+            origins.unwrap_or_default().iter().any(|origin| {
+                let (name, _) = origin.authority.rsplit_once(':').unwrap_or((&origin.authority, ""));
+                match &suffix {
+                    Some(suffix) => name.ends_with(suffix.as_str()),
+                    None => name.eq_ignore_ascii_case(host),
+                }
+            })
+        };
+        if route.login && origins.is_some() && !route.hosts.is_empty() && !route.hosts.iter().any(here) {
+            let what = "none of the route's hosts is an origin, so nobody could log in";
+            context.faults.add(&path.key("login"), what, "add its origin to `login.origins`");
+        }
+        let below = [
+            route.path.as_ref().and_then(|path| path.prefix.as_deref()),
+            route.path.as_ref().and_then(|path| path.exact.as_deref()),
+        ];
+        let shadowed = below.into_iter().flatten().find(|path| {
+            let rest = path.strip_prefix(raw.path.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        if let Some(shadowed) = shadowed {
+            let what = format!("{shadowed:?} is the login's own at its origins");
+            context.faults.warn(&path.key("path"), what, "move the login with `login.path`");
+        }
+    }
+}
+
+/// A cookie that is exchanged has to reach the browser, and these proxies pass on nothing of a yes.
+fn asked_over_http(sound: &Sound, raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) {
+    let asked = |listener: &raw::Listener| listener.authorization.as_ref().is_some_and(|a| a.http.is_some());
+    if raw.database.is_none() && raw.database_file.is_none() && sound.file.listener.iter().any(asked) {
+        let what = "sessions are kept in cookies, and a proxy that asks over HTTP does not pass on the cookie of a renewed one";
+        let hint = "name a `database`, or everybody has to log in again after a few minutes";
+        context.faults.warn(&path.key("origins"), what, hint);
+    }
+}
+
+/// A route that wants a login needs one.
+fn without_login(sound: &Sound, context: &mut Context<'_>) {
+    if sound.any_unfit("login") {
+        return;
+    }
+    for (path, route) in sound.paths("route", &sound.file.route) {
+        for (key, given) in [("login", route.login), ("forward_access_token", route.forward_access_token)] {
+            if given {
+                let what = "browsers cannot log in, for it is not said where";
+                context.faults.add(&path.key(key), what, "add [login]");
+            }
+        }
+    }
+}
+
+fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<Vec<Origin>> {
+    let path = path.key("origins");
+    let mut origins: Vec<Origin> = Vec::new();
+    let mut sound = true;
+    for (at, text) in raw.origins.iter().enumerate() {
+        let at = path.index(at);
+        match origin(text) {
+            Ok(origin) if origins.iter().any(|other| other.authority == origin.authority) => {
+                let what = format!("{:?} is there twice", origin.authority);
+                context.faults.add(&at, what, "keep one");
+                sound = false;
+            }
+            Ok(origin) => {
+                let host = |origin: &Origin| {
+                    origin
+                        .authority
+                        .rsplit_once(':')
+                        .map_or(origin.authority.to_string(), |(h, _)| h.to_owned())
+                };
+                if let Some(other) = origins.iter().find(|other| host(other) == host(&origin)) {
+                    let what = format!("{} and {} share their cookies", other.text, origin.text);
+                    let hint = "browsers do not tell ports apart; a login at one ends that at the other";
+                    context.faults.warn(&at, what, hint);
+                }
+                origins.push(origin);
+            }
+            Err((what, hint)) => {
+                context.faults.add(&at, what, hint);
+                sound = false;
+            }
+        }
+    }
+    if raw.origins.is_empty() {
+        context.faults.add(
+            &path,
+            "there is no origin, so nobody could log in",
+            "such as \"https://app.example\"",
+        );
+        return None;
+    }
+    sound.then_some(origins)
+}
+
+fn origin(text: &str) -> Result<Origin, (String, &'static str)> {
+    const HINT: &str = "write scheme, host and port alone, such as \"https://app.example\"";
+    let url = Url::parse(text).map_err(|fault| (fault.to_string(), HINT))?;
+    let origin = origin_of(text).map_err(|what| (what, HINT))?;
+    if !url.is_https() && !url.is_loopback() {
+        let what = "over plain http, cookies can be read and set by whoever listens in";
+        return Err((what.to_owned(), "use https; plain http is for this machine"));
+    }
+    Ok(origin)
+}
+
+/// An origin (RFC 6454), or what is wrong with it.
+pub(super) fn origin_of(text: &str) -> Result<Origin, String> {
+    let url = Url::parse(text).map_err(|fault| fault.to_string())?;
+    if url.target() != "/" || text.ends_with('/') {
+        return Err(format!("{text:?} is more than an origin"));
+    }
+    let scheme = if url.is_https() { Scheme::Https } else { Scheme::Http };
+    let host = url.authority().as_bytes();
+    let raw = RawRequest { method: "GET", scheme, authority: None, host: Some(host), target: b"/" };
+    // As requests for it will be known.
+    let canonical = Canonical::parse(&raw).map_err(|fault| format!("{text:?}: {fault}"))?;
+    let authority: Box<str> = canonical.authority().into();
+    Ok(Origin { https: url.is_https(), text: format!("{}://{authority}", scheme.as_str()).into(), authority })
+}
+
+fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<SessionKeys> {
+    let at = path.key("keys_file");
+    let read = zeroize::Zeroizing::new(context.read(&raw.keys_file, &at)?);
+    let file = context.reader.resolve(&raw.keys_file);
+    if context.reader.access(&raw.keys_file).is_some_and(|access| access.mode & 0o007 != 0) {
+        let what = format!("{} can be read by anybody on this machine", file.display());
+        context.faults.add(&at, what, "whoever has a key can be anybody: chmod o= the file");
+        return None;
+    }
+    let keys = SessionKeys::parse(std::str::from_utf8(&read).unwrap_or("?"));
+    keys.map_err(|fault| {
+        let hint = "each line is a key of 32 random bytes: openssl rand -base64 32";
+        context.faults.add(&at, format!("{}: {fault}", file.display()), hint);
+    })
+    .ok()
+}
+
+/// `Some(None)`: there is none.
+#[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
+fn database(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<Database>> {
+    if raw.database.is_none() && raw.database_file.is_none() {
+        return Some(None);
+    }
+    let stated = Stated { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
+    stated.check(context).map(Some)
+}
+
+/// Rules name providers, issuers and authorities alike: one name means the same people.
+fn namesakes(sound: &Sound, all: &[(KeyPath, &raw::LoginProvider)], context: &mut Context<'_>) {
+    for (path, provider) in all {
+        let issuer = sound.file.issuer.iter().find(|issuer| issuer.name == provider.name);
+        let authority = sound.file.authority.iter().find(|authority| authority.name == provider.name);
+        let certificates = sound.file.client_certificates.as_ref().filter(|c| c.name == provider.name);
+        let other = match provider.kind {
+            Kind::Openid => issuer.is_some_and(|issuer| issuer.issuer != provider.url) || authority.is_some(),
+            Kind::Openshift => {
+                issuer.is_some() || authority.is_some_and(|authority| authority.url != provider.url)
+            }
+        };
+        if other || certificates.is_some() {
+            let what = format!("{:?} vouches under that name already, for somebody else", provider.name.0);
+            context.faults.add(&path.key("name"), what, "rules could not tell the two apart; choose another");
+        }
+    }
+}
+
+fn provider(
+    raw: &raw::LoginProvider,
+    path: &KeyPath,
+    wanted: &[String],
+    context: &mut Context<'_>,
+) -> Option<LoginProvider> {
+    let credential = credential(raw, path, context);
+    let mapping = match raw.kind {
+        Kind::Openid => issuers::mapping(&raw.claims, &path.key("claims"), wanted, context),
+        Kind::Openshift => Mapping::default(),
+    };
+    let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
+    let scopes = scopes(raw, path, context);
+    for name in raw.parameters.keys().filter(|name| OURS.contains(&name.as_str())) {
+        let what = format!("{name:?} is the login's own to set");
+        context.faults.add(&path.key("parameters").key(name), what, "take it out");
+    }
+    for (key, text) in [("client_id", Some(&raw.client_id)), ("title", raw.title.as_ref())] {
+        if text.is_some_and(|text| text.trim().is_empty()) {
+            context.faults.add(&path.key(key), "the text is empty", "write something, or take it out");
+        }
+    }
+    let reach = Reach {
+        url: &raw.url,
+        ca: raw.ca.as_deref(),
+        certificate: None,
+        key: None,
+        insecure_http: raw.insecure_http,
+        danger: "whoever sits in between can be anybody here",
+        key_of_url: "url",
+        example: "https://login.example",
+    };
+    let (url, (tls, tls_version)) = reach.check(path, context)?;
+    if url.target().contains('?') {
+        context.faults.add(&path.key("url"), "the URL has a query", "write it as the provider calls itself");
+        return None;
+    }
+    let kind = match raw.kind {
+        Kind::Openid => LoginKind::OpenId {
+            issuer: raw.url.as_str().into(),
+            keys: KeySource::Discovery,
+            tls: if url.is_https() {
+                let protocols = Protocols { http1: true, http2: false };
+                let client =
+                    Client { ca: raw.ca.as_deref(), identity: None, protocols, path, keys: Keys::USUAL };
+                Some(context.tls_client(&client)?.0)
+            } else {
+                None
+            },
+            algorithms: raw.algorithms.iter().copied().map(issuers::algorithm).collect(),
+            userinfo: raw.userinfo,
+        },
+        Kind::Openshift => {
+            let text = raw.url.trim_end_matches('/');
+            LoginKind::OpenShift { api: Url::parse(text).ok()? }
+        }
+    };
+    Some(LoginProvider {
+        name: raw.name.0.as_str().into(),
+        title: raw.title.as_deref().unwrap_or(&raw.name.0).into(),
+        kind,
+        client_id: raw.client_id.as_str().into(),
+        scopes: scopes?,
+        parameters: raw.parameters.iter().map(|(n, v)| (n.as_str().into(), v.as_str().into())).collect(),
+        server: Server {
+            tls,
+            tls_version,
+            credential: credential?,
+            timeout,
+            max_requests: raw.max_requests,
+            max_per_second: None,
+        },
+        mapping,
+        logs_out: raw.logs_out,
+    })
+}
+
+fn scopes(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -> Option<Box<str>> {
+    if raw.scopes.is_empty() {
+        return Some(match raw.kind {
+            Kind::Openid => "openid profile email".into(),
+            Kind::Openshift => "user:info user:check-access".into(),
+        });
+    }
+    let path = path.key("scopes");
+    // RFC 6749 section 3.3.
+    let is_scope = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')
+    };
+    let mut sound = true;
+    for (at, scope) in raw.scopes.iter().enumerate().filter(|(_, scope)| !is_scope(scope)) {
+        let what = format!("{scope:?} is not a scope");
+        context.faults.add(&path.index(at), what, "write one in each text, without spaces and quotes");
+        sound = false;
+    }
+    if raw.kind == Kind::Openid && !raw.scopes.iter().any(|scope| scope == "openid") {
+        let what = "`openid` is not among the scopes, and without it there is no ID token";
+        context.faults.add(&path, what, "add \"openid\"");
+        sound = false;
+    }
+    sound.then(|| raw.scopes.join(" ").into())
+}
+
+/// As what client we ask.
+fn credential(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -> Option<Credential> {
+    let Some(file) = &raw.client_secret_file else {
+        if raw.client_authentication != ClientAuthentication::default() {
+            let what = "the client has no secret to authenticate with";
+            let hint = "name `client_secret_file`, or take it out";
+            context.faults.add(&path.key("client_authentication"), what, hint);
+            return None;
+        }
+        return Some(Credential::None);
+    };
+    context.read(file, &path.key("client_secret_file"))?;
+    let (id, secret) = (raw.client_id.as_str().into(), context.reader.resolve(file));
+    Some(match raw.client_authentication {
+        ClientAuthentication::ClientSecretBasic => Credential::Basic { id, secret },
+        ClientAuthentication::ClientSecretPost => Credential::Post { id, secret },
+    })
+}

@@ -1,0 +1,214 @@
+//! From raw tables to the values the gateway runs on: whether the parts make sense, alone and together.
+//!
+//! Each submodule turns one part of the file into checked values and notes every fault it meets; none stops
+//! at the first. Only when nothing was noted is the whole put together.
+
+mod authorities;
+mod authorizers;
+mod coherence;
+mod database;
+mod events;
+mod headers;
+mod issuers;
+mod kubernetes;
+mod listeners;
+mod login;
+mod paths;
+mod patterns;
+mod provider;
+mod reach;
+mod routes;
+mod rules;
+mod settings;
+mod tls;
+mod trust;
+mod upstreams;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use auth::policy::route::RouteMatch;
+use auth::time::Timestamp;
+pub use coherence::{Broker, Coherence, Follow};
+use credentials::config::{Authentication, CacheLimits};
+pub use database::Database;
+pub use events::{EventsDatabase, SecurityEvents};
+use gateway::config::{Config, fields_read};
+pub use provider::{Provider, SecretFile};
+pub use settings::{Otlp, Settings};
+
+use super::fault::{Faults, KeyPath, nearest};
+use super::files::{Files, Reader};
+use super::scalar::Name;
+use super::sound::Sound;
+use crate::version::version;
+
+/// What the checks share.
+pub(super) struct Context<'f> {
+    pub(super) faults: Faults,
+    pub(super) reader: Reader<'f>,
+    files: &'f dyn Files,
+    now: Timestamp,
+}
+
+/// Everything a configuration says.
+pub(super) struct Checked {
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    pub(super) matchers: Vec<RouteMatch>,
+    pub(super) provider: Option<Provider>,
+    pub(super) sessions: Option<Database>,
+    pub(super) coherence: Coherence,
+    pub(super) events: Option<SecurityEvents>,
+}
+
+impl<'f> Context<'f> {
+    pub(super) fn new(files: &'f dyn Files, base: &Path, now: Timestamp) -> Self {
+        Self { faults: Faults::default(), reader: Reader::new(files, base), files, now }
+    }
+
+    /// Reads a file the configuration names; notes a fault when that fails.
+    fn read(&mut self, file: &Path, path: &KeyPath) -> Option<Vec<u8>> {
+        if file.as_os_str().is_empty() {
+            self.faults.add(path, "the path is empty", "name a file, or leave the key out");
+            return None;
+        }
+        match self.reader.read(file) {
+            Ok(content) => Some(content),
+            Err(what) => {
+                let hint = if file.is_relative() {
+                    "relative paths count from the folder of this file"
+                } else {
+                    "check the path, and that this user may read it"
+                };
+                self.faults.add(path, what, hint);
+                None
+            }
+        }
+    }
+
+    /// A step that takes no time at all cannot be what is meant.
+    fn positive(&mut self, value: Duration, path: &KeyPath) -> Duration {
+        if value.is_zero() {
+            self.faults.add(
+                path,
+                "the duration is zero",
+                "nothing could finish in no time; write at least \"1ms\"",
+            );
+        }
+        value
+    }
+}
+
+/// Judges a whole file. `None` exactly when a fault was noted.
+pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -> Option<Checked> {
+    let file = &sound.file;
+    let settings = settings::check(file, context);
+    let listeners = listeners::check(sound, context);
+    let wanted = rules::wanted_claims(sound, context);
+    let issuers = issuers::check(sound, &wanted, context);
+    let certificates = issuers::certificates(sound, &wanted, context);
+    let authorities = authorities::check(sound, &wanted, context);
+    let upstreams = upstreams::check(sound, context);
+    let kubernetes = kubernetes::check(sound, context);
+    let authorizers = authorizers::check(sound, context);
+    let login = login::check(sound, &wanted, context);
+    let policies = rules::policies(sound, &wanted, context);
+    let routes = routes::check(sound, &policies, &wanted, context);
+    let identity = headers::check(sound, &authorizers, context);
+    let assertion = headers::assertion(sound, context);
+    let server_timing = settings::server_timing(file, context);
+    let provider = provider::check(sound, context);
+    let coherence = coherence::check(sound, context);
+    let events = events::check(sound, context);
+    patterns::check(sound, context);
+    if context.faults.refuse() {
+        return None;
+    }
+    let routes::Routes { table, guards, list: routes, matchers } = routes?;
+    let (identity_headers, strip) = identity?;
+    let version = version([
+        serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
+        serde_json::to_vec(&file.authority).unwrap_or_default().as_slice(),
+        // Whom a changed CA would not have believed is not believed any longer.
+        serde_json::to_vec(&authorities.iter().map(|a| a.server.tls_version).collect::<Vec<_>>())
+            .unwrap_or_default()
+            .as_slice(),
+        serde_json::to_vec(&file.client_certificates).unwrap_or_default().as_slice(),
+        // What was believed of an issuer that has begun to tell rests on nothing it tells.
+        serde_json::to_vec(&file.security_events).unwrap_or_default().as_slice(),
+        wanted.join("\n").as_bytes(),
+    ]);
+    let cache = &file.cache;
+    let authentication = Authentication {
+        issuers,
+        authorities,
+        certificates,
+        cache: CacheLimits {
+            bytes: usize::try_from(cache.size.0).unwrap_or(usize::MAX),
+            ttl: cache.ttl.0,
+            deny_ttl: cache.deny_ttl.0,
+            deny_entries: cache.deny_entries,
+        },
+        realm: file.server.realm.as_str().into(),
+        version,
+    };
+    let (login, sessions) = login.map_or((None, None), |login| (Some(login.login), login.database));
+    let config = Config {
+        read: fields_read(&table, &routes, &authorizers),
+        generation,
+        listeners,
+        authentication,
+        table,
+        guards,
+        login,
+        kubernetes,
+        authorizers,
+        routes,
+        upstreams,
+        strip,
+        identity_headers,
+        assertion,
+        server_timing,
+    };
+    Some(Checked { config, settings: settings?, matchers, provider, sessions, coherence: coherence?, events })
+}
+
+/// Notes each name that occurs twice.
+fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faults: &mut Faults) {
+    let mut seen = Vec::<(&str, KeyPath)>::new();
+    for (path, name) in names {
+        match seen.iter().find(|(other, _)| *other == name.0) {
+            Some((_, first)) => {
+                let hint = format!("{first} has that name, and names are what everything else refers to");
+                faults.add(&path.key("name"), format!("two {what} are called {:?}", name.0), hint);
+            }
+            None => seen.push((&name.0, path)),
+        }
+    }
+}
+
+/// Whether a name is referred to, or would be but for a slip of the pen, which is a fault of its own.
+fn used<'n>(name: &str, mut references: impl Iterator<Item = &'n str>, known: &[&str]) -> bool {
+    let meant =
+        |wanted: &str| !known.contains(&wanted) && nearest(wanted, known.iter().copied()) == Some(name);
+    references.any(|wanted| wanted == name || meant(wanted))
+}
+
+/// The remedy for a reference to a name that does not exist in a section.
+fn known_names(wrong: &str, known: &[&str], sound: &Sound, section: &str) -> String {
+    let known: BTreeSet<&str> = known.iter().copied().chain(sound.unfit_names(section)).collect();
+    match nearest(wrong, known.iter().copied()) {
+        Some(meant) => format!("did you mean {meant:?}?"),
+        None if known.is_empty() => format!("there is no {section} at all; add one"),
+        None => {
+            format!("there are {}", known.iter().map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The file's own spelling of a name used as a key elsewhere.
+fn names<'s, T>(elements: &'s [T], name: impl Fn(&'s T) -> &'s Name) -> Vec<&'s str> {
+    elements.iter().map(|element| name(element).0.as_str()).collect()
+}

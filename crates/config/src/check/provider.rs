@@ -1,0 +1,279 @@
+//! The provider: from its tables to an [`idp::Config`] and what it is served with.
+//!
+//! What a provider may be told is judged by [`idp::Config::check`]; its faults are given the place they have in the file.
+//! Where its secret is, is judged in `store`.
+
+mod clients;
+mod receivers;
+mod store;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clients::Clients;
+use coherence::secret::MAX_GENERATIONS;
+use http_engine::tls::Protocols;
+use idp::pages::brand::BrandFault;
+use idp::passwords::lockout::{LimitFault, Limits};
+use idp::passwords::pool::PoolFault;
+use idp::passwords::{ParameterFault, Parameters, rules};
+use idp::{ConfigFault, ConfigReason, PasswordConfig};
+use ipnet::IpNet;
+use rustls::ServerConfig;
+pub use store::SecretFile;
+
+use super::super::fault::KeyPath;
+use super::super::raw;
+use super::super::sound::Sound;
+use super::database::Stated;
+use super::trust::TrustList;
+use super::{Context, Database, rules as rule_checks};
+
+/// What the provider runs on.
+#[derive(Clone)]
+pub struct Provider {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// TLS, when it speaks it itself.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// Whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Where it keeps facts.
+    pub database: Database,
+    /// What protects them.
+    pub secret: SecretFile,
+    /// Generations of what followers share.
+    pub generations: Vec<u8>,
+    /// Everything else; it has been checked and passed.
+    pub config: idp::Config,
+}
+
+/// `None` when there is none or a fault was noted.
+pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Provider> {
+    let raw = sound.file.provider.as_ref()?;
+    let path = KeyPath::of("provider");
+    let tls = raw.tls.as_ref().map(|tls| tls_server(tls, &path.key("tls"), context));
+    let trusted_proxies = TrustList {
+        networks: &raw.trusted_proxies,
+        path: path.key("trusted_proxies"),
+        anyone: raw.trusted_proxies_anyone,
+        anyone_path: path.key("trusted_proxies_anyone"),
+        consequence: "could claim to be any address",
+    };
+    let trusted_proxies = trusted_proxies.check(context);
+    if raw.tls.is_none() && raw.issuer.starts_with("https:") && raw.trusted_proxies.is_empty() {
+        let what = "TLS ends at a proxy, and nobody's `X-Forwarded-For` is believed";
+        let hint =
+            "name the proxy's address, or its wrong passwords are counted as if one caller had sent them all";
+        context.faults.warn(&path.key("trusted_proxies"), what, hint);
+    }
+    let stated = Stated { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path: &path };
+    let database = stated.check(context);
+    let secret = store::secret(raw, database.as_ref(), &path, context);
+    let clients = Clients::read(sound, raw, context);
+    let config = config(raw, clients.configs.clone(), &path, context);
+    match config.check() {
+        Ok(checked) => {
+            for warning in checked.warnings() {
+                rule_problem(&clients.place_of_warning(&warning, &path), &warning, context, true);
+            }
+        }
+        Err(faults) => {
+            for fault in faults.0 {
+                if let Some(place) = place(&fault, &clients, raw, &path) {
+                    rule_problem(&place, &fault.reason.to_string(), context, false);
+                }
+            }
+        }
+    }
+    Some(Provider {
+        address: raw.address.0,
+        tls: match tls {
+            Some(tls) => Some(tls?),
+            None => None,
+        },
+        trusted_proxies,
+        database: database?,
+        secret: secret?,
+        generations: generations(raw, &path, context)?,
+        config,
+    })
+}
+
+fn generations(raw: &raw::Provider, path: &KeyPath, context: &mut Context<'_>) -> Option<Vec<u8>> {
+    let all = &raw.follow_generations;
+    let twice = |at: usize| all[..at].contains(&all[at]);
+    if (1..=MAX_GENERATIONS).contains(&all.len()) && !(0..all.len()).any(twice) {
+        return Some(all.clone());
+    }
+    let hint = "name one to four numbers, each once; the first is spoken, all are believed";
+    context.faults.add(&path.key("follow_generations"), "these are no generations of a secret", hint);
+    None
+}
+
+/// Notes what `idp` says of a value.
+fn rule_problem(path: &KeyPath, text: &str, context: &mut Context<'_>, warning: bool) {
+    // what a parser says of a file has several lines
+    let text = &text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if !warning {
+        return rule_checks::add_problem(path, text, &mut context.faults);
+    }
+    let (what, hint) = text.split_once(": ").unwrap_or((text, ""));
+    context.faults.warn(path, what, hint);
+}
+
+fn tls_server(
+    raw: &raw::ProviderTls,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Arc<ServerConfig>> {
+    let tls = raw::ListenerTls {
+        certificate: raw.certificate.clone(),
+        key: raw.key.clone(),
+        client_ca: None,
+        client_certificates: raw::ClientCertificateDemand::Off,
+    };
+    let (server, _) = context.tls_server(&tls, Protocols { http1: true, http2: true }, path)?;
+    Some(server)
+}
+
+fn config(
+    raw: &raw::Provider,
+    clients: Vec<idp::ClientConfig>,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> idp::Config {
+    let mut languages = Vec::new();
+    for (tag, file) in &raw.languages {
+        let at = path.key("languages").key(tag);
+        let Some(read) = context.read(file, &at) else { continue };
+        match String::from_utf8(read) {
+            Ok(text) => languages.push((tag.clone(), text)),
+            Err(_) => context.faults.add(&at, format!("{} is not UTF-8", file.display()), "save it as UTF-8"),
+        }
+    }
+    let mut config = idp::Config::new(raw.issuer.as_str());
+    config.audiences.clone_from(&raw.audiences);
+    config.access_token_algorithm = algorithm(raw.access_token_algorithm);
+    config.id_token_algorithm = algorithm(raw.id_token_algorithm);
+    config.access_token_lifetime = raw.access_token_lifetime.0;
+    config.lifetimes = lifetimes(&raw.lifetimes);
+    config.passwords = passwords(&raw.passwords, &path.key("passwords"), context);
+    config.brand.name.clone_from(&raw.brand.name);
+    config.brand.logo.clone_from(&raw.brand.logo);
+    config.brand.colour.clone_from(&raw.brand.colour);
+    config.languages = languages;
+    config.clients = clients;
+    config.receivers = receivers::read(raw, path, context);
+    config
+}
+
+fn algorithm(raw: raw::SigningAlgorithm) -> idp::SigningAlgorithm {
+    match raw {
+        raw::SigningAlgorithm::ES256 => idp::SigningAlgorithm::Es256,
+        raw::SigningAlgorithm::RS256 => idp::SigningAlgorithm::Rs256,
+        raw::SigningAlgorithm::EdDSA => idp::SigningAlgorithm::EdDsa,
+    }
+}
+
+fn lifetimes(raw: &raw::Lifetimes) -> idp::Lifetimes {
+    idp::Lifetimes {
+        code: raw.code.0,
+        id_token: raw.id_token.0,
+        refresh_token: raw.refresh_token.0,
+        grant: raw.grant.0,
+        session_idle: raw.session_idle.0,
+        session: raw.session.0,
+        device_code: raw.device_code.0,
+        pushed_request: raw.pushed_request.0,
+        signing_key: raw.signing_key.0,
+    }
+}
+
+fn passwords(raw: &raw::Passwords, path: &KeyPath, context: &mut Context<'_>) -> PasswordConfig {
+    let default = PasswordConfig::default();
+    let kib = u32::try_from(raw.memory.0 >> 10).unwrap_or(u32::MAX);
+    let parameters = Parameters::new(kib, raw.iterations, raw.parallelism).unwrap_or_else(|fault| {
+        let key = match fault {
+            ParameterFault::Memory(_) => "memory",
+            ParameterFault::Parallelism(_) => "parallelism",
+            ParameterFault::Iterations(_)
+            | ParameterFault::TooCheap { .. }
+            | ParameterFault::TooDear { .. } => "iterations",
+        };
+        rule_checks::add_problem(&path.key(key), &fault.to_string(), &mut context.faults);
+        default.parameters
+    });
+    let account = limits(&raw.lockout_account, &path.key("lockout_account"), default.account, context);
+    let network = limits(&raw.lockout_network, &path.key("lockout_network"), default.network, context);
+    PasswordConfig {
+        parameters,
+        threads: raw.threads,
+        queue: raw.queue,
+        retry_after: raw.retry_after.0,
+        min_length: raw.min_length,
+        strength: match raw.strength {
+            raw::Strength::Million => rules::Strength::Million,
+            raw::Strength::HundredMillion => rules::Strength::HundredMillion,
+            raw::Strength::TenBillion => rules::Strength::TenBillion,
+        },
+        account,
+        network,
+        remembered: raw.remember_verified.as_ref().map(|r| (r.lifetime.0, r.accounts)),
+    }
+}
+
+fn limits(raw: &raw::Lockout, path: &KeyPath, default: Limits, context: &mut Context<'_>) -> Limits {
+    Limits::new(raw.failures, raw.delay.0, raw.longest.0, raw.quiet.0).unwrap_or_else(|fault| {
+        let key = match fault {
+            LimitFault::Threshold(_) | LimitFault::Order { .. } => "failures",
+            LimitFault::Delay(_) => "delay",
+            LimitFault::Cap(_) => "longest",
+            LimitFault::Quiet(_) => "quiet",
+        };
+        rule_checks::add_problem(&path.key(key), &fault.to_string(), &mut context.faults);
+        default
+    })
+}
+
+/// Where in the file the value stands that `idp` refuses. `None`: it follows from a fault that was noted already.
+fn place(fault: &ConfigFault, clients: &Clients, raw: &raw::Provider, path: &KeyPath) -> Option<KeyPath> {
+    let passwords = path.key("passwords");
+    Some(match &fault.reason {
+        ConfigReason::Pool(PoolFault::Threads(_)) => passwords.key("threads"),
+        ConfigReason::Pool(PoolFault::Queue(_)) => passwords.key("queue"),
+        ConfigReason::Pool(_) => passwords.key("retry_after"),
+        ConfigReason::Limit(_) => passwords.key("lockout_network").key("failures"),
+        ConfigReason::Remembered => passwords.key("remember_verified"),
+        ConfigReason::Brand(BrandFault::Name) => path.key("brand").key("name"),
+        ConfigReason::Brand(BrandFault::Colour(_)) => path.key("brand").key("colour"),
+        ConfigReason::Brand(_) => path.key("brand").key("logo"),
+        ConfigReason::Language(_) => match fault.path.strip_prefix("languages.") {
+            Some(tag) => path.key("languages").key(tag),
+            None => path.key("languages"),
+        },
+        _ => match fault.path.strip_prefix("clients[") {
+            Some(rest) => return clients.place(rest, raw),
+            None => path.join(&fault.path),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use auth::time::Timestamp;
+
+    use super::super::super::files::NoFiles;
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_a_provider() {
+        let raw: raw::Provider = toml::from_str("issuer = \"https://login.example\"").unwrap();
+        let mut context = Context::new(&NoFiles, Path::new(""), Timestamp::from_secs(0));
+        let ours = config(&raw, Vec::new(), &KeyPath::of("provider"), &mut context);
+        assert!(!context.faults.refuse());
+        assert_eq!(format!("{ours:?}"), format!("{:?}", idp::Config::new("https://login.example")));
+    }
+}

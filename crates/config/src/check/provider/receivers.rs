@@ -1,0 +1,85 @@
+//! Who elsewhere is told of what happens at the provider.
+
+use auth::token::security_event::Kind;
+use http_engine::url::Url;
+use idp::signals::{Bearer, Delivery, Receiver};
+
+use super::super::super::fault::KeyPath;
+use super::super::super::raw::{self, EventType};
+use super::super::{Context, events::bearer_tokens, unique};
+
+/// Those without a fault.
+pub(super) fn read(raw: &raw::Provider, path: &KeyPath, context: &mut Context<'_>) -> Vec<Receiver> {
+    let all = raw.event_receiver.iter().enumerate();
+    let all: Vec<(KeyPath, &raw::EventReceiver)> =
+        all.map(|(at, one)| (path.key("event_receiver").index(at), one)).collect();
+    unique(all.iter().map(|(path, one)| (path.clone(), &one.name)), "event receivers", &mut context.faults);
+    all.iter().filter_map(|(path, raw)| one(raw, path, context)).collect()
+}
+
+fn one(raw: &raw::EventReceiver, path: &KeyPath, context: &mut Context<'_>) -> Option<Receiver> {
+    if raw.audience.trim().is_empty() {
+        let hint = "write what the receiver expects, such as its URL";
+        context.faults.add(&path.key("audience"), "the text is empty", hint);
+    }
+    let spare = match raw.endpoint {
+        Some(_) => ("poll_token_file", raw.poll_token_file.is_some(), "its events are pushed"),
+        None => ("endpoint_token_file", raw.endpoint_token_file.is_some(), "its events are fetched"),
+    };
+    if let (key, true, what) = spare {
+        context.faults.add(&path.key(key), what, "take it out, or `endpoint`");
+    }
+    let delivery = match &raw.endpoint {
+        Some(endpoint) => {
+            let sound = endpoint_is_sound(endpoint, &path.key("endpoint"), context);
+            let bearer = token(raw.endpoint_token_file.as_deref(), "endpoint_token_file", path, context)?;
+            sound.then(|| Delivery::Push { endpoint: endpoint.clone(), bearer })?
+        }
+        None => Delivery::Poll {
+            bearer: token(raw.poll_token_file.as_deref(), "poll_token_file", path, context)?,
+        },
+    };
+    let events = raw.events.iter().copied().map(kind).collect();
+    Some(Receiver { name: raw.name.0.clone(), audience: raw.audience.clone(), events, delivery })
+}
+
+fn token(
+    file: Option<&std::path::Path>,
+    key: &str,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Bearer> {
+    let Some(file) = file else {
+        let hint = "write what openssl rand -base64 32 prints into a file, and tell the receiver";
+        context.faults.add(path, format!("missing key `{key}`"), hint);
+        return None;
+    };
+    let first = bearer_tokens(file, &path.key(key), context)?.into_iter().next()?;
+    Some(Bearer(first))
+}
+
+fn endpoint_is_sound(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> bool {
+    let hint = "write where the receiver takes events, such as \"https://app.example/events\"";
+    match Url::parse(endpoint) {
+        Ok(url) if url.is_https() || url.is_loopback() => true,
+        Ok(_) => {
+            let what = "over plain http, whoever listens in learns the token, and whose sessions end";
+            context.faults.add(at, what, "use https; plain http is for this machine");
+            false
+        }
+        Err(fault) => {
+            context.faults.add(at, fault.to_string(), hint);
+            false
+        }
+    }
+}
+
+fn kind(raw: EventType) -> Kind {
+    match raw {
+        EventType::SessionRevoked => Kind::SessionRevoked,
+        EventType::CredentialChange => Kind::CredentialChange,
+        EventType::TokenClaimsChange => Kind::TokenClaimsChange,
+        EventType::AccountDisabled => Kind::AccountDisabled,
+        EventType::AccountPurged => Kind::AccountPurged,
+    }
+}

@@ -1,0 +1,207 @@
+//! What the process is told besides what it does with requests.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http_engine::tls::Protocols;
+use http_engine::url::Url;
+use ipnet::IpNet;
+use telemetry::trace::{Endpoint, EndpointFault};
+
+use super::super::fault::{Faults, KeyPath};
+use super::super::raw;
+use super::Context;
+use super::tls::{Client, Keys};
+use super::trust::TrustList;
+
+/// What the process is told besides what it does with requests.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Worker threads; `None`: as many as the CPUs this process may use.
+    pub workers: Option<u16>,
+    /// How long requests under way may take to finish when the process ends.
+    pub drain_timeout: Duration,
+    /// Whether files are watched.
+    pub reload_on_change: bool,
+    /// Where the admin listener is; `None`: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// Access log; the output's path is resolved.
+    pub access_log: raw::AccessLog,
+    /// Level of the process's own log.
+    pub log: raw::LogLevel,
+    /// Shape of the process's own log.
+    pub log_format: raw::LogFormat,
+    /// Where spans go.
+    pub otlp: Option<Otlp>,
+    /// Part of the requests without a trace of their own that is traced, from 0 to 1.
+    pub trace_ratio: f64,
+}
+
+/// Where spans go.
+#[derive(Debug, Clone)]
+pub struct Otlp {
+    /// The collector, the headers sent along and the TLS towards it.
+    pub endpoint: Endpoint,
+    /// `service.name`.
+    pub service: String,
+}
+
+pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<Settings> {
+    let admin = &file.admin;
+    if admin.enabled && !admin.address.0.ip().is_loopback() {
+        let what = "the admin listener asks for no credentials and can be reached from other machines";
+        let hint = "keep it on loopback, or see to it that only operators and probes can reach it";
+        context.faults.warn(&KeyPath::of("admin").key("address"), what, hint);
+    }
+    let realm = &file.server.realm;
+    if realm.is_empty() || realm.chars().any(|c| !c.is_ascii_graphic() && c != ' ' || c == '"' || c == '\\') {
+        let what = format!("{realm:?} cannot be quoted in a challenge");
+        context.faults.add(
+            &KeyPath::of("server").key("realm"),
+            what,
+            "use printable ASCII without \" and \\",
+        );
+    }
+    let telemetry = &file.telemetry;
+    let otlp = otlp(telemetry, context);
+    let mut access_log = file.access_log.clone();
+    if !matches!(access_log.output.to_str(), Some("stdout" | "stderr")) {
+        access_log.output = log_file(&access_log.output, context);
+    }
+    Some(Settings {
+        workers: file.server.workers.0,
+        drain_timeout: file.server.drain_timeout.0,
+        reload_on_change: file.server.reload_on_change,
+        admin: admin.enabled.then_some(admin.address.0),
+        access_log,
+        log: telemetry.log,
+        log_format: telemetry.log_format,
+        otlp: otlp.ok()?,
+        trace_ratio: telemetry.trace_ratio,
+    })
+}
+
+fn log_file(output: &Path, context: &mut Context<'_>) -> PathBuf {
+    if output.as_os_str().is_empty() || output.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        let what = format!("{:?} is not a file", output.display().to_string());
+        let hint = "write \"stdout\", \"stderr\" or the path of a file; `format = \"off\"` turns the log off";
+        context.faults.add(&KeyPath::of("access_log").key("output"), what, hint);
+    }
+    context.reader.resolve(output)
+}
+
+/// The address itself may hold a key, so it is not shown.
+const NO_URL: &str = "the collector's address is not a URL that begins with http:// or https://";
+const URL_HINT: &str = "such as \"http://127.0.0.1:4318\"; credentials go into `otlp_headers_file`";
+
+/// `Err` when a fault was noted.
+fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>, ()> {
+    let path = KeyPath::of("telemetry");
+    let Some(endpoint) = &raw.otlp_endpoint else {
+        for (key, given) in
+            [("otlp_headers_file", raw.otlp_headers_file.is_some()), ("otlp_ca", raw.otlp_ca.is_some())]
+        {
+            if given {
+                context.faults.add(
+                    &path.key(key),
+                    "there is no `otlp_endpoint`",
+                    "add it, or take this key out",
+                );
+            }
+        }
+        return Ok(None);
+    };
+    let Ok(url) = Url::parse(endpoint) else {
+        context.faults.add(&path.key("otlp_endpoint"), NO_URL, URL_HINT);
+        return Err(());
+    };
+    let headers = headers(raw, &path, context)?;
+    let tls = match (url.is_https(), &raw.otlp_ca) {
+        (false, Some(_)) => {
+            context.faults.add(
+                &path.key("otlp_ca"),
+                "no TLS is spoken to the collector",
+                "take `otlp_ca` out",
+            );
+            return Err(());
+        }
+        (false, None) => None,
+        (true, ca) => {
+            let protocols = Protocols { http1: true, http2: false };
+            let keys = Keys { ca: "otlp_ca", ..Keys::USUAL };
+            let client = Client { ca: ca.as_deref(), identity: None, protocols, path: &path, keys };
+            Some(context.tls_client(&client).ok_or(())?.0)
+        }
+    };
+    match Endpoint::new(endpoint, &headers, tls) {
+        Ok(endpoint) => Ok(Some(Otlp { endpoint, service: raw.service.clone() })),
+        Err(fault) => {
+            collector_fault(&fault, raw, &path, &mut context.faults);
+            Err(())
+        }
+    }
+}
+
+/// Says what the exporter would not take, and shows no part that may be a secret.
+fn collector_fault(fault: &EndpointFault, raw: &raw::Telemetry, path: &KeyPath, faults: &mut Faults) {
+    let url = path.key("otlp_endpoint");
+    match fault {
+        EndpointFault::Header(name) => {
+            let file = raw.otlp_headers_file.as_deref().unwrap_or(Path::new("")).display();
+            let what = format!("the header {name:?} in {file} cannot be sent");
+            let hint = "values hold no control characters; the host, the type and the length of what is sent are not \
+                        to be chosen";
+            faults.add(&path.key("otlp_headers_file"), what, hint);
+        }
+        EndpointFault::UserInformation => {
+            let hint = "credentials go into `otlp_headers_file`";
+            faults.add(&url, "the collector's address holds an @", hint);
+        }
+        EndpointFault::Url(_) | EndpointFault::Scheme(_) | EndpointFault::NoRoots(_) => {
+            faults.add(&url, NO_URL, URL_HINT);
+        }
+    }
+}
+
+/// The headers in the file.
+fn headers(
+    raw: &raw::Telemetry,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Result<Vec<(String, String)>, ()> {
+    let Some(file) = &raw.otlp_headers_file else { return Ok(Vec::new()) };
+    let at = path.key("otlp_headers_file");
+    let text = context.read(file, &at).ok_or(())?;
+    let mut headers = Vec::new();
+    for (number, line) in String::from_utf8_lossy(&text).lines().enumerate() {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match line.split_once(':') {
+            Some((name, value)) if super::super::scalar::is_token(name) => {
+                headers.push((name.to_owned(), value.trim().to_owned()));
+            }
+            // the line may be the secret itself, so it is not shown
+            _ => {
+                let what = format!("line {} of {} is not a header", number + 1, file.display());
+                context.faults.add(&at, what, "write one `name: value` per line");
+                return Err(());
+            }
+        }
+    }
+    Ok(headers)
+}
+
+/// Peers whose answers carry `Server-Timing`.
+pub(super) fn server_timing(file: &raw::File, context: &mut Context<'_>) -> Vec<IpNet> {
+    let (telemetry, path) = (&file.telemetry, KeyPath::of("telemetry"));
+    let list = TrustList {
+        networks: &telemetry.server_timing_to,
+        path: path.key("server_timing_to"),
+        anyone: telemetry.server_timing_to_anyone,
+        anyone_path: path.key("server_timing_to_anyone"),
+        consequence: "learns how long each step takes, and whether a credential was known",
+    };
+    list.check(context)
+}

@@ -1,0 +1,191 @@
+//! Certificates, keys and authorities.
+//!
+//! The files are read here first, so that they are watched and a missing one is reported like any other;
+//! what they hold is judged by [`http_engine::tls`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http_engine::tls::{
+    Built, BuiltServer, ClientAuthorities, ClientCertificates, Files, Protocols, TlsError, TlsWarning,
+};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::super::fault::KeyPath;
+use super::super::raw;
+use super::Context;
+use crate::version::version;
+
+/// Who vouches for a server, and who we are to it.
+pub(super) struct Client<'a> {
+    pub(super) ca: Option<&'a Path>,
+    /// Certificate and key.
+    pub(super) identity: Option<(&'a Path, &'a Path)>,
+    pub(super) protocols: Protocols,
+    /// Path of the table that holds the keys.
+    pub(super) path: &'a KeyPath,
+    pub(super) keys: Keys,
+}
+
+/// What the file calls the parts of a [`Client`].
+#[derive(Clone, Copy)]
+pub(super) struct Keys {
+    pub(super) ca: &'static str,
+    pub(super) certificate: &'static str,
+    pub(super) key: &'static str,
+}
+
+impl Keys {
+    /// What they are called wherever nothing else is said.
+    pub(super) const USUAL: Self = Self { ca: "ca", certificate: "certificate", key: "key" };
+}
+
+/// Who vouches for a server, and what that was read from.
+pub(super) struct Roots {
+    pub(super) store: Arc<RootCertStore>,
+    read: Vec<u8>,
+}
+
+impl Roots {
+    /// Nobody: for a server whose certificate is not asked for its origin.
+    pub(super) fn nobody() -> Self {
+        Self { store: Arc::new(RootCertStore::empty()), read: Vec::new() }
+    }
+}
+
+impl Context<'_> {
+    /// TLS towards a server, and a digest of all it was made from.
+    pub(super) fn tls_client(&mut self, client: &Client<'_>) -> Option<(Arc<ClientConfig>, u64)> {
+        let roots = self.roots(client)?;
+        self.tls_client_by(&roots, client)
+    }
+
+    /// Who vouches for a server: those in its file, or whom the system trusts.
+    pub(super) fn roots(&mut self, client: &Client<'_>) -> Option<Roots> {
+        let Some(ca) = client.ca else {
+            return Some(Roots { store: self.system_roots(client.path)?, read: Vec::new() });
+        };
+        let path = client.path.key(client.keys.ca);
+        let read = self.read(ca, &path)?;
+        let ca = self.reader.resolve(ca);
+        let store =
+            http_engine::tls::roots_from_file(&ca).map_err(|error| self.tls_fault(&path, &error)).ok()?;
+        Some(Roots { store, read })
+    }
+
+    /// The same as [`Self::tls_client`] where it is known who vouches.
+    pub(super) fn tls_client_by(
+        &mut self,
+        roots: &Roots,
+        client: &Client<'_>,
+    ) -> Option<(Arc<ClientConfig>, u64)> {
+        let Client { path, keys, .. } = client;
+        let mut material = vec![roots.read.clone()];
+        let mut resolved = None;
+        if let Some((certificate, key)) = client.identity {
+            let (at_certificate, at_key) = (path.key(keys.certificate), path.key(keys.key));
+            let (read_certificate, read_key) =
+                (self.read(certificate, &at_certificate), self.read(key, &at_key));
+            material.extend([read_certificate?, read_key?]);
+            resolved = Some((self.reader.resolve(certificate), self.reader.resolve(key)));
+        }
+        let files = resolved.as_ref().map(|(certificate, key)| Files { certificate, key });
+        match http_engine::tls::client_config(roots.store.clone(), files, client.protocols, self.now) {
+            Ok(Built { config, warnings }) => {
+                self.tls_warnings(path, &warnings);
+                Some((config, version(material.iter().map(Vec::as_slice))))
+            }
+            Err(error) => {
+                let key = match (&resolved, faulty_file(&error)) {
+                    (Some((_, key)), Some(file)) if file == key => keys.key,
+                    _ => keys.certificate,
+                };
+                self.tls_fault(&path.key(key), &error);
+                None
+            }
+        }
+    }
+
+    fn system_roots(&mut self, path: &KeyPath) -> Option<Arc<RootCertStore>> {
+        match self.files.system_roots() {
+            Ok((roots, warnings)) => {
+                self.tls_warnings(path, &warnings);
+                Some(roots)
+            }
+            Err(error) => {
+                self.tls_fault(path, &error);
+                None
+            }
+        }
+    }
+
+    /// TLS of a listener, and who vouches for its clients.
+    pub(super) fn tls_server(
+        &mut self,
+        tls: &raw::ListenerTls,
+        protocols: Protocols,
+        path: &KeyPath,
+    ) -> Option<(Arc<ServerConfig>, Option<ClientAuthorities>)> {
+        let certificate = self.read(&tls.certificate, &path.key("certificate"));
+        let key = self.read(&tls.key, &path.key("key"));
+        let ca = match (&tls.client_ca, tls.client_certificates) {
+            (Some(ca), raw::ClientCertificateDemand::Optional | raw::ClientCertificateDemand::Required) => {
+                self.read(ca, &path.key("client_ca"))?;
+                Some(self.reader.resolve(ca))
+            }
+            _ => None,
+        };
+        let (_, _) = (certificate?, key?);
+        let clients = match (&ca, tls.client_certificates) {
+            (Some(ca), raw::ClientCertificateDemand::Optional) => ClientCertificates::Optional(ca),
+            (Some(ca), raw::ClientCertificateDemand::Required) => ClientCertificates::Required(ca),
+            _ => ClientCertificates::Ignored,
+        };
+        let (certificate, key) = (self.reader.resolve(&tls.certificate), self.reader.resolve(&tls.key));
+        let files = Files { certificate: &certificate, key: &key };
+        match http_engine::tls::server_config(files, clients, protocols, self.now) {
+            Ok(BuiltServer { config, clients, warnings }) => {
+                self.tls_warnings(path, &warnings);
+                Some((config, clients))
+            }
+            Err(error) => {
+                let at = match faulty_file(&error) {
+                    Some(file) if Some(file) == ca.as_ref() => "client_ca",
+                    Some(file) if *file == key => "key",
+                    _ => "certificate",
+                };
+                self.tls_fault(&path.key(at), &error);
+                None
+            }
+        }
+    }
+
+    fn tls_fault(&mut self, path: &KeyPath, error: &TlsError) {
+        let text = error.to_string();
+        let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
+        self.faults.add(path, what, hint);
+    }
+
+    fn tls_warnings(&mut self, path: &KeyPath, warnings: &[TlsWarning]) {
+        for warning in warnings {
+            let text = warning.to_string();
+            let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
+            self.faults.warn(path, what, hint);
+        }
+    }
+}
+
+/// The file an error is about.
+fn faulty_file(error: &TlsError) -> Option<&PathBuf> {
+    match error {
+        TlsError::Unreadable { path, .. }
+        | TlsError::NotPem { path, .. }
+        | TlsError::NoCertificate { path }
+        | TlsError::BadCertificate { path, .. }
+        | TlsError::NoKey { path }
+        | TlsError::EncryptedKey { path }
+        | TlsError::BadKey { path, .. }
+        | TlsError::KeyMismatch { key: path, .. } => Some(path),
+        TlsError::NoSystemRoots { .. } | TlsError::Refused(_) => None,
+    }
+}

@@ -1,0 +1,165 @@
+//! Where requests go.
+
+use std::sync::Arc;
+
+use http_engine::config::{Endpoint, Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
+use http_engine::tls::Protocols;
+use http_engine::url::{Url, UrlFault};
+use rustls::pki_types::ServerName;
+
+use super::super::fault::KeyPath;
+use super::super::raw;
+use super::super::sound::Sound;
+use super::tls::{Client, Keys};
+use super::{Context, names, unique, used};
+use crate::version::version;
+
+pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Arc<Upstream>> {
+    let upstreams = sound.paths("upstream", &sound.file.upstream);
+    unique(upstreams.iter().map(|(path, u)| (path.clone(), &u.name)), "upstreams", &mut context.faults);
+    let known = names(&sound.file.upstream, |upstream| &upstream.name);
+    for (path, upstream) in &upstreams {
+        let references =
+            sound.file.route.iter().filter_map(|route| Some(route.upstream.as_ref()?.0.as_str()));
+        let references = references.chain(sound.file.authorizer.iter().map(|a| a.upstream.0.as_str()));
+        let unfit = sound.any_unfit("route") || sound.any_unfit("authorizer");
+        if !used(&upstream.name.0, references, &known) && !unfit {
+            let what = format!("no route leads to the upstream {:?}", upstream.name.0);
+            context.faults.add(&path.key("name"), what, "name it in a route, or take it out");
+        }
+    }
+    upstreams.iter().filter_map(|(path, upstream)| one(upstream, path, context)).map(Arc::new).collect()
+}
+
+/// An endpoint, and whether TLS is spoken to it, where the address says so.
+type Address = (Endpoint, Option<bool>);
+
+fn one(raw: &raw::Upstream, path: &KeyPath, context: &mut Context<'_>) -> Option<Upstream> {
+    let at = path.key("endpoints");
+    let mut addresses = Vec::<Address>::new();
+    for (index, text) in raw.endpoints.iter().enumerate() {
+        match address(text, context) {
+            Ok((endpoint, _)) if addresses.iter().any(|(other, _)| *other == endpoint) => {
+                context.faults.add(&at.index(index), "the endpoint is there twice", "take one out");
+            }
+            Ok(address) => addresses.push(address),
+            Err((what, hint)) => context.faults.add(&at.index(index), what, hint),
+        }
+    }
+    let secure = addresses.iter().any(|(_, secure)| *secure == Some(true));
+    let plain = addresses.iter().any(|(_, secure)| *secure == Some(false));
+    if secure && plain {
+        let what = "some endpoints speak TLS and some do not";
+        context.faults.add(&at, what, "an upstream's endpoints are equivalent; make two upstreams");
+    }
+    let tls = tls(raw, path, &addresses, context);
+    let at = path.key("timeouts");
+    let mut positive = |value, key: &str| context.positive(value, &at.key(key));
+    let timeouts = UpstreamTimeouts {
+        connect: positive(raw.timeouts.connect.0, "connect"),
+        response_header: positive(raw.timeouts.response_header.0, "response_header"),
+        stall: positive(raw.timeouts.stall.0, "stall"),
+        idle: positive(raw.timeouts.idle.0, "idle"),
+    };
+    Some(Upstream {
+        name: raw.name.0.as_str().into(),
+        endpoints: addresses.into_iter().map(|(endpoint, _)| endpoint).collect(),
+        protocol: match raw.protocol {
+            raw::UpstreamProtocol::Http1 => UpstreamProtocol::Http1,
+            raw::UpstreamProtocol::Http2 => UpstreamProtocol::Http2,
+        },
+        tls: tls.ok()?,
+        timeouts,
+        idle_connections: raw.idle_connections,
+        max_requests: raw.max_requests,
+        unhealthy_after: raw.unhealthy_after,
+        unhealthy_for: raw.unhealthy_for.0,
+    })
+}
+
+fn address(text: &str, context: &Context<'_>) -> Result<Address, (String, &'static str)> {
+    const HINT: &str = "write \"http://host:port\", \"https://host:port\" or \"unix:/path\"";
+    if let Some(path) = text.strip_prefix("unix:") {
+        // `unix:///path` is what URLs of sockets look like elsewhere
+        let path = path.strip_prefix("//").unwrap_or(path);
+        return match path {
+            "" => Err((format!("{text:?} names no socket"), HINT)),
+            path => Ok((Endpoint::Unix(context.reader.resolve(path.as_ref())), None)),
+        };
+    }
+    let url = Url::parse(text).map_err(|fault| match fault {
+        UrlFault::UserInfo => ("an endpoint carries no user name or password".to_owned(), HINT),
+        _ => (format!("{text:?} is not an endpoint"), HINT),
+    })?;
+    if url.target() != "/" {
+        let hint = "paths belong to routes: `strip_prefix` and `replace_prefix` change them";
+        return Err((format!("{text:?} has a path"), hint));
+    }
+    let (host, port) = url.endpoint();
+    Ok((Endpoint::Tcp { host: host.into(), port }, Some(url.is_https())))
+}
+
+/// `Err` when a fault was noted.
+fn tls(
+    raw: &raw::Upstream,
+    path: &KeyPath,
+    addresses: &[Address],
+    context: &mut Context<'_>,
+) -> Result<Option<UpstreamTls>, ()> {
+    let none = raw::UpstreamTls::default();
+    let (at, tls) = (path.key("tls"), raw.tls.as_ref().unwrap_or(&none));
+    if addresses.iter().any(|(_, secure)| *secure == Some(false)) {
+        if raw.tls.is_some() {
+            context.faults.add(&at, "the endpoints are plain http", "write https://, or take `tls` out");
+            return Err(());
+        }
+        return Ok(None);
+    }
+    let secure = addresses.iter().any(|(_, secure)| *secure == Some(true));
+    if !secure && raw.tls.is_none() {
+        return Ok(None);
+    }
+    let unix = addresses.iter().any(|(endpoint, _)| matches!(endpoint, Endpoint::Unix(_)));
+    let mut sound = true;
+    let mut fault = |key: &str, what: String, hint: &str| {
+        context.faults.add(&at.key(key), what, hint);
+        sound = false;
+    };
+    if unix && tls.server_name.is_none() {
+        let what = "TLS over a Unix socket needs a name to verify";
+        fault("server_name", what.into(), "write the name in the server's certificate");
+    }
+    let server_name = tls.server_name.as_ref().map(|name| ServerName::try_from(name.clone()));
+    let server_name = server_name.transpose().unwrap_or_else(|_| {
+        let name = tls.server_name.as_deref().unwrap_or_default();
+        fault("server_name", format!("{name:?} is not a host name or address"), "such as \"api.example\"");
+        None
+    });
+    let identity = match (&tls.certificate, &tls.key) {
+        (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
+        (None, None) => None,
+        (Some(_), None) => {
+            fault("key", "missing key `key`".into(), "a certificate goes with its private key");
+            None
+        }
+        (None, Some(_)) => {
+            fault(
+                "certificate",
+                "missing key `certificate`".into(),
+                "a private key goes with its certificate",
+            );
+            None
+        }
+    };
+    let http2 = raw.protocol == raw::UpstreamProtocol::Http2;
+    let protocols = Protocols { http1: !http2, http2 };
+    let client = Client { ca: tls.ca.as_deref(), identity, protocols, path: &at, keys: Keys::USUAL };
+    match context.tls_client(&client) {
+        Some((client, material)) if sound => {
+            let name = tls.server_name.as_deref().unwrap_or_default();
+            let version = version([material.to_be_bytes().as_slice(), name.as_bytes(), &[u8::from(http2)]]);
+            Ok(Some(UpstreamTls { client, server_name, version }))
+        }
+        _ => Err(()),
+    }
+}

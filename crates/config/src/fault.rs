@@ -1,0 +1,324 @@
+//! What is wrong with a configuration, and where.
+//!
+//! Owns: the list of faults and warnings, the path of a key (`route[2].policy.allow[0].groups`), and how both
+//! are shown: with the line in the file for people at a terminal, in one line for logs.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+
+/// The place of a value in the file: keys and positions from the top.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyPath(Vec<Step>);
+
+/// One step into the file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl KeyPath {
+    /// Whether it is the file as a whole.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The path of a top-level key.
+    pub(super) fn of(key: &str) -> Self {
+        Self(vec![Step::Key(key.into())])
+    }
+
+    /// This path and one key further.
+    #[must_use]
+    pub(super) fn key(&self, key: &str) -> Self {
+        self.with(Step::Key(key.into()))
+    }
+
+    /// This path and one position further, counted from 0.
+    #[must_use]
+    pub(super) fn index(&self, index: usize) -> Self {
+        self.with(Step::Index(index))
+    }
+
+    /// This path and a further one in text: `allow[0].claims.realm.roles`. Names of claims and query
+    /// parameters may hold dots; whatever follows `claims.` or `query.` is one.
+    #[must_use]
+    pub(super) fn join(&self, text: &str) -> Self {
+        let (mut path, mut rest) = (self.clone(), text);
+        while !rest.is_empty() {
+            let (part, tail) = rest.split_once('.').unwrap_or((rest, ""));
+            let (key, indices) = part.split_at(part.find('[').unwrap_or(part.len()));
+            path = if key.is_empty() { path } else { path.key(key) };
+            for index in indices.split(['[', ']']).filter_map(|index| index.parse().ok()) {
+                path = path.index(index);
+            }
+            rest = tail;
+            if matches!(key, "claims" | "query") && !rest.is_empty() {
+                return path.key(rest);
+            }
+        }
+        path
+    }
+
+    fn with(&self, step: Step) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Self(steps)
+    }
+
+    /// The key at the end, when there is one.
+    pub(super) fn last_key(&self) -> Option<&str> {
+        match self.0.last() {
+            Some(Step::Key(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.0
+    }
+}
+
+impl fmt::Display for KeyPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bare =
+            |k: &str| !k.is_empty() && k.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+        for (position, step) in self.0.iter().enumerate() {
+            match step {
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) => {
+                    f.write_str(if position == 0 { "" } else { "." })?;
+                    if bare(key) { f.write_str(key)? } else { write!(f, "{key:?}")? }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The configuration is refused.
+    Fault,
+    /// It works, though perhaps not as meant.
+    Warning,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Where.
+    pub path: KeyPath,
+    /// What: lower case, no full stop.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Bytes of the file it is about, once known.
+    pub span: Option<Range<usize>>,
+    aim: Aim,
+}
+
+/// Which bytes of a path are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// The key: it should not be there.
+    Key,
+    /// The value.
+    Value,
+}
+
+/// Collects what is wrong, so that all of it is told at once.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    list: Vec<Fault>,
+}
+
+impl Faults {
+    /// Notes a fault.
+    pub(super) fn add(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
+        self.push(Severity::Fault, Aim::Value, path, (what.into(), hint.into()));
+    }
+
+    /// Notes a fault of a key itself.
+    pub(super) fn add_key(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
+        self.push(Severity::Fault, Aim::Key, path, (what.into(), hint.into()));
+    }
+
+    /// Notes a warning.
+    pub(super) fn warn(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
+        self.push(Severity::Warning, Aim::Value, path, (what.into(), hint.into()));
+    }
+
+    fn push(&mut self, severity: Severity, aim: Aim, path: &KeyPath, (what, hint): (String, String)) {
+        let hint = Some(hint).filter(|h| !h.is_empty());
+        let fault = Fault { severity, path: path.clone(), what, hint, span: None, aim };
+        if !self.list.contains(&fault) {
+            self.list.push(fault);
+        }
+    }
+
+    /// Notes a fault whose bytes in the file are known already.
+    pub(super) fn add_at(&mut self, span: Option<Range<usize>>, what: String) {
+        let (severity, path) = (Severity::Fault, KeyPath::default());
+        self.list.push(Fault { severity, path, what, hint: None, span, aim: Aim::Value });
+    }
+
+    /// Whether anything stands against applying the configuration.
+    pub(super) fn refuse(&self) -> bool {
+        self.list.iter().any(|f| f.severity == Severity::Fault)
+    }
+
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.list.append(&mut other.list);
+    }
+
+    /// Everything noted, in the order of the file; `locate` finds the bytes a path stands for.
+    pub(super) fn into_report(
+        mut self,
+        name: &str,
+        text: &str,
+        locate: impl Fn(&KeyPath, Aim) -> Range<usize>,
+    ) -> Report {
+        for fault in &mut self.list {
+            if fault.span.is_none() {
+                fault.span = Some(locate(&fault.path, fault.aim));
+            }
+        }
+        self.list.sort_by_key(|f| (f.span.as_ref().map_or(usize::MAX, |s| s.start), f.severity));
+        Report { name: name.into(), text: text.into(), faults: self.list }
+    }
+}
+
+/// All that was found wrong with one file, in the order of the file.
+#[derive(Debug, Clone)]
+pub struct Report {
+    name: String,
+    text: String,
+    faults: Vec<Fault>,
+}
+
+impl Report {
+    /// A report on a file that could not be read at all.
+    pub(super) fn unreadable(name: &str, what: String) -> Self {
+        let (severity, path) = (Severity::Fault, KeyPath::default());
+        let fault = Fault { severity, path, what, hint: None, span: None, aim: Aim::Value };
+        Self { name: name.into(), text: String::new(), faults: vec![fault] }
+    }
+
+    /// What was found, in the order of the file.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// Whether the configuration is refused.
+    pub fn refuses(&self) -> bool {
+        self.count(Severity::Fault) > 0
+    }
+
+    /// How many there are of one kind.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.faults.iter().filter(|f| f.severity == severity).count()
+    }
+
+    /// One line per finding, without the text of the file: for logs.
+    pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
+        self.faults.iter().map(|fault| {
+            let mut line = self.place(fault);
+            if !fault.path.0.is_empty() {
+                let _ = write!(line, ": {}", fault.path);
+            }
+            let _ = write!(line, ": {}", fault.what);
+            if let Some(hint) = &fault.hint {
+                let _ = write!(line, "; {hint}");
+            }
+            line
+        })
+    }
+
+    fn place(&self, fault: &Fault) -> String {
+        match self.position(fault) {
+            Some((line, column)) => format!("{}:{line}:{column}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Line and column, counted from 1, columns in characters.
+    fn position(&self, fault: &Fault) -> Option<(usize, usize)> {
+        let start = fault.span.as_ref().filter(|s| s.end > 0)?.start;
+        let before = self.text.get(..start)?;
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
+    }
+
+    /// Everything found with the lines of the file that are meant, for people at a terminal.
+    pub fn excerpts(&self) -> impl Iterator<Item = Excerpt<'_>> {
+        self.faults.iter().map(|fault| Excerpt {
+            fault,
+            place: self.place(fault),
+            line: self.position(fault).map(|(number, column)| {
+                let text = self.text.lines().nth(number - 1).unwrap_or("").trim_end();
+                let rest = text.chars().count() + 1 - column.min(text.chars().count() + 1);
+                let span = fault.span.clone().and_then(|span| self.text.get(span));
+                let wide = span.map_or(1, |t| t.chars().take_while(|c| *c != '\n').count());
+                ExcerptLine { number, text, column, width: wide.min(rest).max(1) }
+            }),
+        })
+    }
+}
+
+/// A finding, and where in the file it is.
+#[derive(Debug)]
+pub struct Excerpt<'a> {
+    /// What was found.
+    pub fault: &'a Fault,
+    /// File, line and column.
+    pub place: String,
+    /// The line of the file; `None` where it has none.
+    pub line: Option<ExcerptLine<'a>>,
+}
+
+/// A line of the file, and the characters that are meant.
+#[derive(Debug, Clone, Copy)]
+pub struct ExcerptLine<'a> {
+    /// Counted from 1.
+    pub number: usize,
+    /// Without what is blank at its end.
+    pub text: &'a str,
+    /// The first character that is meant, counted from 1.
+    pub column: usize,
+    /// How many are; at least one.
+    pub width: usize,
+}
+
+/// One line per finding, as [`Report::lines`].
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// The known word nearest to a misspelt one, when it is near enough to be meant.
+pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |w: &str| w.to_ascii_lowercase().replace('-', "_");
+    let word = plain(word);
+    let far = (word.chars().count() / 3).max(1);
+    known
+        .into_iter()
+        .map(|k| (strsim::osa_distance(&word, &plain(k)), k))
+        .filter(|(distance, k)| *distance <= far || (word.len() > 3 && plain(k).starts_with(&word)))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, k)| k)
+}
+
+/// `` `a`, `b` or `c` ``
+pub(super) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    let words: Vec<String> = words.into_iter().map(|w| format!("`{w}`")).collect();
+    match words.as_slice() {
+        [] => "nothing".into(),
+        [one] => one.clone(),
+        [start @ .., last] => format!("{} or {last}", start.join(", ")),
+    }
+}

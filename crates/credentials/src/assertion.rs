@@ -1,0 +1,185 @@
+//! The signed statement of the caller for the upstream: a short-lived JWT (RFC 7519), ES256.
+//!
+//! Owns: its claims, its lifetime, keeping it beside the facts so that signing stays off the hot path, and
+//! the key set document by which upstreams verify it. Does not own: the key, the header field, serving the
+//! document.
+//!
+//! Nothing of the request is in it, so that one statement serves all requests of a credential to an
+//! audience. It is used for at most half its lifetime: an upstream sees at least the other half.
+//!
+//! Claims: `iss`, `aud`, `sub`, `idp` (the configured name of who vouches: subjects of two issuers may be
+//! spelt alike), `iat`, `exp`, `jti`, and where known `preferred_username`, `email`, `groups`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use auth::identity::{Facts, Identity};
+use auth::time::Timestamp;
+use auth::token::jws::{self, Signer, SignerError};
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use bytes::Bytes;
+use http_engine::clock::Now;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+/// Statements kept beside one credential: one for each of so many audiences, the oldest out first.
+const KEPT: usize = 4;
+
+/// Why no statement could be made. The request must not go on without one.
+#[derive(Debug, thiserror::Error)]
+pub enum AssertionError {
+    /// The system gave no randomness for `jti`.
+    #[error("no randomness for the assertion's id")]
+    Random,
+    /// Signing failed.
+    #[error("the assertion could not be signed: {0}")]
+    Sign(#[from] SignerError),
+}
+
+/// Makes statements under one configuration. Shared by all workers.
+pub struct AssertionMinter {
+    signer: Arc<Signer>,
+    issuer: Box<str>,
+    audience: Option<Box<str>>,
+    lifetime: Duration,
+    jwks: Bytes,
+    random: SystemRandom,
+    /// Identity of this minter: what another one made is not used.
+    seal: Arc<()>,
+}
+
+/// How many bytes to set aside for the statements of one credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserve {
+    audiences: usize,
+}
+
+impl Reserve {
+    /// What assertions of this configuration weigh in the cache.
+    pub fn of(config: Option<&crate::config::Assertion>) -> Self {
+        let audiences = config.map_or(0, |config| if config.audience.is_some() { 1 } else { KEPT });
+        Self { audiences }
+    }
+
+    pub(crate) fn bytes(self, identity: &Identity) -> usize {
+        // A third more in base64; header, signature and the fixed claims.
+        self.audiences * (identity.weight() * 4 / 3 + 512 + size_of::<Made>())
+    }
+}
+
+/// Statements made for one credential.
+#[derive(Debug, Default)]
+pub(crate) struct Assertions(Mutex<Vec<Made>>);
+
+#[derive(Debug)]
+struct Made {
+    by: Arc<()>,
+    audience: Box<str>,
+    token: Arc<str>,
+    at: Instant,
+    expires: Timestamp,
+}
+
+/// What is signed. Field order is the order on the wire.
+#[derive(Serialize)]
+struct Claims<'a> {
+    iss: &'a str,
+    aud: &'a str,
+    sub: &'a str,
+    idp: &'a str,
+    iat: u64,
+    exp: u64,
+    jti: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preferred_username: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    email: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    groups: &'a [Box<str>],
+}
+
+impl AssertionMinter {
+    /// From the checked configuration; `random` draws the ids.
+    pub fn new(config: &crate::config::Assertion, random: SystemRandom) -> Self {
+        let jwks = jws::public_jwks([&*config.signer]);
+        Self {
+            signer: config.signer.clone(),
+            issuer: config.issuer.clone(),
+            audience: config.audience.clone(),
+            lifetime: config.lifetime,
+            jwks: jwks.to_string().into(),
+            random,
+            seal: Arc::new(()),
+        }
+    }
+
+    /// The key set document (RFC 7517 section 5), `application/jwk-set+json`.
+    pub fn jwks(&self) -> Bytes {
+        self.jwks.clone()
+    }
+
+    /// A statement of whom these facts are about for `upstream` that is valid for at least half its lifetime (less only when the credential
+    /// itself ends sooner), from those made before if one of them is.
+    ///
+    /// # Errors
+    /// When the cryptographic library fails; nothing is kept then.
+    pub(crate) fn mint(
+        &self,
+        made: &Assertions,
+        facts: &Facts,
+        upstream: &str,
+        now: Now,
+    ) -> Result<Arc<str>, AssertionError> {
+        let audience = self.audience.as_deref().unwrap_or(upstream);
+        // Signing (some 30 µs) is done under the lock: whoever comes meanwhile needs the same statement.
+        let mut made = made.0.lock();
+        let known =
+            made.iter().position(|made| Arc::ptr_eq(&made.by, &self.seal) && *made.audience == *audience);
+        if let Some(known) = known.map(|at| &made[at])
+            && now.monotonic.duration_since(known.at) < self.lifetime / 2
+            && now.wall < known.expires
+        {
+            return Ok(known.token.clone());
+        }
+        let expires = now.wall.plus(self.lifetime).min(facts.expires);
+        let token: Arc<str> = self.sign(&facts.identity, audience, (now.wall, expires))?.into();
+        if let Some(outdated) = known.or((made.len() == KEPT).then_some(0)) {
+            made.remove(outdated);
+        }
+        let by = self.seal.clone();
+        made.push(Made { by, audience: audience.into(), token: token.clone(), at: now.monotonic, expires });
+        Ok(token)
+    }
+
+    fn sign(
+        &self,
+        identity: &Identity,
+        audience: &str,
+        (issued, expires): (Timestamp, Timestamp),
+    ) -> Result<String, AssertionError> {
+        let mut id = [0; 16];
+        self.random.fill(&mut id).map_err(|_| AssertionError::Random)?;
+        let claims = Claims {
+            iss: &self.issuer,
+            aud: audience,
+            sub: &identity.subject,
+            idp: &identity.issuer,
+            iat: issued.as_secs(),
+            exp: expires.as_secs(),
+            jti: &format!("{:032x}", u128::from_be_bytes(id)),
+            preferred_username: identity.user.as_deref(),
+            email: identity.email.as_deref(),
+            groups: &identity.groups,
+        };
+        Ok(self.signer.sign(&[("typ", "JWT")], &claims)?)
+    }
+}
+
+impl std::fmt::Debug for AssertionMinter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AssertionMinter")
+            .field("issuer", &self.issuer)
+            .field("kid", &self.signer.kid())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,460 @@
+//! Authorities: who is asked about a token that cannot be verified here.
+//!
+//! Owns: which authority is asked about which token, the question in each one's words, what its status means, the counts of it
+//! all. Does not own: the reading of an answer (`auth::authority`), connections ([`http_engine::outbound`]), what is remembered.
+//!
+//! Each token is asked of one authority at most: a token of one party must not be shown to another, and asking all of them in
+//! turn is what made others slow. A JWT of a configured issuer is asked of nobody, unless a prefix says otherwise.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use auth::authority::signed_introspection::{self, Exchange};
+use auth::authority::{AuthorityConfig, Unclear, Verdict, introspection, openshift_user, token_review};
+use auth::token::opaque;
+use auth::token_error::TokenError;
+use bytes::Bytes;
+use coherence::statement::{self, Statement};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Request, StatusCode};
+use http_engine::clock::Now;
+use http_engine::config::Credential;
+use http_engine::outbound::{Answered, CallError, Outbound, form_encoded};
+use outage::{CALM, Outage};
+use parking_lot::Mutex;
+use telemetry::metrics::{Collect, Encoder, FamilyKind};
+use tokio::time::Instant;
+
+use super::key_store::Renewal;
+use super::{RENEWALS, Surroundings, Vouching};
+use crate::config::{Question, Selection};
+use crate::followed::{Evidence, Followed, Revocable};
+use crate::watch::{Resource, Watches};
+
+/// An authority with the way to it.
+pub(super) struct Authority {
+    pub(super) config: Arc<AuthorityConfig>,
+    pub(super) ttl: Duration,
+    question: Question,
+    selection: Selection,
+    /// Who signs its introspections, if they must be signed.
+    signed: Option<Vouching>,
+    server: http_engine::config::Server,
+    outbound: Arc<Outbound>,
+    /// It tells when it takes a token back.
+    pub(super) followed: Option<Arc<Followed>>,
+    watch: Option<Box<str>>,
+    watches: Arc<Watches>,
+    counts: Arc<Counts>,
+}
+
+/// What an authority says of a token, and by what that can be taken back.
+pub(super) struct Said {
+    pub(super) verdict: Verdict,
+    /// In its own words, if it is a provider of ours.
+    pub(super) statement: Option<Statement>,
+    /// By what events can be about, if its issuer tells by those.
+    pub(super) revocable: Option<Revocable>,
+}
+
+/// How often an authority was asked, and what came of it.
+#[derive(Debug)]
+struct Counts {
+    good: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    busy: AtomicU64,
+    throttled: AtomicU64,
+    nanos: AtomicU64,
+    outage: Outage,
+    last_error: Mutex<Option<Arc<str>>>,
+}
+
+/// How an authority stands, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorityStatus {
+    /// The configured name.
+    pub name: Box<str>,
+    /// Answers that vouched for a token.
+    pub good: u64,
+    /// Answers that refused one.
+    pub refused: u64,
+    /// Questions without an answer that says either.
+    pub failed: u64,
+    /// Questions not asked, because as many were under way as may be.
+    pub busy: u64,
+    /// Questions not asked, because as many were begun within a second as may be.
+    pub throttled: u64,
+    /// Time spent waiting for answers, all together.
+    pub waited: Duration,
+    /// What the last question without an answer failed of; `None` when the last one was answered.
+    pub last_error: Option<Arc<str>>,
+}
+
+impl Collect for AuthorityStatus {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        let help = "Questions to an authority about a token, by what came of them.";
+        let mut family = e.family("postern_authority_questions", FamilyKind::Counter, help);
+        for authority in all {
+            for (result, count) in [
+                ("good", authority.good),
+                ("refused", authority.refused),
+                ("failed", authority.failed),
+                ("busy", authority.busy),
+                ("throttled", authority.throttled),
+            ] {
+                family.sample(&[("authority", &*authority.name), ("result", result)], count);
+            }
+        }
+        let help = "Time spent waiting for an authority's answers, all together.";
+        let mut family = e.family("postern_authority_wait_seconds", FamilyKind::Counter, help);
+        for authority in all {
+            family.sample(&[("authority", &*authority.name)], authority.waited.as_secs_f64());
+        }
+    }
+}
+
+/// Why nobody knows what a token is worth.
+#[derive(Debug, thiserror::Error)]
+enum Silent {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Unclear(#[from] Unclear),
+    #[error("it answered {status}{hint}")]
+    Status { status: StatusCode, hint: &'static str },
+    #[error("the token cannot be put into a question")]
+    Token,
+    #[error(
+        "its answer is {0:?} where a signed one ({media}) is demanded; have it sign those to the gateway's client, or take `signed` out",
+        media = signed_introspection::MEDIA_TYPE
+    )]
+    Unsigned(String),
+    #[error("there are no keys to check its signed answers with; see their source and the log")]
+    NoKeys,
+    #[error(
+        "its issuer answers nothing any more, and has to say first that the token was not revoked; see whether it can be reached"
+    )]
+    Issuer,
+}
+
+impl Silent {
+    /// Whether it says nothing of the authority: it is about this token, or about a dependency that has lines of its own.
+    fn is_of_another(&self) -> bool {
+        matches!(self, Self::Token | Self::NoKeys | Self::Issuer)
+    }
+}
+
+impl Counts {
+    fn of(config: &crate::config::Authority) -> Self {
+        let kind = match config.question {
+            Question::Introspection { .. } => "token introspection",
+            Question::TokenReview { .. } => "token review",
+            Question::OpenShiftUser { .. } => "user lookup",
+        };
+        let outage = Outage::of(format!("{kind} of {}", config.config.name));
+        Self {
+            good: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
+            nanos: AtomicU64::new(0),
+            outage: outage.with_effect("requests with its tokens are answered 503").with_calm(CALM),
+            last_error: Mutex::default(),
+        }
+    }
+}
+
+impl Authority {
+    /// Takes over the connections, watches and counts of the authority of that name before, if it is asked the same way.
+    pub(super) fn new(
+        config: &crate::config::Authority,
+        surroundings: &Surroundings,
+        before: Option<&Self>,
+    ) -> Self {
+        let keys =
+            |signer| Vouching::new(signer, surroundings, before.and_then(|before| before.signed.as_ref()));
+        let signed = config.signed.as_ref().map(keys);
+        let (control, secret) = (&surroundings.control, &surroundings.secret);
+        let before = before.filter(|before| before.is_asked_like(config));
+        let outbound = before.map_or_else(
+            || Arc::new(Outbound::new(&config.server, control.clone())),
+            |before| before.outbound.clone(),
+        );
+        let watches = before.map_or_else(
+            || {
+                let watcher = format!("authority:{}", config.config.name);
+                let (resources, base) = (watched(&config.question), config.watch.as_deref());
+                Arc::new(Watches::new(&watcher, resources, base, &outbound, secret, control))
+            },
+            |before| before.watches.clone(),
+        );
+        Self {
+            config: config.config.clone(),
+            ttl: config.ttl,
+            question: config.question.clone(),
+            selection: config.selection.clone(),
+            signed,
+            server: config.server.clone(),
+            outbound,
+            followed: config.config.issuer.as_deref().and_then(|issuer| surroundings.follows.of(issuer)),
+            watch: config.watch.clone(),
+            watches,
+            counts: before.map_or_else(|| Arc::new(Counts::of(config)), |before| before.counts.clone()),
+        }
+    }
+
+    fn is_asked_like(&self, other: &crate::config::Authority) -> bool {
+        let (a, b) = (&self.server, &other.server);
+        self.config.name == other.config.name
+            && self.question == other.question
+            && a.tls_version == b.tls_version
+            && a.credential == b.credential
+            && a.timeout == b.timeout
+            && (a.max_requests, a.max_per_second) == (b.max_requests, b.max_per_second)
+            && self.watch == other.watch
+    }
+
+    /// What is told of tokens that end before their time.
+    pub(super) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// Who signs its answers.
+    pub(super) fn signer(&self) -> Option<&Vouching> {
+        self.signed.as_ref()
+    }
+
+    pub(super) fn status(&self) -> AuthorityStatus {
+        let counts = &self.counts;
+        AuthorityStatus {
+            name: self.config.name.clone(),
+            good: counts.good.load(Relaxed),
+            refused: counts.refused.load(Relaxed),
+            failed: counts.failed.load(Relaxed),
+            busy: counts.busy.load(Relaxed),
+            throttled: counts.throttled.load(Relaxed),
+            waited: Duration::from_nanos(counts.nanos.load(Relaxed)),
+            last_error: counts.last_error.lock().clone(),
+        }
+    }
+
+    /// Asks about a token; it is `asked` now, and `now` reads the clock. `None`: nobody knows; that was logged.
+    pub(super) async fn ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Option<Said> {
+        let began = Instant::now();
+        let verdict = match &self.followed {
+            None => self.try_ask(token, asked, now).await,
+            // Whatever was said of a token, nobody would be let in by it.
+            Some(followed) => tokio::select! {
+                biased;
+                () = followed.desk.silent() => Err(Silent::Issuer),
+                verdict = self.try_ask(token, asked, now) => verdict,
+            },
+        };
+        let counts = &self.counts;
+        counts.nanos.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        match &verdict {
+            Ok(Said { verdict: Ok(_), .. }) => &counts.good,
+            Ok(Said { verdict: Err(_), .. }) => &counts.refused,
+            Err(Silent::Call(CallError::Busy(_))) => &counts.busy,
+            Err(Silent::Call(CallError::Throttled(_))) => &counts.throttled,
+            Err(_) => &counts.failed,
+        }
+        .fetch_add(1, Relaxed);
+        *counts.last_error.lock() = verdict.as_ref().err().map(|why| why.to_string().into());
+        match &verdict {
+            Ok(_) => counts.outage.succeeded(),
+            Err(why) if why.is_of_another() => {
+                tracing::debug!(authority = &*self.config.name, %why, "nobody can say what a token is worth");
+            }
+            Err(why) => counts.outage.failed(why),
+        }
+        verdict.ok()
+    }
+
+    async fn try_ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Result<Said, Silent> {
+        let token = std::str::from_utf8(token).map_err(|_| Silent::Token)?;
+        let answer = self.outbound.ask(self.question(token)?).await?;
+        let verdict = self.read(&answer, asked, now).await?;
+        let field = answer.headers.get(statement::FIELD).and_then(|field| field.to_str().ok());
+        let statement = field.and_then(Statement::parse);
+        let followed =
+            self.followed.as_ref().filter(|followed| followed.longest.is_some() && verdict.is_ok());
+        let revocable =
+            followed.filter(|_| matches!(self.question, Question::Introspection { .. })).map(|followed| {
+                introspection::lineage(&answer.body, |lineage| {
+                    followed.revocable(lineage, Evidence::Told, asked.wall)
+                })
+                .ok_or(Silent::Unclear(Unclear::NotAnObject))
+            });
+        Ok(Said { verdict, statement, revocable: revocable.transpose()? })
+    }
+
+    async fn read(&self, answer: &Answered, asked: Now, now: &impl Fn() -> Now) -> Result<Verdict, Silent> {
+        match &self.question {
+            Question::Introspection { .. } => match answer.status {
+                StatusCode::OK => match &self.signed {
+                    None => Ok(introspection::read(answer.body.to_vec(), &self.config, asked.wall)?),
+                    Some(signer) => self.read_signed(signer, answer, asked, now).await,
+                },
+                status => Err(self.refused(status)),
+            },
+            Question::TokenReview { .. } => match answer.status {
+                StatusCode::CREATED | StatusCode::OK => {
+                    Ok(token_review::read(answer.body.to_vec(), &self.config)?)
+                }
+                status => Err(self.refused(status)),
+            },
+            Question::OpenShiftUser { .. } => self.user(answer),
+        }
+    }
+
+    /// Reads a signed answer, by newer keys if those at hand do not fit.
+    async fn read_signed(
+        &self,
+        signer: &Vouching,
+        answer: &Answered,
+        asked: Now,
+        now: &impl Fn() -> Now,
+    ) -> Result<Verdict, Silent> {
+        let kind = answer.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        let kind = String::from_utf8_lossy(kind.split(|byte| *byte == b';').next().unwrap_or_default());
+        if !kind.trim().eq_ignore_ascii_case(signed_introspection::MEDIA_TYPE) {
+            return Err(Silent::Unsigned(kind.trim().chars().take(100).collect()));
+        }
+        let mut unfit = Silent::NoKeys;
+        for _ in 0..=RENEWALS {
+            let mut seen = 0;
+            if let Some(held) = signer.keys.current(now()) {
+                let at = Exchange { asked: asked.wall, now: now().wall };
+                match signed_introspection::read(&answer.body, &signer.config, &held.set, &self.config, at) {
+                    Err(Unclear::Keys(error)) => {
+                        seen = held.attempt;
+                        unfit = Unclear::Keys(error).into();
+                    }
+                    read => return Ok(read?),
+                }
+            }
+            if !matches!(signer.keys.renew(seen, now()).await, Renewal::Newer) {
+                break;
+            }
+        }
+        Err(unfit)
+    }
+
+    /// The token is the credential here: it is what 401 is about. A token without the scope `user:info` gets 403, and proves
+    /// nobody's name.
+    fn user(&self, answer: &Answered) -> Result<Verdict, Silent> {
+        match answer.status {
+            StatusCode::OK => Ok(openshift_user::read(answer.body.to_vec(), &self.config)?),
+            StatusCode::UNAUTHORIZED => Ok(Err(TokenError::Inactive)),
+            StatusCode::FORBIDDEN => Ok(Err(TokenError::NotAnAccessToken("scope"))),
+            status => Err(self.refused(status)),
+        }
+    }
+
+    fn refused(&self, status: StatusCode) -> Silent {
+        let ours = matches!(self.outbound.credential(), Credential::None);
+        let hint = match status {
+            StatusCode::UNAUTHORIZED if ours => ": it wants to know who asks; configure a credential",
+            StatusCode::UNAUTHORIZED => ": it does not accept the gateway's own credential",
+            StatusCode::FORBIDDEN => ": the gateway may not ask; give its account the right to",
+            StatusCode::NOT_FOUND => ": nothing is there; check the URL",
+            status if status.is_redirection() => ": redirects are not followed; configure the final URL",
+            _ => "",
+        };
+        Silent::Status { status, hint }
+    }
+
+    fn question(&self, token: &str) -> Result<Request<Bytes>, Silent> {
+        let (request, body) = match &self.question {
+            Question::Introspection { url } => {
+                let form = format!("token={}&token_type_hint=access_token", &*form_encoded(token));
+                let mut request = Request::post(url.to_string());
+                if self.signed.is_some() {
+                    request = request.header(ACCEPT, signed_introspection::MEDIA_TYPE);
+                }
+                (request.header(CONTENT_TYPE, "application/x-www-form-urlencoded"), form)
+            }
+            Question::TokenReview { url } => {
+                // A bearer token consists of characters that JSON writes as they are.
+                let audiences = self.config.audiences.iter().flatten();
+                let audiences: Vec<String> = audiences.map(|audience| json_text(audience)).collect();
+                let audiences = match audiences.as_slice() {
+                    [] => String::new(),
+                    some => format!(",\"audiences\":[{}]", some.join(",")),
+                };
+                let review = format!(
+                    "{{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":\"TokenReview\",\"spec\":{{\"token\":{}{audiences}}}}}",
+                    json_text(token)
+                );
+                (Request::post(url.to_string()).header(CONTENT_TYPE, "application/json"), review)
+            }
+            Question::OpenShiftUser { url } => {
+                let mut bearer =
+                    HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Silent::Token)?;
+                bearer.set_sensitive(true);
+                (Request::get(url.to_string()).header(AUTHORIZATION, bearer), String::new())
+            }
+        };
+        request.body(body.into()).map_err(|_| Silent::Token)
+    }
+}
+
+/// What is watched at an authority: whose deletion ends a token.
+fn watched(question: &Question) -> &'static [Resource] {
+    match question {
+        Question::Introspection { .. } => &[],
+        Question::TokenReview { .. } => &[Resource::ServiceAccounts, Resource::OAuthAccessTokens],
+        Question::OpenShiftUser { .. } => &[Resource::OAuthAccessTokens],
+    }
+}
+
+/// A text as JSON writes it (RFC 8259 section 7).
+pub(super) fn json_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if c < ' ' => {
+                use std::fmt::Write as _;
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Which authority is asked about tokens that begin like this one.
+///
+/// # Errors
+/// When the token is known to be nobody's without asking: one of our own provider's that is mistyped or cut.
+pub(super) fn of_prefix(authorities: &[Authority], token: &[u8]) -> Result<Option<usize>, TokenError> {
+    let fits = |prefix: &&str| token.starts_with(prefix.as_bytes());
+    let length = |authority: &Authority| {
+        authority.selection.prefixes.iter().map(|prefix| &**prefix).filter(fits).map(str::len).max()
+    };
+    let found = authorities.iter().enumerate().filter_map(|(at, a)| Some((length(a)?, at))).max();
+    let kind = || std::str::from_utf8(token).ok().and_then(opaque::kind);
+    if token.starts_with(b"ptn_") && kind() != Some(opaque::Kind::Access) {
+        return Err(TokenError::Inactive);
+    }
+    Ok(found.map(|(_, at)| at))
+}
+
+/// Which authority is asked about tokens that are nobody else's.
+pub(super) fn of_rest(authorities: &[Authority]) -> Option<usize> {
+    authorities.iter().position(|authority| authority.selection.is_rest())
+}
+
+/// Which authority is asked about a JWT of this issuer.
+pub(super) fn of_issuer(authorities: &[Authority], issuer: &str) -> Option<usize> {
+    authorities.iter().position(|authority| authority.selection.issuers.iter().any(|own| **own == *issuer))
+}

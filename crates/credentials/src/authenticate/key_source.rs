@@ -1,0 +1,334 @@
+//! Where an issuer's keys come from: discovery, a URL, a file.
+//!
+//! Owns: finding the key set document and believing it (OpenID Connect Discovery 1.0 section 4, RFC 8414
+//! section 3). Does not own: when, how often, what happens on failure.
+//!
+//! Flow: `Discovery: metadata → issuer equal? jwks_uri safe? → document → KeySet`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use auth::json::{Document, JsonError, Value};
+use auth::keyset::{KeySet, KeySetError, MAX_KEY_SET_BYTES, SkippedKey};
+use auth::time::Timestamp;
+use http_engine::tls::{self, TlsError};
+use http_engine::url::{Url, UrlFault};
+use rustls::ClientConfig;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::OnceCell;
+
+use super::fetch::{self, Bounds, FetchError};
+use crate::config::KeySource;
+
+/// Why no keys could be had from a source.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// A document could not be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// An address of the configuration, or one the metadata gives, is unusable.
+    #[error("{what}: {fault}")]
+    Url {
+        /// Whose address.
+        what: &'static str,
+        /// What is wrong with it.
+        fault: UrlFault,
+    },
+    /// The address is plain `http` although the issuer is not.
+    #[error("{url}: keys of an https issuer are not fetched over http; they would be anybody's")]
+    Unprotected {
+        /// The address.
+        url: String,
+    },
+    /// The metadata is of another issuer (OpenID Connect Discovery 1.0 section 4.3, RFC 8414 section 3.3).
+    #[error(
+        "{url}: describes the issuer {found:?}, not {expected:?}; configure the issuer exactly as it calls itself"
+    )]
+    OtherIssuer {
+        /// Where the metadata was found.
+        url: String,
+        /// The configured issuer.
+        expected: Box<str>,
+        /// What the metadata says, shortened.
+        found: String,
+    },
+    /// The metadata cannot be read.
+    #[error("{url}: is {fault}")]
+    Metadata {
+        /// Where the metadata was found.
+        url: String,
+        /// What is wrong.
+        fault: JsonError,
+    },
+    /// The metadata lacks a member.
+    #[error("{url}: has no text {member:?}; is it the metadata of an OpenID provider or OAuth server?")]
+    Member {
+        /// Where the metadata was found.
+        url: String,
+        /// Which.
+        member: &'static str,
+    },
+    /// The key set cannot be read.
+    #[error("{at}: {fault}")]
+    KeySet {
+        /// Address or path.
+        at: String,
+        /// What is wrong.
+        fault: KeySetError,
+    },
+    /// The key set is readable and of no use: none of its keys can be used, or it is a file without any.
+    #[error("{at}: holds no usable key{}", first(.skipped))]
+    NoUsableKey {
+        /// Address or path.
+        at: String,
+        /// Why none is.
+        skipped: Vec<SkippedKey>,
+    },
+    /// The file cannot be read.
+    #[error("{path}: cannot be read: {error}; check the path and that this user may read it")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The system's roots cannot be used.
+    #[error(transparent)]
+    Roots(#[from] TlsError),
+}
+
+fn first(skipped: &[SkippedKey]) -> String {
+    skipped.first().map(|key| format!("; {key}")).unwrap_or_default()
+}
+
+/// A key set document as it was found.
+pub(super) struct Found {
+    /// The bytes.
+    pub document: Vec<u8>,
+    /// Address or path, for messages.
+    pub at: String,
+}
+
+/// A source and what it needs to be asked.
+pub struct Source {
+    issuer: Box<str>,
+    keys: KeySource,
+    tls: Option<Arc<ClientConfig>>,
+    bounds: Bounds,
+}
+
+/// Checks, without fetching, that keys may be had from where the configuration says.
+///
+/// # Errors
+/// When an address is malformed, or plain `http` for an `https` issuer.
+pub fn check(issuer: &str, keys: &KeySource) -> Result<(), SourceError> {
+    match keys {
+        KeySource::Discovery => metadata_urls(issuer).map(drop),
+        KeySource::Uri(uri) => key_url("key set address", uri, issuer).map(drop),
+        KeySource::File(_) => Ok(()),
+    }
+}
+
+/// Reads a JWKS file (RFC 7517 section 5) once, blocking: for start-up and `check`.
+///
+/// # Errors
+/// When the file is unreadable, no key set, or has no usable key.
+pub fn read_file(path: &Path) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+    let document = std::fs::read(path).map_err(|error| SourceError::File { path: path.to_owned(), error })?;
+    let found = Found { document, at: path.display().to_string() };
+    let (set, skipped) = read(&found)?;
+    if set.is_empty() { Err(no_usable_key(&found, skipped)) } else { Ok((set, skipped)) }
+}
+
+fn read(found: &Found) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+    KeySet::from_jwks_json(&found.document)
+        .map_err(|fault| SourceError::KeySet { at: found.at.clone(), fault })
+}
+
+fn no_usable_key(found: &Found, skipped: Vec<SkippedKey>) -> SourceError {
+    SourceError::NoUsableKey { at: found.at.clone(), skipped }
+}
+
+impl Source {
+    /// Where the keys of `issuer` are to be had; `tls` is for fetching, the system's roots if `None`.
+    pub fn new(issuer: &str, keys: KeySource, tls: Option<Arc<ClientConfig>>) -> Self {
+        let bounds = Bounds { bytes: MAX_KEY_SET_BYTES, ..Bounds::default() };
+        Self { issuer: issuer.into(), keys, tls, bounds }
+    }
+
+    /// Whether both ask the same place about the same issuer.
+    pub(super) fn same_place(&self, other: &Self) -> bool {
+        self.issuer == other.issuer && self.keys == other.keys
+    }
+
+    /// Whether both ask the same place, trusting the same authorities.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        let same_tls = match (&self.tls, &other.tls) {
+            (None, None) => true,
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        };
+        self.same_place(other) && same_tls
+    }
+
+    /// The usable keys of a document that was found here. An issuer that publishes an empty set has withdrawn all its keys. A file without a
+    /// key is somebody's mistake, and so are keys of which none can be used: then the last good set is worth more.
+    pub(super) fn keys_of(&self, found: &Found) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+        let (set, skipped) = read(found)?;
+        let withdrawn = skipped.is_empty() && !self.is_file();
+        if set.is_empty() && !withdrawn { Err(no_usable_key(found, skipped)) } else { Ok((set, skipped)) }
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.keys, KeySource::File(_))
+    }
+
+    /// Whether the keys travel in the clear, to another machine.
+    pub(super) fn is_exposed(&self) -> bool {
+        let asked: &str = match &self.keys {
+            KeySource::Discovery => &self.issuer,
+            KeySource::Uri(uri) => uri,
+            KeySource::File(_) => return false,
+        };
+        Url::parse(asked).is_ok_and(|url| !url.is_https() && !url.is_loopback())
+    }
+
+    /// Asks once.
+    pub(super) async fn ask(&self) -> Result<Found, SourceError> {
+        let tls = OnceCell::new_with(self.tls.clone());
+        let url = match &self.keys {
+            KeySource::Discovery => self.discover(&tls).await?,
+            KeySource::Uri(uri) => key_url("key set address", uri, &self.issuer)?,
+            KeySource::File(path) => return read_bounded(path).await,
+        };
+        let document = self.get(&url, &tls).await?.to_vec();
+        Ok(Found { document, at: url.to_string() })
+    }
+
+    /// `tls` is the configured one, or the system's roots, read when first needed.
+    async fn get(&self, url: &Url, tls: &OnceCell<Arc<ClientConfig>>) -> Result<bytes::Bytes, SourceError> {
+        let tls = if url.is_https() { Some(tls.get_or_try_init(system_tls).await?) } else { None };
+        Ok(fetch::get(url, tls, self.bounds).await?)
+    }
+
+    /// The key set's address by the provider's metadata.
+    async fn discover(&self, tls: &OnceCell<Arc<ClientConfig>>) -> Result<Url, SourceError> {
+        let [openid, oauth] = metadata_urls(&self.issuer)?;
+        let (url, document) = match self.get(&openid, tls).await {
+            // Only "there is nothing here" leads on: a provider that is ill must not be asked differently.
+            Err(SourceError::Fetch(FetchError::Status { status, .. })) if status.is_client_error() => {
+                let document = self.get(&oauth, tls).await?;
+                (oauth, document)
+            }
+            other => (openid, other?),
+        };
+        let metadata = Document::parse(document.to_vec())
+            .map_err(|fault| SourceError::Metadata { url: url.to_string(), fault })?;
+        let member = |member: &'static str| {
+            let value = metadata.root().get(member).and_then(Value::as_str);
+            value.ok_or_else(|| SourceError::Member { url: url.to_string(), member })
+        };
+        let found = member("issuer")?;
+        if found != &*self.issuer {
+            let found = found.chars().filter(|c| !c.is_control()).take(200).collect();
+            return Err(SourceError::OtherIssuer {
+                url: url.to_string(),
+                expected: self.issuer.clone(),
+                found,
+            });
+        }
+        key_url("jwks_uri of the issuer's metadata", member("jwks_uri")?, &self.issuer)
+    }
+}
+
+/// OpenID's address appends to the issuer, RFC 8414's is inserted between host and path.
+pub fn metadata_urls(issuer: &str) -> Result<[Url; 2], SourceError> {
+    let bad = |fault| SourceError::Url { what: "issuer", fault };
+    let base = Url::parse(issuer).map_err(bad)?;
+    if base.target().contains('?') {
+        // Section 2 of RFC 8414: no query component.
+        return Err(bad(UrlFault::Syntax(issuer.chars().take(200).collect())));
+    }
+    let scheme = if base.is_https() { "https" } else { "http" };
+    let (host, path) = (base.authority(), base.target().trim_end_matches('/'));
+    let openid = format!("{scheme}://{host}{path}/.well-known/openid-configuration");
+    let oauth = format!("{scheme}://{host}/.well-known/oauth-authorization-server{path}");
+    Ok([Url::parse(&openid).map_err(bad)?, Url::parse(&oauth).map_err(bad)?])
+}
+
+/// A key set's address: as well protected as the issuer's own.
+pub fn key_url(what: &'static str, text: &str, issuer: &str) -> Result<Url, SourceError> {
+    let url = Url::parse(text).map_err(|fault| SourceError::Url { what, fault })?;
+    let development = Url::parse(issuer).is_ok_and(|issuer| !issuer.is_https());
+    if !url.is_https() && !development {
+        return Err(SourceError::Unprotected { url: url.to_string() });
+    }
+    Ok(url)
+}
+
+/// Reads the system's trust store anew, so that a changed CA needs no restart.
+async fn system_tls() -> Result<Arc<ClientConfig>, SourceError> {
+    let built = tokio::task::spawn_blocking(|| {
+        let (roots, _) = tls::system_roots()?;
+        let protocols = tls::Protocols { http1: true, http2: false };
+        // Without an identity there is no certificate whose dates could be judged.
+        tls::client_config(roots, None, protocols, Timestamp::MAX)
+    });
+    match built.await {
+        Ok(built) => Ok(built?.config),
+        Err(_) => Err(TlsError::Refused("reading the system's roots was interrupted".to_owned()).into()),
+    }
+}
+
+async fn read_bounded(path: &Path) -> Result<Found, SourceError> {
+    let unreadable = |error| SourceError::File { path: path.to_owned(), error };
+    let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+    let mut document = Vec::new();
+    // One byte more than allowed tells "too large" from "just fits".
+    file.take(MAX_KEY_SET_BYTES as u64 + 1).read_to_end(&mut document).await.map_err(unreadable)?;
+    Ok(Found { document, at: path.display().to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn urls(issuer: &str) -> [String; 2] {
+        metadata_urls(issuer).unwrap().map(|url| url.to_string())
+    }
+
+    #[test]
+    fn metadata_addresses_append_and_insert() {
+        assert_eq!(
+            urls("https://idp.example"),
+            [
+                "https://idp.example/.well-known/openid-configuration",
+                "https://idp.example/.well-known/oauth-authorization-server"
+            ]
+        );
+        for issuer in ["https://idp.example:8443/realms/x", "https://idp.example:8443/realms/x/"] {
+            assert_eq!(
+                urls(issuer),
+                [
+                    "https://idp.example:8443/realms/x/.well-known/openid-configuration",
+                    "https://idp.example:8443/.well-known/oauth-authorization-server/realms/x"
+                ]
+            );
+        }
+        assert!(metadata_urls("https://idp.example/?tenant=1").is_err());
+        assert!(metadata_urls("idp.example").is_err());
+    }
+
+    #[test]
+    fn an_https_issuers_keys_are_never_fetched_over_http() {
+        let uri = |uri: &str| KeySource::Uri(uri.into());
+        assert!(check("https://idp.example", &uri("https://keys.example/jwks")).is_ok());
+        let refused = check("https://idp.example", &uri("http://idp.example/jwks")).unwrap_err();
+        assert!(matches!(refused, SourceError::Unprotected { .. }), "{refused}");
+        assert!(check("http://127.0.0.1:1", &uri("http://127.0.0.1:1/jwks")).is_ok());
+        // An issuer that is no URL at all gives no licence either.
+        assert!(check("my-issuer", &uri("http://idp.example/jwks")).is_err());
+        assert!(check("my-issuer", &uri("https://idp.example/jwks")).is_ok());
+        assert!(check("my-issuer", &KeySource::Discovery).is_err());
+    }
+}

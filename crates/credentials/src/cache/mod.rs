@@ -1,0 +1,345 @@
+//! The decision cache: what was proven about a credential, so that it is not proven again for each request.
+//!
+//! Owns: keyed digests as names, the byte bound, lifetimes, denials, the coalescing of misses, and the gate
+//! every hit passes. Does not own: what a fact is (it is generic), or who verifies; above all no rule is
+//! cached here, only facts: rules are evaluated on every hit.
+//!
+//! Flow: `Scope::key → DecisionCache::peek → Fact | Denied`, else `lookup → Pending(Flight) | Miss(Ticket)`,
+//! and `Ticket::fill | deny | fail` after the authoritative answer.
+//!
+//! # Invalidation: the generation, and what a fact rests on
+//!
+//! A [`Generation`] is a counter that only grows. [`Generation::advance`] voids, in O(1), every fact of every
+//! cache that holds it. Exactly three places read it, and they are the whole protocol:
+//!
+//! 1. **Departure.** [`DecisionCache::lookup`] notes the current generation in the [`Ticket`] *before* the
+//!    authoritative call can begin. A request that finds a flight of an older generation does not join it but
+//!    takes a new ticket: an answer asked for before the flush may predate what the flush is about.
+//! 2. **Fill.** [`Ticket::fill`] stores nothing and returns [`Voided`] unless the generation is still the
+//!    ticket's. The caller asks again, once or twice, then answers "unavailable". A fact is stored under the
+//!    *ticket's* generation, so an advance that slips in between the comparison and the insertion voids it.
+//! 3. **Hit.** `Slot::admissible` compares the fact's generation with the current one, in the same expression
+//!    as its deadline and its expiry. Waiters of a flight compare it once more when they wake.
+//!
+//! A fact may also rest on something that tells when it ends ([`Hold`]): names that are watched, or the log of an authority that
+//! is followed. Then 2 and 3 ask that too: what was told of meanwhile is void, and what rests on an authority that is not heard of
+//! any more is kept but not used. A joined flight needs no further comparison: its fill is voided, and whoever joined looks again.
+//! A question whose answer rests on nothing that tells is closed to others before it is asked ([`Ticket::close`]): what ended it may have been
+//! told everywhere before they came.
+//! Denials need nothing of this: they are short-lived, and believing one is never unsafe.
+//!
+//! A denial is applied like an event: it drops the fact stored under its key. Errors are never stored: a
+//! [`Ticket::fail`] answers only those who are already waiting.
+
+mod board;
+mod denials;
+mod facts;
+mod flight;
+mod hold;
+mod key;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use auth::time::Timestamp;
+use http_engine::clock::Now;
+use parking_lot::RwLock;
+
+pub use self::board::{Board, Cell, Named, Watched};
+use self::denials::Denials;
+use self::facts::{Facts, Slot};
+use self::flight::Departure;
+pub use self::flight::{Flight, Landing, Ticket, Voided};
+pub use self::hold::{Held, Hold};
+pub use self::key::{Key, Parts, Scope, Secret};
+use crate::config::CacheLimits;
+
+/// Facts per shard are few enough for a sweep of the hand under the lock to stay in the microseconds.
+const SHARD_BYTES: usize = 256 * 1024;
+/// More shards than any machine has cores that miss at once.
+const MAX_SHARDS: usize = 64;
+
+/// Counts flushes. Clones share the count; see the module page for who reads it and when.
+#[derive(Debug, Clone, Default)]
+pub struct Generation(Arc<AtomicU64>);
+
+impl Generation {
+    /// The generation a fact must carry to be used now.
+    pub fn current(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Voids every stored fact and every fill that has begun, at once.
+    pub fn advance(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// Bytes a value occupies, its own and those behind its pointers.
+pub trait Weigh {
+    /// Approximate bytes; must not change while the value is shared, or must be an upper bound.
+    fn weight(&self) -> usize;
+}
+
+/// How long a fact may be used, beside the cache's own time to live.
+#[derive(Debug, Clone)]
+pub struct Lifetime {
+    /// The credential is expired when the wall clock reaches this.
+    pub expires: Timestamp,
+    /// Something the proof rested on (a key set, say) is too old from here on.
+    pub until: Option<Instant>,
+    /// What may end it at any moment.
+    pub hold: Option<Hold>,
+}
+
+/// What the cache can answer at once.
+pub enum Known<T, D> {
+    /// A fact that may be used now.
+    Fact(Arc<T>),
+    /// Refused lately.
+    Denied(D),
+}
+
+/// What the cache knows of a credential, and what is to be done when it knows nothing.
+pub enum Lookup<T, D> {
+    /// A fact that may be used now.
+    Hit(Arc<T>),
+    /// Refused lately.
+    Denied(D),
+    /// Somebody is finding out; wait with them.
+    Pending(Flight<T, D>),
+    /// Unknown: the holder of the ticket must find out.
+    Miss(Ticket<T, D>),
+}
+
+impl<T, D> From<Known<T, D>> for Lookup<T, D> {
+    fn from(known: Known<T, D>) -> Self {
+        match known {
+            Known::Fact(fact) => Self::Hit(fact),
+            Known::Denied(why) => Self::Denied(why),
+        }
+    }
+}
+
+/// What is stored, for metrics. Not an instant of all shards at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Facts stored, those no longer usable but not yet swept among them.
+    pub facts: usize,
+    /// Bytes charged for them; never above the configured bound.
+    pub bytes: usize,
+    /// Denials stored.
+    pub denials: usize,
+    /// Misses being answered.
+    pub flights: usize,
+    /// Usable facts pushed out by the byte bound since the start.
+    pub evicted: u64,
+    /// Flushes since the process started.
+    pub generation: u64,
+}
+
+/// The cache, shared by all workers. Clones are handles on the same store.
+///
+/// `T` is a fact, `D` why a credential is refused (kept small: its count is bounded, not its bytes).
+pub struct DecisionCache<T, D> {
+    shared: Arc<Shared<T, D>>,
+}
+
+impl<T, D> Clone for DecisionCache<T, D> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+struct Shared<T, D> {
+    shards: Box<[Shard<T, D>]>,
+    generation: Generation,
+    ttl: Duration,
+    deny_ttl: Duration,
+}
+
+/// Two cache lines apart (the prefetcher pairs them), so that neighbours' locks do not disturb each other.
+#[repr(align(128))]
+struct Shard<T, D>(RwLock<Store<T, D>>);
+
+struct Store<T, D> {
+    facts: Facts<T>,
+    denials: Denials<D>,
+    flights: BTreeMap<Key, Departure<T, D>>,
+    departures: u64,
+}
+
+impl<T: Weigh, D: Clone> DecisionCache<T, D> {
+    /// An empty cache. `limits.bytes` is split evenly over the shards, so one fact may weigh at most a share
+    /// (the whole bound when it is small, 1 MiB at the default); the count of denials is rounded up to a
+    /// multiple of the number of shards.
+    pub fn new(limits: &CacheLimits, generation: Generation) -> Self {
+        let wanted = (limits.bytes / SHARD_BYTES).clamp(1, MAX_SHARDS);
+        let count = 1 << wanted.ilog2();
+        let denials = limits.deny_entries.div_ceil(count).min(u32::MAX as usize - 1);
+        let shards = (0..count)
+            .map(|_| {
+                Shard(RwLock::new(Store {
+                    facts: Facts::new(limits.bytes / count),
+                    denials: Denials::new(denials),
+                    flights: BTreeMap::new(),
+                    departures: 0,
+                }))
+            })
+            .collect();
+        Self { shared: Arc::new(Shared { shards, generation, ttl: limits.ttl, deny_ttl: limits.deny_ttl }) }
+    }
+
+    /// What is known of the credential `key` names, starting nothing when that is nothing: the hot path. Takes
+    /// one read lock and allocates nothing.
+    pub fn peek(&self, key: Key, now: Now) -> Option<Known<T, D>> {
+        self.shared.shard(key).0.read().known(key, now, &self.shared.generation)
+    }
+
+    /// Until when the fact stored under `key` may be used, and when what it is about expires, if there is one that may be
+    /// used now.
+    pub fn until(&self, key: Key, now: Now) -> Option<(Instant, Timestamp)> {
+        self.shared.shard(key).0.read().facts.until(key, now, self.shared.generation.current())
+    }
+
+    /// What is known of the credential, or the duty to find out, or the wait for who has it.
+    pub fn lookup(&self, key: Key, now: Now) -> Lookup<T, D> {
+        match self.peek(key, now) {
+            Some(known) => known.into(),
+            None => self.depart(key, now),
+        }
+    }
+
+    /// Voids every fact and every fill that has begun: one addition, whatever is stored. All caches that
+    /// share the generation are flushed with this one.
+    pub fn flush(&self) {
+        self.shared.generation.advance();
+    }
+
+    /// The counter that [`DecisionCache::flush`] advances.
+    pub fn generation(&self) -> &Generation {
+        &self.shared.generation
+    }
+
+    /// Sums over all shards, each read under its lock in turn.
+    pub fn usage(&self) -> Usage {
+        let start = Usage { generation: self.shared.generation.current(), ..Usage::default() };
+        self.shared.shards.iter().fold(start, |sum, shard| {
+            let store = shard.0.read();
+            Usage {
+                facts: sum.facts + store.facts.len(),
+                bytes: sum.bytes + store.facts.bytes(),
+                denials: sum.denials + store.denials.len(),
+                flights: sum.flights + store.flights.len(),
+                evicted: sum.evicted + store.facts.evicted(),
+                generation: sum.generation,
+            }
+        })
+    }
+
+    /// What some fact in use rests on, if it is an authority that is followed; another one with each number.
+    pub fn any_held(&self, random: u64) -> Option<Arc<Held>> {
+        let shards = &self.shared.shards;
+        // The low bits choose the shard, the rest a place in it.
+        let (random, count) = (usize::try_from(random).unwrap_or(usize::MAX), shards.len());
+        shards[random % count].0.read().facts.any_held(random / count)
+    }
+
+    /// The slow half of a lookup: join a flight or start one.
+    fn depart(&self, key: Key, now: Now) -> Lookup<T, D> {
+        let mut store = self.shared.shard(key).0.write();
+        // Another worker may have answered between the two locks.
+        if let Some(known) = store.known(key, now, &self.shared.generation) {
+            return known.into();
+        }
+        store.departures += 1;
+        let id = store.departures;
+        let generation = self.shared.generation.current();
+        if let Some(flying) = store.flights.get(&key)
+            && flying.generation() == generation
+        {
+            return Lookup::Pending(flying.join());
+        }
+        let (departure, answer) = flight::depart(id, generation, self.shared.generation.clone());
+        store.flights.insert(key, departure);
+        Lookup::Miss(Ticket::new(self.shared.clone(), key, id, generation, answer))
+    }
+}
+
+impl<T, D> Shared<T, D> {
+    fn shard(&self, key: Key) -> &Shard<T, D> {
+        &self.shards[key.shard(self.shards.len() - 1)]
+    }
+
+    /// End of a fact's time to live: shorter by up to a tenth, so that facts stored in one burst are not
+    /// verified again in one burst.
+    fn deadline(&self, key: Key, now: Now, until: Option<Instant>) -> Instant {
+        let cut = self.ttl.as_nanos() * u128::from(key.jitter()) / (10 * 65_536);
+        let cut = Duration::from_nanos(u64::try_from(cut).unwrap_or(u64::MAX));
+        let deadline = now.monotonic + self.ttl.saturating_sub(cut);
+        until.map_or(deadline, |until| until.min(deadline))
+    }
+}
+
+impl<T, D: Clone> Store<T, D> {
+    /// What can be answered at once: the reader's half, under either lock.
+    fn known(&self, key: Key, now: Now, generation: &Generation) -> Option<Known<T, D>> {
+        if let Some(fact) = self.facts.get(key, now, generation.current()) {
+            return Some(Known::Fact(fact));
+        }
+        self.denials.get(key, now).map(Known::Denied)
+    }
+}
+
+impl<T, D> Store<T, D> {
+    /// Takes a flight off the board, if it is still the one on it.
+    fn land(&mut self, key: Key, id: u64) {
+        if let Entry::Occupied(flying) = self.flights.entry(key)
+            && flying.get().id() == id
+        {
+            flying.remove();
+        }
+    }
+}
+
+impl<T: Weigh, D: Clone> Shared<T, D> {
+    /// See the module page: the fill's half of the protocol.
+    fn store(&self, ticket: (Key, u64, u64), value: &Arc<T>, life: Lifetime, now: Now) -> Result<(), Voided> {
+        let (key, id, generation) = ticket;
+        let mut store = self.shard(key).0.write();
+        store.land(key, id);
+        if self.generation.current() != generation || life.hold.as_ref().is_some_and(Hold::is_void) {
+            return Err(Voided);
+        }
+        let slot = Slot {
+            key,
+            value: value.clone(),
+            expires: life.expires,
+            deadline: self.deadline(key, now, life.until),
+            generation,
+            hold: life.hold,
+            weight: value.weight() + facts::overhead::<T>(),
+            used: false.into(),
+        };
+        store.denials.remove(key);
+        store.facts.insert(slot, now, generation);
+        Ok(())
+    }
+
+    fn refuse(&self, key: Key, id: u64, why: D, now: Now) {
+        let deadline = now.monotonic + self.deny_ttl;
+        let mut store = self.shard(key).0.write();
+        store.land(key, id);
+        store.facts.remove(key);
+        store.denials.insert(key, why, deadline);
+    }
+}
+
+impl<T, D> Shared<T, D> {
+    fn abandon(&self, key: Key, id: u64) {
+        self.shard(key).0.write().land(key, id);
+    }
+}

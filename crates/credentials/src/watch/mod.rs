@@ -1,0 +1,292 @@
+//! Watches of a Kubernetes API server: what changes there drops the answers it concerns, at once.
+//!
+//! Owns: which resources are watched and what their events are about, the streams and their resumption, what is told of them.
+//! Does not own: what is remembered, and what a mark on the [`Board`] does to it ([`crate::cache`]); connections and the
+//! gateway's own credential ([`http_engine::outbound`]).
+//!
+//! Flow, for each resource on the control runtime: `list (for its version alone) → watch → event → Board::mark`, and after an end
+//! the watch again from the last version seen. When that version is gone, events were missed: a new list, and everything is dropped.
+//!
+//! A watch only ever shortens. Answers end with their time to live whether it runs or not, so one that may not run, that broke
+//! or that hangs costs speed of revocation and nothing else.
+//!
+//! The API server answers reviews from copies of its own, which may lag behind what it tells its watchers, and several servers lag
+//! differently. An answer that was asked for right after an event may still be the old one, so every mark is repeated a moment later
+//! ([`SETTLE`]). Of tokens it even remembers for ten seconds that they are good: here the event itself is the answer, for what is
+//! deleted does not come back ([`graves`]).
+
+mod event;
+mod graves;
+mod resource;
+mod stream;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use http_engine::outbound::Outbound;
+use outage::Outage;
+use parking_lot::Mutex;
+use telemetry::metrics::{Collect, Encoder, FamilyKind};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use self::graves::Graves;
+pub use self::resource::Resource;
+use self::resource::{cells_of_review, cells_of_token, object_of};
+use self::stream::Stream;
+use crate::cache::{Board, Cell, Hold, Secret, Watched};
+
+/// A mark is repeated after each of these.
+pub const SETTLE: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
+
+/// How a watch stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// None is wanted, or nobody is there to be asked as.
+    Off,
+    /// Not begun yet.
+    Starting,
+    /// Changes drop answers at once.
+    Watching,
+    /// It broke and is tried again; the time to live rules.
+    Broken,
+    /// The gateway's account may not; the time to live rules.
+    Denied,
+    /// The server has no such resource.
+    Absent,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Off, Self::Starting, Self::Watching, Self::Broken, Self::Denied, Self::Absent];
+
+    /// The word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Starting => "starting",
+            Self::Watching => "watching",
+            Self::Broken => "broken",
+            Self::Denied => "denied",
+            Self::Absent => "absent",
+        }
+    }
+}
+
+/// How a watch stands, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchStatus {
+    /// Whose it is: `kubernetes`, or `authority:NAME`.
+    pub watcher: Box<str>,
+    /// What is watched.
+    pub resource: Resource,
+    /// How it stands.
+    pub state: State,
+    /// Events that dropped answers.
+    pub events: u64,
+    /// Times it began anew, dropping everything: the first one included.
+    pub lists: u64,
+}
+
+impl Collect for WatchStatus {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        if all.is_empty() {
+            return;
+        }
+        let help = "1 for how the watch of a resource stands. Answers are dropped at once while it is `watching`, else they end with their time to live.";
+        let mut family = e.family("postern_kubernetes_watch_state", FamilyKind::Gauge, help);
+        for (watch, state) in all.iter().flat_map(|watch| State::ALL.map(|state| (watch, state))) {
+            let [of, resource] = watch_labels(watch);
+            family.sample(&[of, resource, ("state", state.as_str())], u64::from(watch.state == state));
+        }
+        let help = "Events of a watch that dropped answers.";
+        let mut family = e.family("postern_kubernetes_watch_events", FamilyKind::Counter, help);
+        for watch in all {
+            family.sample(&watch_labels(watch), watch.events);
+        }
+        let help = "Times a watch began anew and dropped every answer, the first one included.";
+        let mut family = e.family("postern_kubernetes_watch_lists", FamilyKind::Counter, help);
+        for watch in all {
+            family.sample(&watch_labels(watch), watch.lists);
+        }
+    }
+}
+
+fn watch_labels(watch: &WatchStatus) -> [(&str, &str); 2] {
+    [("watcher", &*watch.watcher), ("resource", watch.resource.as_str())]
+}
+
+/// What one watch shows to others.
+#[derive(Debug)]
+struct Shown {
+    watcher: Box<str>,
+    resource: Resource,
+    state: Mutex<State>,
+    events: AtomicU64,
+    lists: AtomicU64,
+}
+
+/// What an event concerns, on the board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    One(Cell),
+    All,
+}
+
+/// Marks now, and again when servers that lag have caught up.
+#[derive(Clone)]
+struct Marker {
+    board: Arc<Board>,
+    graves: Arc<Graves>,
+    later: [UnboundedSender<(Instant, Mark)>; SETTLE.len()],
+}
+
+impl Marker {
+    fn mark(&self, mark: Mark) {
+        apply(&self.board, mark);
+        for later in &self.later {
+            // Fails when the watches end; then nothing is believed any more anyway.
+            let _ = later.send((Instant::now(), mark));
+        }
+    }
+}
+
+fn apply(board: &Board, mark: Mark) {
+    match mark {
+        Mark::One(cell) => board.mark(cell),
+        Mark::All => board.mark_all(),
+    }
+}
+
+async fn repeat(board: Arc<Board>, mut marks: UnboundedReceiver<(Instant, Mark)>, after: Duration) {
+    while let Some((at, mark)) = marks.recv().await {
+        tokio::time::sleep_until(at + after).await;
+        apply(&board, mark);
+    }
+}
+
+/// The watches of one API server as one account. Dropping them ends them.
+pub struct Watches {
+    shown: Vec<Arc<Shown>>,
+    begin: Option<Begin>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// What it takes to begin.
+struct Begin {
+    board: Arc<Board>,
+    graves: Arc<Graves>,
+    base: Box<str>,
+    outbound: Arc<Outbound>,
+    secret: Secret,
+    control: Handle,
+    outage: Outage,
+}
+
+impl Watches {
+    /// Begins nothing yet. `base` is the API server's URL without a slash at the end; `None` when nothing is to be watched.
+    pub fn new(
+        watcher: &str,
+        resources: &[Resource],
+        base: Option<&str>,
+        outbound: &Arc<Outbound>,
+        secret: &Secret,
+        control: &Handle,
+    ) -> Self {
+        let state = if base.is_some() { State::Starting } else { State::Off };
+        let shown = |resource: &Resource| {
+            Arc::new(Shown {
+                watcher: watcher.into(),
+                resource: *resource,
+                state: Mutex::new(state),
+                events: AtomicU64::new(0),
+                lists: AtomicU64::new(0),
+            })
+        };
+        let begin = base.map(|base| Begin {
+            board: Arc::new(Board::new(secret)),
+            graves: Arc::default(),
+            base: base.into(),
+            outbound: outbound.clone(),
+            secret: secret.clone(),
+            control: control.clone(),
+            outage: Outage::of(format!("watches of {watcher}"))
+                .with_effect("answers are believed for their time"),
+        });
+        Self { shown: resources.iter().map(shown).collect(), begin, tasks: Mutex::default() }
+    }
+
+    /// Begins, unless it has.
+    pub fn start(&self) {
+        let Some(begin) = &self.begin else { return };
+        let mut tasks = self.tasks.lock();
+        if !tasks.is_empty() {
+            return;
+        }
+        let later = SETTLE.map(|after| {
+            let (sender, marks) = unbounded_channel();
+            tasks.push(begin.control.spawn(repeat(begin.board.clone(), marks, after)).abort_handle());
+            sender
+        });
+        let marker = Marker { board: begin.board.clone(), graves: begin.graves.clone(), later };
+        for shown in &self.shown {
+            let stream = Stream::new(shown.clone(), begin, marker.clone());
+            tasks.push(begin.control.spawn(stream.run()).abort_handle());
+        }
+    }
+
+    fn board(&self) -> Option<&Arc<Board>> {
+        self.begin.as_ref().map(|begin| &begin.board)
+    }
+
+    /// The number of the last event that may have changed what somebody may, in a namespace or outside of all.
+    pub fn last_event(&self, user: &str, namespace: Option<&str>) -> u64 {
+        self.board().map_or(0, |board| board.last(cells_of_review(board, user, namespace)))
+    }
+
+    /// How far the events have come: to be noted before a question is asked.
+    pub(crate) fn position(&self) -> u64 {
+        self.board().map_or(0, |board| board.position())
+    }
+
+    /// What an answer about a token rests on that was asked for at a position.
+    pub(crate) fn hold(&self, user: &str, token: &[u8], position: u64) -> Option<Hold> {
+        let board = self.board()?;
+        let cells = cells_of_token(board, user, token);
+        Some(Hold::Watched(Watched { board: board.clone(), cells, position }))
+    }
+
+    /// Whether it was told that a token, or the account of this `uid` that it is for, is deleted; whatever else is said of it.
+    pub(crate) fn is_deleted(&self, uid: Option<&str>, token: &[u8]) -> bool {
+        let Some(begin) = &self.begin else { return false };
+        let object = object_of(token);
+        uid.into_iter().chain(object.as_deref()).any(|name| begin.graves.have(name))
+    }
+
+    /// How they stand.
+    pub fn status(&self) -> impl Iterator<Item = WatchStatus> {
+        self.shown.iter().map(|shown| WatchStatus {
+            watcher: shown.watcher.clone(),
+            resource: shown.resource,
+            state: *shown.state.lock(),
+            events: shown.events.load(Relaxed),
+            lists: shown.lists.load(Relaxed),
+        })
+    }
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        for task in self.tasks.get_mut() {
+            task.abort();
+        }
+        // Nobody tells of what happens from now on: what rests on it is asked for again.
+        if let Some(begin) = &self.begin {
+            begin.board.mark_all();
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! One watch: a list for its version, the stream, and what follows its end.
+//!
+//! Owns: when to begin anew, when to go on, how long to wait. A stream that ends or breaks goes on from the last version seen: the
+//! server then tells what was missed. Whatever else it answers makes the version worthless: a new list, and everything is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{Request, StatusCode};
+use http_engine::outbound::{CallError, Outbound, Streamed};
+use outage::Outage;
+use tokio::time::Instant;
+
+use super::event::{self, Lines, Told, Unclear};
+use super::{Begin, Mark, Marker, Shown, State};
+use crate::cache::Secret;
+
+/// The first pause after a failure; doubled by each further one.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
+/// The longest pause after a failure.
+const LAST_RETRY: Duration = Duration::from_secs(10);
+/// The longest pause when it is not permitted. The first are short: a server that has just started does not know its roles yet.
+const DENIED_RETRY: Duration = Duration::from_secs(30);
+/// The pause when there is no such resource.
+const ABSENT_RETRY: Duration = Duration::from_mins(10);
+/// A stream is asked for anew after this, and up to half as much more. The server is told, and ends it.
+const TURN: Duration = Duration::from_mins(2);
+/// A stream that the server has not ended by then hangs.
+const GRACE: Duration = Duration::from_secs(15);
+/// A stream that ended sooner was none.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// Of objects nothing but their metadata.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// Of lists nothing but their version and one object.
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Why a watch does not go on.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("the stream is not understood: {0}")]
+    Unclear(#[from] Unclear),
+    #[error("the list has no version")]
+    NoVersion,
+    #[error("the server answered {0}")]
+    Status(StatusCode),
+    #[error("the server ended it with {0}")]
+    Failed(u16),
+    #[error("nothing was heard for too long")]
+    Silent,
+    #[error("there is no such resource")]
+    Absent,
+}
+
+impl End {
+    /// Whether the version is still good: the server has not spoken of it.
+    fn keeps_version(&self) -> bool {
+        matches!(self, Self::Call(_) | Self::Silent | Self::Status(StatusCode::TOO_MANY_REQUESTS))
+    }
+
+    fn state(&self) -> State {
+        match self {
+            Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => State::Denied,
+            Self::Absent => State::Absent,
+            _ => State::Broken,
+        }
+    }
+}
+
+/// One watch.
+pub(super) struct Stream {
+    shown: Arc<Shown>,
+    marker: Marker,
+    base: Box<str>,
+    outbound: Arc<Outbound>,
+    secret: Secret,
+    /// That of all watches of the server.
+    outage: Outage,
+    /// From here it goes on.
+    version: Option<String>,
+    failures: u32,
+    /// The stream of this turn was opened then.
+    opened: Option<Instant>,
+    turns: u64,
+}
+
+impl Stream {
+    pub(super) fn new(shown: Arc<Shown>, begin: &Begin, marker: Marker) -> Self {
+        Self {
+            shown,
+            marker,
+            base: begin.base.clone(),
+            outbound: begin.outbound.clone(),
+            secret: begin.secret.clone(),
+            outage: begin.outage.way(),
+            version: None,
+            failures: 0,
+            opened: None,
+            turns: 0,
+        }
+    }
+
+    /// Watches for ever.
+    pub(super) async fn run(mut self) {
+        loop {
+            self.turns += 1;
+            self.opened = None;
+            let end = self.turn().await;
+            let lasted = self.opened.is_some_and(|opened| opened.elapsed() >= SHORTEST);
+            if lasted {
+                self.failures = 0;
+            }
+            let pause = match end {
+                // The server ends streams in time, and we go on.
+                Ok(()) if lasted => Duration::ZERO,
+                Ok(()) => self.next_pause(LAST_RETRY),
+                Err(end) => self.ended(&end),
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// From a request to the end of its stream.
+    async fn turn(&mut self) -> Result<(), End> {
+        let version = match self.version.clone() {
+            Some(version) => version,
+            None => self.list().await?,
+        };
+        let turn = self.jittered(TURN);
+        let query = format!(
+            "watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={}",
+            turn.as_secs()
+        );
+        let mut stream = self.outbound.stream(self.request(&query, METADATA)?).await?;
+        if stream.status != StatusCode::OK {
+            return Err(End::Status(stream.status));
+        }
+        self.opened = Some(Instant::now());
+        self.enter(State::Watching, None);
+        let until = Instant::now() + turn + GRACE;
+        let mut lines = Lines::default();
+        while let Some(bytes) = self.next(&mut stream, until).await? {
+            lines.push(&bytes)?;
+            while let Some(line) = lines.next() {
+                self.take(event::read(line)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn next(&self, stream: &mut Streamed, until: Instant) -> Result<Option<Bytes>, End> {
+        let next = tokio::time::timeout_at(until, stream.next()).await;
+        Ok(next.map_err(|_| End::Silent)??)
+    }
+
+    /// Where to begin. What was known before is dropped: whatever changed meanwhile was not told.
+    async fn list(&mut self) -> Result<String, End> {
+        let resource = self.shown.resource;
+        if resource.is_of_some() {
+            let group = self.get(format!("{}{}", self.base, resource.group()), "application/json").await?;
+            if group.0 == StatusCode::NOT_FOUND {
+                return Err(End::Absent);
+            }
+        }
+        let (status, body) = self.get(self.url("limit=1"), METADATA_LIST).await?;
+        match status {
+            StatusCode::OK => {}
+            StatusCode::NOT_FOUND if resource.is_of_some() => return Err(End::Absent),
+            status => return Err(End::Status(status)),
+        }
+        let version = event::version_of_list(&body).ok_or(End::NoVersion)?;
+        self.version = Some(version.clone());
+        self.shown.lists.fetch_add(1, Relaxed);
+        self.marker.mark(Mark::All);
+        Ok(version)
+    }
+
+    /// Asks past the bounds of questions: in the rush that follows a lost watch there may be no room for one more.
+    async fn get(&self, url: String, accept: &'static str) -> Result<(StatusCode, Bytes), End> {
+        let request = Request::get(url).header(ACCEPT, accept).body(Bytes::new());
+        let mut answer = self.outbound.stream(request.map_err(|error| impossible(&error))?).await?;
+        let until = Instant::now() + GRACE;
+        let mut body = Vec::new();
+        while let Some(bytes) = self.next(&mut answer, until).await? {
+            body.extend_from_slice(&bytes);
+            if body.len() > event::MAX_LINE {
+                return Err(Unclear::TooLong.into());
+            }
+        }
+        Ok((answer.status, body.into()))
+    }
+
+    fn request(&self, query: &str, accept: &'static str) -> Result<Request<Bytes>, End> {
+        let request = Request::get(self.url(query)).header(ACCEPT, accept).body(Bytes::new());
+        Ok(request.map_err(|error| impossible(&error))?)
+    }
+
+    fn url(&self, query: &str) -> String {
+        let resource = self.shown.resource;
+        format!("{}{}/{}?{query}", self.base, resource.group(), resource.as_str())
+    }
+
+    /// Acts on a line.
+    fn take(&mut self, told: Told) -> Result<(), End> {
+        let object = match told {
+            Told::Failed(code) => return Err(End::Failed(code)),
+            Told::Bookmark(object) => object,
+            Told::Changed(change, object) => {
+                // Before the mark: whoever asks again because of it must find it here.
+                if let Some(name) = self.shown.resource.buries(change, &object) {
+                    self.marker.graves.add(name);
+                }
+                if let Some(mark) = self.shown.resource.concerns(change, &object, &self.marker.board) {
+                    self.marker.mark(mark);
+                    // What is counted is in force.
+                    self.shown.events.fetch_add(1, Relaxed);
+                }
+                object
+            }
+        };
+        let version = object.version().ok_or(Unclear::NoEvent)?;
+        self.version = Some(version.to_owned());
+        Ok(())
+    }
+
+    /// Notes why a watch ended; how long to wait before the next.
+    fn ended(&mut self, end: &End) -> Duration {
+        if !end.keeps_version() {
+            self.version = None;
+        }
+        let state = end.state();
+        self.enter(state, Some(end));
+        match (state, end) {
+            (State::Absent, _) => self.jittered(ABSENT_RETRY),
+            (State::Denied, _) => self.next_pause(DENIED_RETRY),
+            // The version is too old: that is nobody's failure, and the sooner it goes on the better.
+            (_, End::Failed(410) | End::Status(StatusCode::GONE)) if self.failures == 0 => {
+                self.failures = 1;
+                Duration::ZERO
+            }
+            _ => self.next_pause(LAST_RETRY),
+        }
+    }
+
+    fn next_pause(&mut self, longest: Duration) -> Duration {
+        let pause = (FIRST_RETRY * (1 << self.failures.min(16))).min(longest);
+        self.failures += 1;
+        self.jittered(pause)
+    }
+
+    /// Up to half as long again: those who began together do not go on together.
+    fn jittered(&self, pause: Duration) -> Duration {
+        let label = format!("watch {} {}", self.shown.watcher, self.shown.resource.as_str());
+        let share = self.secret.spread(&label, self.turns) % 512;
+        pause + pause * u32::try_from(share).unwrap_or(0) / 1024
+    }
+
+    /// Shows how it stands. A server that is away is one outage for all watches; one that answers and refuses one of them is told of once.
+    fn enter(&self, state: State, end: Option<&End>) {
+        let before = std::mem::replace(&mut *self.shown.state.lock(), state);
+        let (watcher, resource) = (&*self.shown.watcher, self.shown.resource.as_str());
+        match (state, end) {
+            (State::Denied, Some(End::Status(StatusCode::UNAUTHORIZED))) => {
+                self.outage.failed("the server does not accept the gateway's own credential");
+            }
+            // The version is too old, which is nobody's failure.
+            (State::Broken, Some(why @ (End::Failed(410) | End::Status(StatusCode::GONE)))) => {
+                tracing::debug!(watcher, resource, %why, "the watch begins anew");
+            }
+            (State::Broken, Some(why)) => self.outage.failed(format_args!("{resource}: {why}")),
+            (State::Denied, Some(why)) => {
+                self.outage.succeeded();
+                if before != state {
+                    tracing::warn!(
+                        watcher,
+                        resource,
+                        %why,
+                        "may not be watched, so answers are believed for their time; the gateway's account needs {}",
+                        self.shown.resource.right()
+                    );
+                }
+            }
+            (State::Absent, _) => {
+                self.outage.succeeded();
+                tracing::debug!(watcher, resource, "the server has none; nothing to watch");
+            }
+            _ => {
+                self.outage.succeeded();
+                if matches!(before, State::Starting | State::Denied) {
+                    tracing::info!(watcher, resource, "watched: changes drop answers at once");
+                }
+            }
+        }
+    }
+}
+
+/// A URL that was checked with the configuration, and a version of letters and digits.
+fn impossible(error: &http::Error) -> CallError {
+    CallError::Exchange(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::runtime::Handle;
+
+    use super::super::{Resource, Watches};
+    use super::*;
+    use http_engine::config::{Credential, Server};
+
+    /// The line of the next request on a connection of its own.
+    async fn next(listener: &TcpListener) -> (TcpStream, String) {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let line = String::from_utf8_lossy(&head).lines().next().unwrap().to_owned();
+        (stream, line)
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_hangs_is_begun_anew_from_where_it_was() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Server {
+            tls: None,
+            tls_version: 0,
+            credential: Credential::None,
+            timeout: Duration::from_hours(1),
+            max_requests: 1,
+            max_per_second: None,
+        };
+        let control = Handle::current();
+        let outbound = Arc::new(Outbound::new(&server, control.clone()));
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let resources = [Resource::ServiceAccounts];
+        let watches =
+            Watches::new("test", &resources, Some(&base), &outbound, &Secret::new([1; 16]), &control);
+        watches.start();
+        let (mut stream, line) = next(&listener).await;
+        assert_eq!(line, "GET /api/v1/serviceaccounts?limit=1 HTTP/1.1");
+        let list = r#"{"metadata":{"resourceVersion":"41"},"items":[{}]}"#;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+        let answer = format!("{head}content-length: {}\r\n\r\n{list}", list.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        let (mut silent, line) = next(&listener).await;
+        assert!(line.contains("resourceVersion=41&"), "{line}");
+        silent.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
+        while watches.status().any(|watch| watch.state != State::Watching) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::pause();
+        tokio::time::advance(TURN + TURN / 2 + GRACE + LAST_RETRY).await;
+        tokio::time::resume();
+        let (_again, line) = next(&listener).await;
+        assert!(line.contains("resourceVersion=41&"), "nothing was missed: {line}");
+        assert!(watches.status().all(|watch| watch.state == State::Broken && watch.lists == 1));
+    }
+}

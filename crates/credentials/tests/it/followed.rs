@@ -1,0 +1,350 @@
+//! Tokens of an issuer that is followed: what is known of them by its log, what it is asked, and what its silence means.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use auth::token_error::TokenError;
+use coherence::confirm::{Confirm, Desk};
+use coherence::consumer::{Consumer, Settings};
+use coherence::denials::{Denial, Denials};
+use coherence::drive::{self, Answers, Copies, Log};
+use coherence::end::End;
+use coherence::roster::Follower;
+use coherence::tags::{Subject, TagKey};
+use coherence::time::BootClock;
+use coherence::transport::memory::Memory;
+use coherence::view::View;
+use coherence::wire::Keys;
+use coherence::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
+use credentials::authenticate::{Lookup, Rejection};
+use credentials::config::KeySource;
+use credentials::followed::{self, Ahead, Counts, FollowSample, Followed, Follows, Successor};
+use parking_lot::Mutex;
+use serde_json::json;
+use telemetry::metrics::{Format, Metrics};
+use telemetry::phases::CacheUse;
+use telemetry::test_support::exposition::{assert_sample, read};
+use tokio::sync::mpsc;
+
+use crate::authenticate::{World, authentication, invalid, issuer};
+use crate::issuer::{TestIssuer, signer, token};
+
+const EPOCH: Epoch = Epoch([1; 16]);
+const LEASE: Duration = Duration::from_secs(1);
+const TAGS: [u8; 32] = [7; 32];
+
+/// What an issuer has taken back, and how it behaves.
+#[derive(Clone, Default)]
+struct Facts(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    events: Vec<Event>,
+    /// It does not answer for its log.
+    deaf: bool,
+    /// It answers nothing at all.
+    silent: bool,
+    /// Times that it was asked about tokens.
+    asked: usize,
+    /// What it has taken back without a word in its log, which no promise is made for.
+    hidden: Vec<Event>,
+}
+
+impl State {
+    fn head(&self) -> Head {
+        Head { epoch: EPOCH, seq: self.events.len() as u64 }
+    }
+
+    fn denied(&self) -> Vec<(Tag, Denial)> {
+        let denial = |event: &Event| Denial { not_before: event.not_before, until: event.until };
+        self.events
+            .iter()
+            .chain(&self.hidden)
+            .flat_map(|event| event.tags.iter().map(move |tag| (*tag, denial(event))))
+            .collect()
+    }
+}
+
+impl Log for Facts {
+    async fn head(&self) -> Option<Head> {
+        let state = self.0.lock();
+        (!state.deaf && !state.silent).then(|| state.head())
+    }
+
+    async fn note(&self, _: &[Follower]) -> bool {
+        true
+    }
+
+    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
+        let state = self.0.lock();
+        let events = state.events.iter().filter(|event| event.seq > after).take(limit).cloned().collect();
+        (!state.deaf && !state.silent).then_some((EPOCH, events))
+    }
+}
+
+impl Copies for Facts {
+    async fn load(&self, denials: &Denials) -> Option<Head> {
+        let state = self.0.lock();
+        for (tag, denial) in state.denied() {
+            denials.add(tag, denial);
+        }
+        Some(state.head())
+    }
+}
+
+impl Confirm for Facts {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+        let mut state = self.0.lock();
+        // An empty question is nobody's.
+        state.asked += usize::from(!tags.is_empty());
+        let denied = state.denied().into_iter().filter(|(tag, _)| tags.contains(tag)).collect();
+        (!state.silent).then(|| (state.head(), denied))
+    }
+}
+
+/// An issuer, and a gateway that follows it.
+struct Town {
+    world: World,
+    follows: Follows,
+    followed: Arc<Followed>,
+    facts: Facts,
+    append: mpsc::Sender<(Epoch, Event)>,
+    tokens: [Vec<u8>; 2],
+    _issuer: TestIssuer,
+}
+
+impl Town {
+    async fn new() -> Self {
+        let key = signer();
+        let idp = TestIssuer::with_keys(&[&key]).await;
+        let facts = Facts::default();
+        let (append, appended) = mpsc::channel(16);
+        let clock = Arc::new(BootClock);
+        let end = End {
+            authority: Name::new("main").unwrap(),
+            transport: Arc::new(Memory::default()),
+            keys: Keys::one(1, &[3; 32]),
+            clock: clock.clone(),
+            counts: Arc::default(),
+        };
+        let view = Arc::new(View::new(1000).with_denials(1000));
+        let settings = Settings { lease: LEASE, period: Duration::from_millis(100), ..Settings::default() };
+        let id = (ConsumerId([1; 16]), Name::new("gateway").unwrap());
+        let consumer = Consumer::new(id, settings, view.clone());
+        let mut drawn = 0_u128;
+        let nonce = move || {
+            drawn += 1;
+            Nonce(drawn.to_le_bytes())
+        };
+        let (desk, attended) = Desk::new(facts.clone(), view.silence().clone());
+        tokio::spawn(attended);
+        tokio::spawn(Answers::new(end.clone(), facts.clone()).run(appended));
+        tokio::spawn(drive::follow(end.clone(), consumer, facts.clone(), nonce, |_| {}));
+        let follows = Follows::default();
+        let followed = Arc::new(Followed {
+            issuer: idp.url().into(),
+            name: end.authority,
+            view,
+            tags: TagKey::new(&TAGS),
+            clock,
+            desk,
+            lease: LEASE,
+            counts: Arc::<Counts>::default(),
+            longest: None,
+            successor: Successor::default(),
+            ahead: Ahead::default(),
+        });
+        follows.replace(vec![followed.clone()]);
+        let issuers = vec![issuer("main", idp.url(), KeySource::Discovery)];
+        let world = World::following(&authentication(issuers, 1), follows.clone());
+        world.authenticator.first_fetches().await;
+        let tokens = ["a", "b"].map(|jti| token(&key, idp.url(), "u1", &json!({ "jti": jti })));
+        Self { world, follows, followed, facts, append, tokens, _issuer: idp }
+    }
+
+    /// With both tokens known by the log alone.
+    async fn known() -> Self {
+        let town = Self::new().await;
+        for token in &town.tokens {
+            until("known", || async { town.world.ask(token).await.is_ok() && town.is_hit(token) }).await;
+        }
+        town.facts.0.lock().asked = 0;
+        town
+    }
+
+    fn is_hit(&self, token: &[u8]) -> bool {
+        matches!(self.world.lookup(token), Lookup::Hit(_))
+    }
+
+    /// Takes a token back; `told`: its log is pushed.
+    async fn revoke(&self, jti: &str, told: bool) {
+        let event = {
+            let mut state = self.facts.0.lock();
+            let tags = vec![TagKey::new(&TAGS).tag(Subject::Token(jti))];
+            let seq = state.events.len() as u64 + 1;
+            let event = Event { seq, tags, not_before: None, until: i64::MAX };
+            state.events.push(event.clone());
+            event
+        };
+        if told {
+            self.append.send((EPOCH, event)).await.unwrap();
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.facts.0.lock().asked
+    }
+}
+
+async fn until<F: Future<Output = bool>>(name: &str, what: impl Fn() -> F) {
+    let began = Instant::now();
+    while !what().await {
+        // Much of this comes by in seconds, at entries that are drawn, and only under a lease that a busy machine may miss.
+        assert!(began.elapsed() < Duration::from_mins(1), "not {name} in time");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_revoked_is_refused_and_nothing_else_and_nobody_is_asked() {
+    let town = Town::known().await;
+    let [a, b] = &town.tokens;
+    town.revoke("a", true).await;
+    until("refused", || async { !town.is_hit(a) }).await;
+    assert_eq!(town.world.subject(a).await, Err(invalid(TokenError::Revoked)));
+    assert!(town.is_hit(b) || town.world.ask(b).await.is_ok());
+    assert_eq!(town.asked(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_lease_each_request_asks_and_what_was_known_waits_for_the_next() {
+    let town = Town::known().await;
+    let [a, _] = &town.tokens;
+    town.facts.0.lock().deaf = true;
+    until("over", || async { !town.is_hit(a) }).await;
+    for asked in 1..=3 {
+        let (verified, cache) = town.world.authenticator.authenticate(a, || town.world.now()).await;
+        assert!(verified.is_ok(), "{verified:?}");
+        assert_eq!((cache, town.asked()), (CacheUse::Miss, asked));
+    }
+    town.facts.0.lock().deaf = false;
+    until("good again", || async { town.is_hit(a) }).await;
+    assert_eq!(town.asked(), 3, "without another question");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_issuer_denies_when_it_is_asked_stays_denied() {
+    let town = Town::known().await;
+    let [a, b] = &town.tokens;
+    town.facts.0.lock().deaf = true;
+    town.revoke("a", false).await;
+    until("over", || async { !town.is_hit(a) }).await;
+    assert_eq!(town.world.subject(a).await, Err(invalid(TokenError::Revoked)));
+    assert!(town.world.ask(b).await.is_ok());
+    town.facts.0.lock().deaf = false;
+    until("heard of again", || async { town.is_hit(b) }).await;
+    // The denial itself is forgotten by now.
+    town.world.clock.advance(Duration::from_secs(3));
+    assert_eq!(town.world.subject(a).await, Err(invalid(TokenError::Revoked)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_in_use_are_held_against_what_the_issuer_says() {
+    let town = Town::known().await;
+    let [a, b] = &town.tokens;
+    let counts = &town.followed.counts;
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let mut drawn = 0;
+    let random = || {
+        drawn += 1;
+        drawn
+    };
+    let any = |random| town.world.authenticator.any_held(random);
+    let looked = async {
+        until("looked at", || async { count(&counts.audited) >= 1 }).await;
+        town.revoke("a", true).await;
+        until("refused", || async { !town.is_hit(a) }).await;
+        let before = count(&counts.audited);
+        until("looked at", || async { town.is_hit(b) && count(&counts.audited) > before + 1 }).await;
+        assert_eq!(count(&counts.stale), 0, "all is as promised");
+        // An issuer whose log does not say what it does.
+        let tags = vec![TagKey::new(&TAGS).tag(Subject::Token("b"))];
+        let event = Event { seq: 1, tags, not_before: None, until: i64::MAX };
+        town.facts.0.lock().hidden.push(event);
+        until("found", || async { town.is_hit(b) && count(&counts.stale) >= 1 }).await;
+    };
+    tokio::select! {
+        () = followed::audit(town.follows.clone(), any, random) => unreachable!("it never ends"),
+        () = looked => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_that_says_nothing_leaves_tokens_unknown_and_not_bad() {
+    let town = Town::known().await;
+    let [a, _] = &town.tokens;
+    town.facts.0.lock().silent = true;
+    until("over", || async { !town.is_hit(a) }).await;
+    let refused = town.world.ask(a).await.err();
+    assert_eq!(refused, Some(Rejection::Silent { authority: "main".into() }));
+    town.facts.0.lock().silent = false;
+    until("good again", || async { town.is_hit(a) }).await;
+}
+
+#[test]
+fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised() {
+    let follow = FollowSample {
+        issuer: "https://id.example".into(),
+        lease: Some(Duration::from_millis(4_500)),
+        silent: true,
+        up: true,
+        contiguous: 12,
+        lag: 1,
+        tombstones: 2,
+        denials: 3,
+        whole: false,
+        revoked: 4,
+        flushes: vec![("gap", 5)],
+        sent: 6,
+        received: 7,
+        refused: 8,
+        good: 9,
+        denied: 10,
+        unanswered: 11,
+        audited: 13,
+        stale: 14,
+        arrivals: Some(coherence::roster::Arrivals { count: 2, sum: 0.006, below: [2; 11] }),
+    };
+    let metrics = Metrics::new(1);
+    metrics.register(move || vec![follow.clone()]);
+    for (format, open_metrics) in [(Format::Text, false), (Format::OpenMetrics, true)] {
+        let samples = read(&metrics.render(format), open_metrics);
+        let of = |name: &str, more: &str, value: f64| {
+            assert_sample(
+                &samples,
+                &format!("postern_coherence_{name}{{issuer=\"https://id.example\"{more}}}"),
+                value,
+            );
+        };
+        for (name, value) in [
+            ("lease_seconds", 4.5),
+            ("silent", 1.0),
+            ("up", 1.0),
+            ("sequence", 12.0),
+            ("lag_events", 1.0),
+            ("tombstones", 2.0),
+            ("denials", 3.0),
+            ("denials_whole", 0.0),
+            ("events_total", 4.0),
+            ("audits_total", 13.0),
+            ("stale_admits_total", 14.0),
+            ("refusal_seconds_count", 2.0),
+        ] {
+            of(name, "", value);
+        }
+        of("flushes_total", ",cause=\"gap\"", 5.0);
+        of("messages_total", ",kind=\"refused\"", 8.0);
+        of("questions_total", ",result=\"silent\"", 11.0);
+    }
+}

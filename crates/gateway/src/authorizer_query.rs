@@ -1,0 +1,136 @@
+//! Asking an authorizer, by the worker that needs to know: one asking however many wait for the answer.
+//!
+//! Owns: who asks and who waits, when an answer is asked for again, and that each asking is counted. Does not own: the exchange
+//! ([`crate::authorizer_query::exchange`]), what the answer means ([`crate::authorizer::answer`]), where it is kept ([`Authorizer`]).
+
+mod exchange;
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use credentials::cache::{Landing, Lifetime, Lookup};
+use http_engine::labels::Consulted;
+
+use self::exchange::Silent;
+use crate::authorizer::{Answered, Authorizer, Question, Said, Unknown, Unshared, answer};
+use crate::worker::{Running, Worker};
+
+/// Looking up, waiting and asking, so often at most for one request.
+const ROUNDS: usize = 4;
+/// Asking about one request, so often at most: the authorizer may know less than what is known here.
+const ASKED: usize = 2;
+
+impl Authorizer {
+    /// Waits for who asks already, or asks.
+    pub(crate) async fn find_out(
+        &self,
+        question: &Question,
+        worker: &Worker,
+        running: &Rc<Running>,
+    ) -> Answered {
+        let counts = &running.authorizers[self.at].counts;
+        let alone = async || match self.ask(question, worker, running).await {
+            Ok((said, _)) => Ok(Arc::new(said)),
+            Err(_) => Err(Unknown),
+        };
+        for _ in 0..ROUNDS {
+            match self.cache.lookup(question.key(), worker.clock.refresh()) {
+                // Found out by another since this request looked.
+                Lookup::Hit(said) => {
+                    counts.answered(&worker.metrics, Consulted::Hit);
+                    return Ok(said);
+                }
+                // Whoever waits for what cannot be shared in the end waits twice.
+                Lookup::Pending(_) if !self.keeps.load(Relaxed) => return alone().await,
+                Lookup::Pending(flight) => match flight.land().await {
+                    Landing::Known(said) => {
+                        counts.answered(&worker.metrics, Consulted::Coalesced);
+                        return Ok(said);
+                    }
+                    Landing::Denied(Unshared::Silent) => return Err(Unknown),
+                    Landing::Denied(Unshared::Alone) => return alone().await,
+                    Landing::Again => {}
+                },
+                Lookup::Denied(_) => return alone().await,
+                Lookup::Miss(ticket) => match self.ask(question, worker, running).await {
+                    Err(_) => {
+                        ticket.fail(Unshared::Silent);
+                        return Err(Unknown);
+                    }
+                    Ok((said, None)) => {
+                        ticket.fail(Unshared::Alone);
+                        return Ok(Arc::new(said));
+                    }
+                    // Void already: something was told while it was stored.
+                    Ok((said, Some(life))) => {
+                        if let Ok(said) = ticket.fill(said, life, worker.clock.refresh()) {
+                            return Ok(said);
+                        }
+                    }
+                },
+            }
+        }
+        Err(Unknown)
+    }
+
+    /// Asks, and says how long the answer may be kept; `None`: it is for this request alone.
+    async fn ask(
+        &self,
+        question: &Question,
+        worker: &Worker,
+        running: &Rc<Running>,
+    ) -> Result<(Said, Option<Lifetime>), Silent> {
+        let began = worker.clock.refresh();
+        let answer = self.try_ask(question, worker, running).await;
+        let took = worker.clock.refresh().monotonic.saturating_duration_since(began.monotonic);
+        let what = match &answer {
+            Ok((said, _)) => said.counted(),
+            Err(why) => why.counted(),
+        };
+        let counts = &running.authorizers[self.at].counts;
+        counts.asked(&worker.metrics, what, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        match &answer {
+            Ok((_, life)) => {
+                self.outage.succeeded();
+                self.keeps.store(life.is_some(), Relaxed);
+            }
+            Err(why) => self.outage.failed(why),
+        }
+        answer
+    }
+
+    async fn try_ask(
+        &self,
+        question: &Question,
+        worker: &Worker,
+        running: &Rc<Running>,
+    ) -> Result<(Said, Option<Lifetime>), Silent> {
+        for _ in 0..ASKED {
+            // Before it is asked: its answer may be as old as the question.
+            let (departed, now) = (self.follows.depart(), worker.clock.refresh());
+            let heard = exchange::ask(&self.config, question, worker, running).await?;
+            let answer::Read { said, fresh, statement, lasts } =
+                answer::read(heard, &self.config, &running.config.identity_headers, question)?;
+            let (asked, ends) = (now.monotonic, lasts.map(|lasts| now.wall.plus(lasts)));
+            let said = said.until(ends);
+            let for_as_long = |most: Duration| fresh.map(|fresh| asked + fresh.min(most));
+            let expires = ends.unwrap_or(Timestamp::MAX);
+            let life = |until, hold| Lifetime { expires, until: Some(until), hold };
+            let of = |issuer: &str| departed.into_iter().find(|departed| departed.is_of(issuer));
+            let followed = statement.and_then(|(issuer, said)| Some((of(&issuer)?, said)));
+            let Some((departed, statement)) = followed else {
+                let until = for_as_long(self.config.max_age);
+                return Ok((said, until.filter(|until| *until > asked).map(|until| life(until, None))));
+            };
+            // Nobody is let in on the strength of what knows less than is known here.
+            let Some((revocable, hold)) = departed.hold_relayed(statement) else { continue };
+            let until = for_as_long(self.config.max_age_followed).filter(|until| *until > asked);
+            let life = until.zip(hold).map(|(until, hold)| life(until, Some(hold)));
+            return Ok((said.until_revoked(revocable), life));
+        }
+        Err(Silent::Behind)
+    }
+}

@@ -1,0 +1,323 @@
+//! Refusals: the one table of what the gateway says by itself, and why.
+//!
+//! Owns: status, stable code, public text, challenge and outcome of each refusal. Answers say what to do next and never why a rule
+//! said no. Does not own: the wire form ([`http_engine::answer`]), the decision, the upstream's answers.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use auth::credential::CredentialFault;
+use auth::decide::Denial;
+use auth::policy::route::Disputed;
+use auth::request::Malformed;
+use auth::token_error::TokenError;
+use credentials::followed::Unfit;
+use http_engine::answer::Answer;
+use http_engine::collect::CollectError;
+use http_engine::head::HeadFault;
+use http_engine::labels::Outcome;
+
+use crate::forward_auth::Unclear;
+
+/// Why the gateway answers by itself.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The head is outside the grammar, or over a limit.
+    Head(HeadFault),
+    /// The head did not arrive in time.
+    HeadTimeout,
+    /// The request has no canonical form.
+    Malformed(Malformed),
+    /// The body is outside its coding.
+    Body,
+    /// The body is larger than the route allows.
+    BodyTooLarge,
+    /// The client stopped sending.
+    ClientStalled,
+    /// No route matches.
+    NoRoute,
+    /// The credential cannot be read, or does not hold; the code says why.
+    Credential {
+        /// RFC 6750 §3.1 error, `invalid_request` or `invalid_token`.
+        error: &'static str,
+        /// Stable word for logs and metrics.
+        code: &'static str,
+        /// What the client is told.
+        text: Cow<'static, str>,
+    },
+    /// The policy said no.
+    Denied(Denial),
+    /// The authority that would know cannot be asked.
+    AuthUnavailable {
+        /// Seconds after which to try again.
+        retry_after: u64,
+    },
+    /// The authorizer that is asked as well gives no answer.
+    AuthorizerUnavailable,
+    /// A field by which the request is decided could be read otherwise by the service.
+    Ambiguous(Box<str>),
+    /// A page of another origin opens a WebSocket with a credential that the browser sends by itself.
+    ForeignOrigin,
+    /// A peer asks about requests of others that is not configured to.
+    NotAsked,
+    /// A proxy asks, and nobody can tell about what.
+    Unclear(Unclear),
+    /// A field of this name would pass for one of ours with the proxy that asks.
+    LookAlike(Box<str>),
+    /// The upstream has all the requests it may have.
+    Overloaded,
+    /// The protocol the client wants to switch to is not allowed on the route.
+    UpgradeRefused,
+    /// No endpoint of the upstream could be reached.
+    UpstreamUnreachable,
+    /// The upstream closed the connection before it answered.
+    UpstreamClosed,
+    /// The upstream's answer cannot be framed.
+    UpstreamProtocol,
+    /// The upstream did not answer in time.
+    UpstreamTimeout,
+    /// The exchange took longer than the route allows.
+    RequestTimeout,
+}
+
+impl Refusal {
+    /// A token that is bad, as RFC 6750 section 3.1 calls it.
+    pub(crate) fn invalid_token(why: &TokenError) -> Self {
+        Self::Credential { error: "invalid_token", code: why.code(), text: why.to_string().into() }
+    }
+
+    /// Nobody can say which route guards the request.
+    pub(crate) fn disputed(disputed: Disputed) -> Self {
+        match disputed {
+            Disputed::Path => Self::NoRoute,
+            Disputed::Header(name) => Self::Ambiguous(name),
+        }
+    }
+
+    /// Whoever was let in may not go on.
+    pub(crate) fn unfit(why: Unfit) -> Self {
+        match why {
+            Unfit::Revoked => Self::invalid_token(&TokenError::Revoked),
+            Unfit::Unheard => Self::AuthUnavailable { retry_after: 1 },
+            Unfit::Expired => Self::Denied(Denial::Expired),
+        }
+    }
+}
+
+impl From<CollectError> for Refusal {
+    fn from(error: CollectError) -> Self {
+        match error {
+            CollectError::TooLarge => Self::BodyTooLarge,
+            CollectError::Broken => Self::Body,
+        }
+    }
+}
+
+impl From<CredentialFault> for Refusal {
+    fn from(fault: CredentialFault) -> Self {
+        Self::Credential { error: fault.error(), code: fault.code(), text: fault.to_string().into() }
+    }
+}
+
+impl Refusal {
+    /// The answer to send; `realm` is that of the challenge (RFC 9110 §11.5).
+    pub(crate) fn answer(&self, realm: &str) -> Answer {
+        let row = self.row();
+        let mut answer = Answer {
+            status: row.status,
+            code: row.code,
+            outcome: row.outcome,
+            fields: vec![
+                ("content-type".into(), "application/problem+json".into()),
+                ("cache-control".into(), "no-store".into()),
+            ],
+            body: problem(row.status, row.code, &row.text).into(),
+            close: row.close,
+        };
+        if let Some(challenge) = self.challenge(realm) {
+            answer.fields.push(("www-authenticate".into(), challenge.into()));
+        }
+        if let Some(seconds) = self.retry_after() {
+            answer.fields.push(("retry-after".into(), seconds.to_string().into()));
+        }
+        answer
+    }
+
+    /// The one table. Status, code, outcome, text, and whether the connection can go on.
+    #[rustfmt::skip]
+    fn row(&self) -> Row {
+        use Outcome as O;
+        let (status, code, outcome, text, close): (u16, &'static str, O, Cow<'static, str>, bool) = match self {
+            Self::Head(HeadFault::TooLarge | HeadFault::TooManyFields | HeadFault::TooManyOptions) =>
+                (431, "head_too_large", O::TooLarge, "the request head has too many fields, options or bytes".into(), true),
+            Self::Head(HeadFault::TargetTooLong) =>
+                (414, "target_too_long", O::TooLarge, "the request target is too long".into(), true),
+            Self::Head(HeadFault::Version) =>
+                (505, "http_version", O::Malformed, "only HTTP/1.1, HTTP/1.0 and HTTP/2 are spoken here".into(), true),
+            Self::Head(fault) =>
+                (400, fault.code(), O::Malformed, fault.to_string().into(), true),
+            Self::HeadTimeout =>
+                (408, "head_timeout", O::Timeout, "the request head did not arrive in time".into(), true),
+            Self::Malformed(fault) =>
+                (fault.status(), fault.code(), O::Malformed, fault.to_string().into(), false),
+            Self::Body =>
+                (400, "malformed_body", O::Malformed, "the request body is not coded as its head says".into(), true),
+            Self::BodyTooLarge =>
+                (413, "body_too_large", O::TooLarge, "the request body is larger than allowed here".into(), true),
+            Self::ClientStalled =>
+                (408, "client_stalled", O::Timeout, "the request body did not arrive in time".into(), true),
+            Self::NoRoute =>
+                (404, "no_route", O::NoRoute, "nothing is served at this host and path".into(), false),
+            Self::Credential { error: "invalid_request", code, text } =>
+                (400, code, O::Unauthenticated, text.clone(), false),
+            Self::Credential { code, text, .. } =>
+                (401, code, O::Unauthenticated, text.clone(), false),
+            Self::Denied(denial) => {
+                let answer = denial.answer();
+                let outcome = match answer.status {
+                    401 => O::Unauthenticated,
+                    403 => O::Forbidden,
+                    503 => O::AuthUnavailable,
+                    _ => O::Malformed,
+                };
+                (answer.status, answer.code, outcome, answer.text.into(), false)
+            }
+            Self::AuthUnavailable { .. } =>
+                (503, "auth_unavailable", O::AuthUnavailable, "who is calling cannot be verified right now".into(), false),
+            Self::AuthorizerUnavailable =>
+                (503, "authorizer_unavailable", O::AuthUnavailable, "whether the request may pass cannot be found out right now".into(), false),
+            Self::Ambiguous(name) =>
+                (400, "ambiguous_header", O::Malformed, format!("the header {name}, by which the request is decided, is there more than once, in another spelling, or named by connection").into(), false),
+            Self::ForeignOrigin =>
+                (403, "foreign_origin", O::Forbidden, "pages of this origin may not open a websocket here".into(), false),
+            Self::NotAsked =>
+                (403, "untrusted_peer", O::Forbidden, "this peer is not configured to ask about requests".into(), false),
+            Self::Unclear(unclear) =>
+                (400, "unclear_question", O::Malformed, unclear.to_string().into(), false),
+            Self::LookAlike(name) =>
+                (400, "identity_look_alike", O::Malformed, format!("the header {name} could be taken for one that says who calls").into(), false),
+            Self::Overloaded =>
+                (503, "overloaded", O::Overloaded, "too many requests are under way".into(), false),
+            Self::UpgradeRefused =>
+                (403, "upgrade_refused", O::Forbidden, "this protocol switch is not allowed here".into(), false),
+            Self::UpstreamUnreachable =>
+                (502, "upstream_unreachable", O::UpstreamError, "the service cannot be reached".into(), false),
+            Self::UpstreamClosed =>
+                (502, "upstream_closed", O::UpstreamError, "the service closed the connection without an answer".into(), false),
+            Self::UpstreamProtocol =>
+                (502, "upstream_protocol", O::UpstreamError, "the service's answer is not valid HTTP".into(), false),
+            Self::UpstreamTimeout =>
+                (504, "upstream_timeout", O::Timeout, "the service did not answer in time".into(), false),
+            Self::RequestTimeout =>
+                (504, "request_timeout", O::Timeout, "the request took longer than allowed here".into(), false),
+        };
+        Row { status, code, outcome, text, close }
+    }
+
+    fn challenge(&self, realm: &str) -> Option<String> {
+        let (error, text, scope) = match self {
+            Self::Credential { error, text, .. } => (Some(*error), text.as_ref(), None),
+            Self::Denied(denial) => {
+                let answer = denial.answer();
+                if !answer.challenge {
+                    return None;
+                }
+                let scope = match denial {
+                    Denial::InsufficientScope { needed } if !needed.is_empty() => Some(needed.as_ref()),
+                    _ => None,
+                };
+                (answer.error, answer.text, scope)
+            }
+            _ => return None,
+        };
+        let mut challenge = format!("Bearer realm=\"{}\"", realm.replace(['"', '\\'], "_"));
+        // Without credentials the challenge carries no error (RFC 6750 §3.1).
+        if let Some(error) = error {
+            // Writing to a string cannot fail.
+            let _ = write!(challenge, ", error=\"{error}\", error_description=\"{}\"", quotable(text));
+        }
+        if let Some(scope) = scope {
+            let _ = write!(challenge, ", scope=\"{scope}\"");
+        }
+        Some(challenge)
+    }
+
+    fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::AuthUnavailable { retry_after } => Some((*retry_after).max(1)),
+            Self::Overloaded | Self::AuthorizerUnavailable | Self::Denied(Denial::Unreviewed(_)) => Some(1),
+            _ => None,
+        }
+    }
+}
+
+struct Row {
+    status: u16,
+    code: &'static str,
+    outcome: Outcome,
+    text: Cow<'static, str>,
+    close: bool,
+}
+
+/// Text within the characters of an `error_description` (RFC 6750 §3).
+fn quotable(text: &str) -> String {
+    text.chars().map(|c| if matches!(c, ' '..='~') && c != '"' && c != '\\' { c } else { '\'' }).collect()
+}
+
+/// A problem document (RFC 9457).
+fn problem(status: u16, code: &str, text: &str) -> Vec<u8> {
+    let mut out = format!("{{\"status\":{status},\"code\":\"{code}\",\"detail\":\"").into_bytes();
+    for c in text.chars() {
+        match c {
+            '"' => out.extend_from_slice(b"\\\""),
+            '\\' => out.extend_from_slice(b"\\\\"),
+            c if c < ' ' => out.push(b' '),
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    out.extend_from_slice(b"\"}\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(refusal: &Refusal) -> String {
+        let mut out = Vec::new();
+        refusal.answer("postern").put_http1(&mut out, false, None, None);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn no_credentials_are_challenged_without_an_error() {
+        let text = wire(&Refusal::Denied(Denial::Unauthenticated));
+        assert!(text.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{text}");
+        assert!(text.contains("www-authenticate: Bearer realm=\"postern\"\r\n"), "{text}");
+        assert!(text.contains("cache-control: no-store\r\n"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_scope_is_named() {
+        let text = wire(&Refusal::Denied(Denial::InsufficientScope { needed: "read write".into() }));
+        assert!(text.starts_with("HTTP/1.1 403 "), "{text}");
+        assert!(text.contains("error=\"insufficient_scope\""), "{text}");
+        assert!(text.contains("scope=\"read write\""), "{text}");
+    }
+
+    #[test]
+    fn an_unavailable_authority_is_503_with_retry_after() {
+        let text = wire(&Refusal::AuthUnavailable { retry_after: 0 });
+        assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+        assert!(text.contains("retry-after: 1\r\n"), "{text}");
+    }
+
+    #[test]
+    fn text_from_outside_cannot_leave_its_quotes() {
+        let text = "a\"b\\c\r\nSet-Cookie: x";
+        let refusal = Refusal::Credential { error: "invalid_token", code: "c", text: text.into() };
+        let answer = wire(&refusal);
+        assert!(!answer.contains("\r\nSet-Cookie"), "{answer}");
+        assert!(answer.contains("error_description=\"a'b'c''Set-Cookie: x\""), "{answer}");
+    }
+}

@@ -1,0 +1,247 @@
+//! A gRPC call on a stream of a listener that other proxies ask.
+//!
+//! Owns: reading the call's message within its deadline, the way to the decision and back. Does not own: what the messages
+//! say ([`crate::ext_authz`]).
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
+use http_engine::head::HeadFault;
+use http_engine::http2::stream::Stream as Bodies;
+use http_engine::leg::{Fill, Leg as _, LegError};
+use telemetry::phases::Phase;
+use tokio::time::Instant;
+
+use crate::ext_authz::grpc;
+use crate::ext_authz::{self, Call, Unreadable};
+use crate::forward_auth::Unclear;
+use crate::pipeline::{Admission, Found, Wanted, admit, authorization};
+use crate::record::Record;
+use crate::refusal::Refusal;
+use crate::serve::http2::{Client, StreamTask};
+use crate::worker::Running;
+
+/// Longest frame of an answer. `h2` copies content below 256 bytes into its buffer, where the answers of calls that came together
+/// meet and leave in one write; what is longer it writes by itself, answer after answer, and most answers are a little longer.
+const GATHERED: usize = 255;
+
+/// A gRPC call that has no message for an answer: its status, and why.
+#[derive(Debug, Clone, Copy)]
+struct Failed(i32, &'static str);
+
+/// Why a call asks nothing.
+enum Unasked {
+    /// It did not come to its end: nobody waits for an answer, or nobody can frame one.
+    Failed(Failed),
+    /// It is answered with a refusal.
+    Refused(Refusal),
+}
+
+impl StreamTask {
+    /// The gRPC call to the authorization service of this listener that a request is, if it is one. A listener that is asked over
+    /// HTTP has no calls: there the content type is the client's, and whoever asks takes the 200 of a call for a yes.
+    pub(super) fn asked_for(&self, request: &Request<RecvStream>) -> Option<Call> {
+        let content_type = request.headers().get(http::header::CONTENT_TYPE);
+        let asked =
+            self.peer.listener().service.authorization().is_some_and(|service| service.http.is_none())
+                && request.method() == http::Method::POST
+                && content_type.is_some_and(|content_type| grpc::is_grpc(content_type.as_bytes()));
+        if asked { ext_authz::call(request.uri().path()) } else { None }
+    }
+
+    /// Answers a gRPC call.
+    pub(super) async fn call(
+        &self,
+        call: Call,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) -> Client {
+        let (head, body) = request.into_parts();
+        let mut client =
+            Client { respond, bodies: Bodies::new(None, Some(body)), responded: false, head_request: false };
+        let answer = match call {
+            Call::Check => self.check(&head, &mut client, running, record).await,
+            Call::Health => {
+                record.answered_locally();
+                Ok(ext_authz::serving())
+            }
+        };
+        if answer.is_err() {
+            record.call_failed();
+        }
+        // Fails when the caller is gone; the log says what it would have got.
+        let _ = client.reply(answer);
+        client
+    }
+
+    /// Whether the request that the call asks about may pass.
+    async fn check(
+        &self,
+        head: &Parts,
+        client: &mut Client,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) -> Result<Bytes, Failed> {
+        let timeout = head.headers.get("grpc-timeout").and_then(|text| grpc::timeout(text.as_bytes()));
+        // Of all that is waited for here together; so far ahead means never.
+        let until = ext_authz::patience(timeout).and_then(|patience| Instant::now().checked_add(patience));
+        let refuse = |refusal: &Refusal, record: &mut Record| {
+            let answer = refusal.answer(&running.config.authentication.realm);
+            record.answered_by_us(&answer, false);
+            Ok(ext_authz::denied(&answer, record.renewed()))
+        };
+        // Nothing of a stranger's is read.
+        if authorization(running, &self.peer).is_none() {
+            return refuse(&Refusal::NotAsked, record);
+        }
+        let unreadable = |fault: Unreadable| {
+            tracing::debug!(%fault, peer = %self.peer.address, "question of a proxy refused");
+            match fault {
+                Unreadable::Message | Unreadable::NoHttp => Refusal::Unclear(Unclear::Message),
+                Unreadable::NotText => Refusal::Head(HeadFault::FieldLine),
+                Unreadable::TooManyFields => Refusal::Head(HeadFault::TooManyFields),
+            }
+        };
+        let question = match self.question(&mut client.bodies).await {
+            Err(Unasked::Failed(failed)) => return Err(failed),
+            Err(Unasked::Refused(refusal)) => return refuse(&refusal, record),
+            Ok(message) => ext_authz::Question::decode(message),
+        };
+        let question = match question {
+            Ok(question) => question,
+            Err(fault) => return refuse(&unreadable(fault), record),
+        };
+        let most = self.peer.listener().limits.header_fields;
+        let fields = match question.fields(most) {
+            Ok(fields) => fields,
+            Err(fault) => return refuse(&unreadable(fault), record),
+        };
+        let inbound = match question.inbound(&fields) {
+            Ok(inbound) => inbound,
+            Err(fault) => return refuse(&unreadable(fault), record),
+        };
+        let mut found = Found::default();
+        loop {
+            match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
+                Admission::Vouch(voucher) => {
+                    record.vouched();
+                    return Ok(ext_authz::allowed(*voucher, running, &fields, record));
+                }
+                Admission::Answer(answer) => {
+                    record.answered_by_us(&answer, false);
+                    return Ok(ext_authz::denied(&answer, record.renewed()));
+                }
+                // Whoever asks sends no body of its client's along that would be read.
+                Admission::Serve(served) => {
+                    let serving = served.answer(Vec::new());
+                    let answer = match until {
+                        Some(until) => tokio::time::timeout_at(until, serving).await.ok(),
+                        None => Some(serving.await),
+                    };
+                    let late = || Refusal::AuthUnavailable { retry_after: 1 };
+                    let answer =
+                        answer.unwrap_or_else(|| late().answer(&running.config.authentication.realm));
+                    record.end(Phase::Authenticate);
+                    record.answered_by_us(&answer, false);
+                    return Ok(ext_authz::denied(&answer, record.renewed()));
+                }
+                Admission::Wait(wanted) => {
+                    let phase = wanted.phase();
+                    found = self.find_out(wanted, found, running, until).await;
+                    record.end(phase);
+                }
+                // What a listener of this kind permits is vouched for.
+                Admission::Forward(_) => {
+                    return Err(Failed(grpc::UNIMPLEMENTED, "nothing is forwarded here"));
+                }
+            }
+        }
+    }
+
+    /// Finds out what is wanted, until then. What takes longer goes on without this call: those who come after need it
+    /// as well, and would begin anew.
+    async fn find_out(
+        &self,
+        wanted: Wanted,
+        found: Found,
+        running: &Rc<Running>,
+        until: Option<Instant>,
+    ) -> Found {
+        let late = found.given_up(&wanted, running);
+        let (worker, running) = (self.worker.clone(), running.clone());
+        let finding = tokio::task::spawn_local(async move {
+            let mut found = found;
+            found.find_out(wanted, &worker, &running).await;
+            found
+        });
+        let found = match until {
+            Some(until) => tokio::time::timeout_at(until, finding).await.ok(),
+            None => Some(finding.await),
+        };
+        // A task that panicked found nothing.
+        found.and_then(Result::ok).unwrap_or(late)
+    }
+
+    /// The message of a call. What is no message is refused like any question that cannot be read: another status than OK
+    /// would be a failure to whoever asks, and some are configured to let pass what fails.
+    async fn question(&self, bodies: &mut Bodies) -> Result<Bytes, Unasked> {
+        let deadline = self.worker.deadlines.register();
+        deadline.set(self.peer.listener().timeouts.header);
+        let mut whole = BytesMut::new();
+        loop {
+            let more = poll_fn(|cx| match bodies.poll_fill(cx) {
+                Poll::Ready(Ok(Fill::Data(data))) => {
+                    whole.extend_from_slice(data);
+                    Poll::Ready(Ok(Some(data.len())))
+                }
+                Poll::Ready(Ok(Fill::End(_))) => Poll::Ready(Ok(None)),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(Failed(grpc::INVALID_ARGUMENT, "the call broke off"))),
+                Poll::Pending => deadline
+                    .poll_due(cx)
+                    .map(|()| Err(Failed(grpc::DEADLINE_EXCEEDED, "the call did not arrive"))),
+            });
+            let Some(n) = more.await.map_err(Unasked::Failed)? else { break };
+            bodies.consume(n);
+            if whole.len() > ext_authz::MAX_QUESTION {
+                return Err(Unasked::Refused(Refusal::Head(HeadFault::TooLarge)));
+            }
+        }
+        grpc::message(&whole.freeze()).map_err(|framed| {
+            tracing::debug!(?framed, peer = %self.peer.address, "question of a proxy refused");
+            Unasked::Refused(Refusal::Unclear(Unclear::Message))
+        })
+    }
+}
+
+impl Client {
+    /// Answers a gRPC call.
+    fn reply(&mut self, answer: Result<Bytes, Failed>) -> Result<(), LegError> {
+        let mut response = Response::new(());
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let message = match answer {
+            Ok(message) => message,
+            Err(Failed(status, text)) => {
+                response.headers_mut().extend(grpc::trailers(status, text));
+                self.respond.send_response(response, true)?;
+                return Ok(());
+            }
+        };
+        let mut send = self.respond.send_response(response, false)?;
+        let mut message = grpc::framed(&message);
+        while !message.is_empty() {
+            send.send_data(message.split_to(message.len().min(GATHERED)), false)?;
+        }
+        send.send_trailers(grpc::trailers(grpc::OK, ""))?;
+        Ok(())
+    }
+}

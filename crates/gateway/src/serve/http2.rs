@@ -1,0 +1,574 @@
+//! The downstream HTTP/2 connection and its streams.
+//!
+//! Owns: the handshake under its deadline, accepting streams, one task per stream and their number, and the end
+//! of the connection (idle, draining). Does not own: framing and flow control (the `h2` crate), decisions, the relay, gRPC calls
+//! ([`crate::serve::grpc`]).
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use auth::headers::Repeats;
+use auth::request::Field;
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_engine::answer::Answer;
+use http_engine::collect::poll_collect;
+use http_engine::head::{Fields, Framing, HeadFault, trim};
+use http_engine::http1::writing::response_framing;
+use http_engine::http2::stream::Stream as Bodies;
+use http_engine::inbound::Inbound;
+use http_engine::io::Stream;
+use http_engine::leg::{
+    BodyLength, Downstream, Fill, Gone, Leg, LegError, Nominated, OwnField, ResponseView,
+};
+use telemetry::access_log::RequestProtocol;
+use telemetry::phases::Phase;
+
+use crate::fault::Fault;
+use crate::forward::{Outbound, exchange};
+use crate::peer::Peer;
+use crate::pipeline::{Admission, Found, Served, Wanted, admit};
+use crate::record::Record;
+use crate::refusal::Refusal;
+use crate::serve::http1::LINGER;
+use crate::under_way::UnderWay;
+use crate::worker::{Running, Worker};
+
+/// Window a client may fill per stream before we have passed it on.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// Window over all streams of a connection.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Bytes per stream that wait for the socket: more would only be memory that a client holds by not reading.
+const SEND_BUFFER: usize = 128 * 1024;
+/// How long a connection may take to end after GOAWAY and its last stream before it is dropped.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Request body taken beyond the window after the answer, so that a client that does not look at the answer before
+/// it has sent everything is not reset.
+const MAX_DRAIN: usize = 64 * 1024;
+/// Tasks a connection may have for each stream it may have open. A stream that is reset makes room for another at
+/// once, its task only when it is next run.
+const TASKS_PER_STREAM: usize = 2;
+/// As many streams may be reset before they have a task, and so many at least. A proxy that gives up what takes too long resets all of it
+/// at once, just where we have no time to look; more end the connection and with it whatever else is asked over it, so that a small number
+/// would turn each timeout into many.
+const RESET_AT_LEAST: usize = 20;
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
+    let listener = peer.listener();
+    let (header, idle) = (listener.timeouts.header, listener.timeouts.idle);
+    let most = TASKS_PER_STREAM.saturating_mul(listener.limits.concurrent_streams as usize);
+    let deadline = worker.deadlines.register();
+    deadline.set(header);
+    let mut handshake = Box::pin(
+        Builder::new()
+            .max_concurrent_streams(listener.limits.concurrent_streams)
+            .max_pending_accept_reset_streams(most.max(RESET_AT_LEAST))
+            .max_header_list_size(u32::try_from(listener.limits.header_bytes).unwrap_or(u32::MAX))
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
+            .handshake::<_, Bytes>(io),
+    );
+    let ready = poll_fn(|cx| match handshake.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(done.ok()),
+        Poll::Pending => deadline.poll_due(cx).map(|()| None),
+    });
+    let Some(mut connection) = ready.await else { return };
+    let streams = Rc::new(Streams { open: Cell::new(0), ended: Cell::new(0), worker: worker.clone() });
+    let mut resting = Resting { since: deadline.millis_at(Duration::ZERO), limit: header, leaving: false };
+    loop {
+        let next = poll_fn(|cx| {
+            if let Poll::Ready(next) = connection.poll_accept(cx) {
+                return Poll::Ready(next);
+            }
+            resting.poll(cx, &deadline, &streams, &mut connection).map(|()| None)
+        });
+        match next.await {
+            Some(Ok((request, mut respond))) => {
+                if !resting.leaving {
+                    resting.limit = idle;
+                }
+                if is_given_up(&mut respond) {
+                    count_given_up(&worker, &peer);
+                    continue;
+                }
+                if streams.open.get() >= most {
+                    tracing::debug!(peer = %peer.address, "http/2 stream refused: too many at once");
+                    respond.send_reset(Reason::REFUSED_STREAM);
+                    continue;
+                }
+                let open = Open::new(&streams);
+                let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), _open: open };
+                tokio::task::spawn_local(stream.run(request, respond));
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, peer = %peer.address, "http/2 connection failed");
+                return;
+            }
+            None => return,
+        }
+    }
+}
+
+/// Whether its client gave a stream up before anybody looked at it: then it takes no task's place from those that somebody waits for, and is
+/// not decided.
+fn is_given_up(respond: &mut SendResponse<Bytes>) -> bool {
+    respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+/// Counts and logs one of these.
+fn count_given_up(worker: &Rc<Worker>, peer: &Rc<Peer>) {
+    let mut under_way = UnderWay::begin(worker, peer, RequestProtocol::Http2, false);
+    under_way.parts().1.failed(&Fault::ClientGone);
+    under_way.over();
+}
+
+/// When a connection without streams ends.
+struct Resting {
+    /// Since when it rests, in milliseconds after the worker's start.
+    since: u64,
+    limit: Duration,
+    /// GOAWAY was sent.
+    leaving: bool,
+}
+
+impl Resting {
+    /// Ready when the connection is to be dropped.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: &http_engine::deadline::Deadline,
+        streams: &Streams,
+        connection: &mut Connection<Stream, Bytes>,
+    ) -> Poll<()> {
+        loop {
+            let now = deadline.millis_at(Duration::ZERO);
+            // What a stream left to be sent still needs its time, also when leaving.
+            let busy = streams.open.get() > 0;
+            self.since = if busy { now } else { self.since.max(streams.ended.get()) };
+            let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
+            let mut due = self.since.saturating_add(millis);
+            if busy {
+                deadline.stir();
+            } else {
+                deadline.rest();
+            }
+            if deadline.is_to_leave() {
+                // Room is needed now, and whoever is asked has rested: its last bytes had their time.
+                self.limit = Duration::ZERO;
+                due = now;
+            }
+            if streams.worker.draining.get().is_some() && !self.leaving {
+                due = now; // streams under way are finished, new ones are refused from here on
+            }
+            if now < due {
+                // A stream's end does not wake this task; the deadline does, and finds `since` moved on.
+                deadline.set_at(due);
+                return deadline.poll_due(cx);
+            }
+            if self.leaving {
+                return Poll::Ready(());
+            }
+            connection.graceful_shutdown();
+            self.leaving = true;
+            self.since = now;
+            self.limit = if deadline.is_to_leave() { Duration::ZERO } else { LAST_WORDS };
+            if let Poll::Ready(None | Some(Err(_))) = connection.poll_accept(cx) {
+                return Poll::Ready(());
+            }
+        }
+    }
+}
+
+/// The streams of a connection.
+struct Streams {
+    open: Cell<usize>,
+    /// When the last one ended, in milliseconds after the worker's start.
+    ended: Cell<u64>,
+    worker: Rc<Worker>,
+}
+
+/// Counts an open stream until dropped.
+struct Open(Rc<Streams>);
+
+impl Open {
+    fn new(streams: &Rc<Streams>) -> Self {
+        streams.open.set(streams.open.get() + 1);
+        Self(streams.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.ended.set(self.0.worker.deadlines.now_millis());
+    }
+}
+
+pub(super) struct StreamTask {
+    pub(super) worker: Rc<Worker>,
+    pub(super) peer: Rc<Peer>,
+    _open: Open,
+}
+
+impl StreamTask {
+    async fn run(self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        let timed = self.peer.sees_timing || self.worker.times_phases();
+        let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
+        let (running, record) = under_way.parts();
+        let mut client = if let Some(call) = self.asked_for(&request) {
+            // Boxed: every stream's future must not be as large as a call's.
+            Box::pin(self.call(call, request, respond, running, record)).await
+        } else {
+            self.request(request, respond, running, record).await
+        };
+        under_way.over();
+        self.drain(&mut client.bodies).await;
+    }
+
+    async fn request(
+        &self,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) -> Client {
+        let (head, body) = request.into_parts();
+        let framing = framing(&head, &body);
+        let mut client = Client {
+            respond,
+            bodies: Bodies::new(None, Some(body)),
+            responded: false,
+            head_request: head.method == http::Method::HEAD,
+        };
+        let mut found = Found::default();
+        loop {
+            match self.admit(&head, framing, running, &found, record) {
+                Admission::Forward(outbound) => {
+                    drop(head);
+                    self.forward(*outbound, &mut client, running, record).await;
+                    return client;
+                }
+                Admission::Vouch(voucher) => {
+                    answer_ourselves(&voucher.answer(), &mut client, record);
+                    return client;
+                }
+                Admission::Answer(answer) => {
+                    answer_ourselves(&answer, &mut client, record);
+                    return client;
+                }
+                Admission::Serve(served) => {
+                    let answer = match self.body_for(&served, &mut client).await {
+                        Ok(body) => Box::pin(served.answer(body)).await,
+                        Err(refusal) => refusal.answer(&running.config.authentication.realm),
+                    };
+                    record.end(Phase::Authenticate);
+                    answer_ourselves(&answer, &mut client, record);
+                    return client;
+                }
+                Admission::Wait(wanted) => {
+                    let phase = wanted.phase();
+                    let answer = self.wait(wanted, &mut found, &mut client, running).await;
+                    record.end(phase);
+                    if answer.is_none() {
+                        record.failed(&Fault::ClientGone);
+                        return client;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The body of a request that is answered here, if that wants it.
+    async fn body_for(&self, served: &Served, client: &mut Client) -> Result<Vec<u8>, Refusal> {
+        let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
+        let deadline = self.worker.deadlines.register();
+        deadline.set(self.peer.listener().timeouts.header);
+        let mut body = Vec::new();
+        poll_fn(|cx| match poll_collect(&mut client.bodies, cx, &mut body, most) {
+            Poll::Ready(read) => Poll::Ready(read.map_err(Refusal::from)),
+            Poll::Pending => deadline.poll_due(cx).map(|()| Err(Refusal::ClientStalled)),
+        })
+        .await?;
+        Ok(body)
+    }
+
+    /// Finds out what is wanted; `None` when the client has given the stream up meanwhile. Its place is somebody
+    /// else's by then, and waiting on would keep a head and a token for nobody.
+    async fn wait(
+        &self,
+        wanted: Wanted,
+        found: &mut Found,
+        client: &mut Client,
+        running: &Rc<Running>,
+    ) -> Option<()> {
+        let mut answer = pin!(found.find_out(wanted, &self.worker, running));
+        poll_fn(|cx| match answer.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Some(())),
+            Poll::Pending => client.poll_gone(cx).map(|_| None),
+        })
+        .await
+    }
+
+    fn admit(
+        &self,
+        head: &Parts,
+        framing: Framing,
+        running: &Rc<Running>,
+        found: &Found,
+        record: &mut Record,
+    ) -> Admission {
+        let refuse = |fault| {
+            Admission::Answer(Box::new(Refusal::Head(fault).answer(&running.config.authentication.realm)))
+        };
+        let limits = &self.peer.listener().limits;
+        // The one place where a raw `#` is not refused: `http` has cut the target there, and what was sent cannot be
+        // seen. What is left is what is decided and forwarded, so that nobody reads the request in two ways.
+        let target = head.uri.path_and_query().map_or("", |p| p.as_str());
+        if target.len() > limits.target_bytes {
+            return refuse(HeadFault::TargetTooLong);
+        }
+        let cookies = joined_cookies(head);
+        let mut fields = Fields::new();
+        if head.headers.len() > limits.header_fields {
+            return refuse(HeadFault::TooManyFields);
+        }
+        let mut host = None;
+        for (name, value) in &head.headers {
+            if name == http::header::HOST && host.replace(value.as_bytes()).is_some() {
+                return refuse(HeadFault::RepeatedHost);
+            }
+            // Malformed (RFC 9113 §8.2.1), and an HTTP/1 upstream would read another value than was decided on.
+            if trim(value.as_bytes()).len() != value.len() {
+                return refuse(HeadFault::FieldLine);
+            }
+            let crumb = name == http::header::COOKIE && cookies.is_some();
+            if !crumb && fields.try_push(Field { name: name.as_str(), value: value.as_bytes() }).is_err() {
+                return refuse(HeadFault::TooManyFields);
+            }
+        }
+        if let Some(cookies) = &cookies
+            && fields.try_push(Field { name: "cookie", value: cookies }).is_err()
+        {
+            return refuse(HeadFault::TooManyFields);
+        }
+        let inbound = Inbound {
+            method: head.method.as_str(),
+            authority: head.uri.authority().map(|a| a.as_str().as_bytes()),
+            host,
+            target: target.as_bytes(),
+            fields: &fields,
+            framing,
+            has_length: head.headers.contains_key(http::header::CONTENT_LENGTH),
+            upgrade: None,
+            nominates: false,
+            via: "2.0 postern",
+            scheme: self.peer.scheme,
+            is_original: false,
+            repeats: Repeats::Apart,
+            client: None,
+        };
+        admit(&self.worker, running, &self.peer, &inbound, found, record)
+    }
+
+    async fn forward(
+        &self,
+        outbound: Outbound,
+        client: &mut Client,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) {
+        let deadline = self.worker.deadlines.register();
+        match exchange(outbound, client, &deadline, record).await {
+            Err(refusal) => {
+                let answer = refusal.answer(&running.config.authentication.realm);
+                answer_ourselves(&answer, client, record);
+            }
+            Ok(relayed) => {
+                if let Some(fault) = relayed.fault {
+                    record.failed(&fault);
+                    client.reset();
+                }
+            }
+        }
+    }
+
+    /// Waits a little for the end of a request whose answer is whole. Some clients end their request in a frame of
+    /// its own even when its length was announced, and take a reset before that for a failure.
+    ///
+    /// A stream that is then dropped while its client is still sending is reset with `NO_ERROR` (RFC 9113 §8.1), once
+    /// the answer has left. Resetting it here would take the answer back out of the connection's queue.
+    async fn drain(&self, bodies: &mut Bodies) {
+        if bodies.recv.as_ref().is_none_or(RecvStream::is_end_stream) {
+            return;
+        }
+        let deadline = self.worker.deadlines.register();
+        deadline.set(LINGER);
+        let mut budget = MAX_DRAIN;
+        poll_fn(|cx| match poll_drain(bodies, cx, &mut budget) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => deadline.poll_due(cx),
+        })
+        .await;
+    }
+}
+
+fn answer_ourselves(answer: &Answer, client: &mut Client, record: &mut Record) {
+    record.answered_by_us(answer, client.head_request);
+    // Fails when the client is gone; the log says what it would have got.
+    let _ = client.answer(answer, record.renewed());
+}
+
+/// Reads a body and forgets it, until its end or a fault.
+///
+/// Behind the budget the client's window is not opened again. It can then send no more, but is not told to stop
+/// before it has looked at the answer: curl 7.88, for one, loses an answer that comes together with a reset.
+fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<()> {
+    while let Ok(Fill::Data(data)) = std::task::ready!(bodies.poll_fill(cx)) {
+        let n = data.len();
+        match budget.checked_sub(n) {
+            Some(left) => {
+                *budget = left;
+                bodies.consume(n);
+            }
+            None => {
+                *budget = 0;
+                bodies.forget();
+            }
+        }
+    }
+    Poll::Ready(())
+}
+
+/// How the body ends, for the codec of the other side. The `h2` crate holds it to its `content-length`.
+fn framing(head: &Parts, body: &RecvStream) -> Framing {
+    if body.is_end_stream() {
+        return Framing::Length(0);
+    }
+    let length = head.headers.get(http::header::CONTENT_LENGTH);
+    length
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse().ok())
+        .map_or(Framing::Chunked, Framing::Length)
+}
+
+/// Cookie crumbs in one field, when there are several (RFC 9113 §8.2.3).
+fn joined_cookies(head: &Parts) -> Option<Vec<u8>> {
+    let mut crumbs = head.headers.get_all(http::header::COOKIE).iter();
+    let (first, second) = (crumbs.next()?, crumbs.next()?);
+    let mut joined = first.as_bytes().to_vec();
+    for crumb in std::iter::once(second).chain(crumbs) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(crumb.as_bytes());
+    }
+    Some(joined)
+}
+
+/// The client's side of an exchange over HTTP/2.
+pub(super) struct Client {
+    pub(super) respond: SendResponse<Bytes>,
+    pub(super) bodies: Bodies,
+    /// The final head was sent.
+    pub(super) responded: bool,
+    pub(super) head_request: bool,
+}
+
+impl Client {
+    fn answer(&mut self, answer: &Answer, cookie: Option<&str>) -> Result<(), LegError> {
+        let mut response = Response::new(());
+        *response.status_mut() =
+            StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        for (name, value) in answer.sent_fields(cookie) {
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
+            {
+                response.headers_mut().append(name, value);
+            }
+        }
+        response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));
+        let end = self.head_request || answer.body.is_empty();
+        let mut send = self.respond.send_response(response, end)?;
+        if !end {
+            send.send_data(Bytes::copy_from_slice(&answer.body), true)?;
+        }
+        Ok(())
+    }
+
+    /// The client must not take a cut answer for a whole one.
+    fn reset(&mut self) {
+        match &mut self.bodies.send {
+            Some(send) => send.send_reset(Reason::INTERNAL_ERROR),
+            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
+        }
+    }
+}
+
+/// The head of a response in the form the `h2` crate takes.
+fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, LegError> {
+    let mut response = Response::new(());
+    *response.status_mut() =
+        StatusCode::from_u16(view.status).map_err(|_| LegError::Protocol("status out of range"))?;
+    let headers = response.headers_mut();
+    for field in Nominated::by(view.fields).passing(view.fields) {
+        let name = HeaderName::from_bytes(field.name.as_bytes())
+            .map_err(|_| LegError::Head(HeadFault::FieldLine))?;
+        let value = HeaderValue::from_bytes(field.value).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
+        headers.append(name, value);
+    }
+    Ok(response)
+}
+
+impl Downstream for Client {
+    type Leg = Bodies;
+
+    fn leg(&mut self) -> &mut Bodies {
+        &mut self.bodies
+    }
+
+    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+        Ok(self.respond.send_informational(response_head(response)?)?)
+    }
+
+    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), LegError> {
+        let mut head = response_head(response)?;
+        for (name, value) in own {
+            if let Ok(value) = HeaderValue::from_bytes(value) {
+                head.headers_mut().append(*name, value);
+            }
+        }
+        let framing = response_framing(response.status, response.body, self.head_request, true);
+        if let BodyLength::Known(n) = response.body
+            && !matches!(response.status, 204 | 304)
+        {
+            head.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(n));
+        }
+        let end = framing == Framing::Length(0);
+        let send = self.respond.send_response(head, end)?;
+        self.bodies.send = (!end).then_some(send);
+        self.responded = true;
+        Ok(())
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        // An end of the request's body is no sign: it is how each request ends.
+        let reset = match &mut self.bodies.send {
+            Some(send) => send.poll_reset(cx),
+            None if self.responded => return Poll::Pending,
+            None => self.respond.poll_reset(cx),
+        };
+        reset.map(|_| Gone::Broken)
+    }
+
+    fn is_broken(&self) -> bool {
+        // A stream is never half gone: its reset is always told.
+        false
+    }
+}

@@ -1,0 +1,272 @@
+//! Coarse deadlines: one ticker per worker instead of a timer per step.
+//!
+//! A request passes five timeouts. Arming and disarming a runtime timer for each costs more than parsing
+//! the request does, and makes the runtime wake itself. Here a step stores a number in a cell; the worker's
+//! ticker walks the cells every [`TICK`] and wakes the connections whose number has passed. A deadline is
+//! therefore late by up to one tick, never early.
+//!
+//! Owns: the table of deadlines of one worker and its ticker's walk; and, since it knows all holders, which of
+//! them have rested longest and are to make room for others. Does not own: what a missed deadline means (each
+//! caller knows which step it was in), when room is needed.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// How often deadlines are looked at.
+pub const TICK: Duration = Duration::from_millis(100);
+
+const NEVER: u64 = u64::MAX;
+
+struct Slot {
+    /// Milliseconds after the table's origin; [`NEVER`] when no step is timed.
+    at: Cell<u64>,
+    /// Since when the holder rests, [`NEVER`] when it does not.
+    rests: Cell<u64>,
+    /// It is to end its rest, and itself.
+    leave: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// All deadlines of one worker.
+pub struct Deadlines {
+    origin: Instant,
+    /// Milliseconds since `origin`, as of the last tick or request.
+    now: Cell<u64>,
+    slots: RefCell<Slab>,
+}
+
+#[derive(Default)]
+struct Slab {
+    slots: Vec<Option<Rc<Slot>>>,
+    free: Vec<usize>,
+}
+
+impl Deadlines {
+    /// A wheel whose time counts from `origin`.
+    pub fn new(origin: Instant) -> Rc<Self> {
+        Rc::new(Self { origin, now: Cell::new(0), slots: RefCell::default() })
+    }
+
+    /// Milliseconds since the worker started, as of the last tick or [`Self::set_now`].
+    pub fn now_millis(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// Tells the time that a request read anyway.
+    pub fn set_now(&self, now: Instant) {
+        let millis =
+            u64::try_from(now.saturating_duration_since(self.origin).as_millis()).unwrap_or(NEVER - 1);
+        if millis > self.now.get() {
+            self.now.set(millis);
+        }
+    }
+
+    /// A new slot without a deadline.
+    pub fn register(self: &Rc<Self>) -> Deadline {
+        let slot = Rc::new(Slot {
+            at: Cell::new(NEVER),
+            rests: Cell::new(NEVER),
+            leave: Cell::new(false),
+            waker: RefCell::new(None),
+        });
+        let mut slab = self.slots.borrow_mut();
+        let index = slab.free.pop().unwrap_or_else(|| {
+            slab.slots.push(None);
+            slab.slots.len() - 1
+        });
+        slab.slots[index] = Some(slot.clone());
+        Deadline { table: self.clone(), slot, index }
+    }
+
+    /// Who is to be woken at `now`, each once: every holder whose deadline has passed. They may be many at once, and
+    /// what they do takes its time, so the caller wakes them a few at a turn.
+    #[must_use]
+    pub fn tick(&self, now: Instant) -> Vec<Waker> {
+        self.set_now(now);
+        let now = self.now.get();
+        let mut due = Vec::new();
+        for slot in self.slots.borrow().slots.iter().flatten() {
+            if slot.at.get() <= now
+                && let Some(waker) = slot.waker.borrow_mut().take()
+            {
+                due.push(waker);
+            }
+        }
+        // Woken after the walk: a waker may run code that registers or drops a slot.
+        due
+    }
+
+    /// Asks holders that have rested at least this long to leave, the longest first and at most so many; answers how
+    /// many.
+    pub fn make_room(&self, most: usize, rested: Duration) -> usize {
+        let before = self.now.get().checked_sub(u64::try_from(rested.as_millis()).unwrap_or(NEVER));
+        let Some(before) = before else { return 0 };
+        let slab = self.slots.borrow();
+        let resting =
+            slab.slots.iter().flatten().filter(|slot| slot.rests.get() <= before && !slot.leave.get());
+        let mut resting: Vec<_> = resting.cloned().collect();
+        drop(slab);
+        if resting.len() > most {
+            resting.select_nth_unstable_by_key(most, |slot| slot.rests.get());
+            resting.truncate(most);
+        }
+        for slot in &resting {
+            slot.leave.set(true);
+            let waker = slot.waker.borrow_mut().take();
+            waker.into_iter().for_each(Waker::wake);
+        }
+        resting.len()
+    }
+
+    /// Wakes every holder: the worker's state has changed (draining).
+    pub fn wake_all(&self) {
+        let all: Vec<_> =
+            self.slots.borrow().slots.iter().flatten().filter_map(|s| s.waker.borrow_mut().take()).collect();
+        all.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// One holder's deadline.
+pub struct Deadline {
+    table: Rc<Deadlines>,
+    slot: Rc<Slot>,
+    index: usize,
+}
+
+impl Deadline {
+    /// Due `after` from now.
+    pub fn set(&self, after: Duration) {
+        self.slot.at.set(self.millis_at(after));
+    }
+
+    /// Due at this many milliseconds after the worker's start.
+    pub fn set_at(&self, millis: u64) {
+        self.slot.at.set(millis);
+    }
+
+    /// The point in time `after` from now, in milliseconds after the worker's start.
+    pub fn millis_at(&self, after: Duration) -> u64 {
+        self.table.now.get().saturating_add(u64::try_from(after.as_millis()).unwrap_or(NEVER))
+    }
+
+    /// Never due.
+    pub fn clear(&self) {
+        self.slot.at.set(NEVER);
+        self.stir();
+    }
+
+    /// Whether it has passed, or the holder is to leave.
+    pub(crate) fn is_due(&self) -> bool {
+        self.slot.leave.get() || self.slot.at.get() <= self.table.now.get()
+    }
+
+    /// The holder rests from now on, if it does not yet: it may be asked to leave, which makes it due.
+    pub fn rest(&self) {
+        if self.slot.rests.get() == NEVER {
+            self.slot.rests.set(self.table.now.get());
+        }
+    }
+
+    /// The holder rests no longer.
+    pub fn stir(&self) {
+        self.slot.rests.set(NEVER);
+        self.slot.leave.set(false);
+    }
+
+    /// Whether the holder was asked to leave.
+    pub fn is_to_leave(&self) -> bool {
+        self.slot.leave.get()
+    }
+
+    /// Ready when due; otherwise the task is woken by the tick after it becomes due.
+    pub fn poll_due(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_due() {
+            return Poll::Ready(());
+        }
+        let mut waker = self.slot.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        let mut slab = self.table.slots.borrow_mut();
+        slab.slots[self.index] = None;
+        slab.free.push(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_due_at_its_instant_and_wakes_once() {
+        let origin = Instant::now();
+        let table = Deadlines::new(origin);
+        let d = table.register();
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(count.clone());
+        let mut cx = Context::from_waker(&waker);
+        d.set(Duration::from_millis(500));
+        assert!(d.poll_due(&mut cx).is_pending());
+        table.tick(origin + Duration::from_millis(499)).into_iter().for_each(Waker::wake);
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        table.tick(origin + Duration::from_millis(500)).into_iter().for_each(Waker::wake);
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(d.poll_due(&mut cx).is_ready());
+        d.clear();
+        assert!(d.poll_due(&mut cx).is_pending());
+    }
+
+    #[test]
+    fn room_is_made_by_those_who_rested_longest() {
+        let origin = Instant::now();
+        let table = Deadlines::new(origin);
+        let at = |millis| origin + Duration::from_millis(millis);
+        let holders: Vec<_> = [0, 300, 100, 200, 1500].map(|since| (since, table.register())).into();
+        for (since, holder) in &holders {
+            // Readings only grow, so each begins its rest by hand.
+            holder.slot.rests.set(*since);
+        }
+        let busy = table.register();
+        table.set_now(at(1600));
+        assert_eq!(table.make_room(3, Duration::from_secs(1)), 3);
+        let leaving = |holder: &Deadline| holder.is_to_leave() && holder.is_due();
+        let asked: Vec<_> = holders.iter().filter(|(_, h)| leaving(h)).map(|(since, _)| *since).collect();
+        assert_eq!(asked, [0, 100, 200]);
+        assert_eq!(
+            table.make_room(3, Duration::from_secs(1)),
+            1,
+            "the others are asked or have not rested enough"
+        );
+        assert!(!busy.is_due());
+        holders[0].1.stir();
+        assert!(!holders[0].1.is_due());
+        assert_eq!(table.make_room(3, Duration::from_secs(9)), 0, "nobody can have rested that long");
+    }
+
+    #[test]
+    fn slots_are_reused() {
+        let table = Deadlines::new(Instant::now());
+        let first = table.register();
+        drop(first);
+        let _second = table.register();
+        assert_eq!(table.slots.borrow().slots.len(), 1);
+    }
+}

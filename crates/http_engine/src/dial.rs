@@ -1,0 +1,168 @@
+//! Connecting to a name that has several addresses, of which not every one may answer.
+//!
+//! Owns: in what order they are tried, and when it is the next one's turn (RFC 8305, of which this is the simple form). Does not own: how
+//! long all of it may take, TLS, what is said over the connection.
+//!
+//! An address that is dead says nothing: whoever waited for it would not come to the next one in time. So the next is tried as
+//! soon as the last has failed, or has not answered for a moment, and the first to answer is the one.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+/// How long an address is waited for before the next is tried beside it: what RFC 8305 §5 recommends.
+const MOMENT: Duration = Duration::from_millis(250);
+
+/// Connects to whichever of a host's addresses answers first.
+///
+/// # Errors
+/// The name has no address, or the last address that was left to try refused.
+pub async fn dial((host, port): (&str, u16)) -> io::Result<TcpStream> {
+    let addresses = lookup_host((host, port)).await?;
+    race(in_turn(addresses.collect()), TcpStream::connect).await
+}
+
+/// Addresses of the two families in turn, beginning with the one that the system prefers: often it is a whole family that leads nowhere.
+fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let preferred = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (mut one, mut other): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == preferred);
+    let pairs = one.len().min(other.len());
+    let (one_rest, other_rest) = (one.split_off(pairs), other.split_off(pairs));
+    let paired = one.into_iter().zip(other).flat_map(|(one, other)| [one, other]);
+    paired.chain(one_rest).chain(other_rest).collect()
+}
+
+async fn race<A, T, F>(addresses: Vec<A>, connect: impl Fn(A) -> F) -> io::Result<T>
+where
+    F: Future<Output = io::Result<T>>,
+{
+    let mut waiting = addresses.into_iter();
+    let mut trying = Vec::new();
+    let mut refused = None;
+    loop {
+        if let Some(address) = waiting.next() {
+            trying.push(Box::pin(connect(address)));
+        } else if trying.is_empty() {
+            let nowhere = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+            return Err(refused.unwrap_or_else(nowhere));
+        }
+        let ended = if waiting.len() == 0 {
+            first(&mut trying).await
+        } else {
+            match timeout(MOMENT, first(&mut trying)).await {
+                Ok(ended) => ended,
+                Err(_) => continue,
+            }
+        };
+        match ended {
+            Ok(connection) => return Ok(connection),
+            Err(error) => refused = Some(error),
+        }
+    }
+}
+
+/// Waits for the first that ends, and takes it out.
+async fn first<F: Future>(trying: &mut Vec<Pin<Box<F>>>) -> F::Output {
+    poll_fn(|cx| {
+        for at in 0..trying.len() {
+            if let Poll::Ready(end) = trying[at].as_mut().poll(cx) {
+                drop(trying.remove(at));
+                return Poll::Ready(end);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    /// How an address behaves.
+    #[derive(Clone, Copy)]
+    enum Manner {
+        Answers(u64),
+        Refuses(u64),
+        Dead,
+    }
+    use Manner::{Answers, Dead, Refuses};
+
+    /// Which one it was, or the last that refused, and after how many milliseconds.
+    async fn raced(manners: &[Manner]) -> (Result<usize, String>, u128) {
+        let began = Instant::now();
+        let addresses = manners.iter().copied().enumerate().collect();
+        let connected = race(addresses, |(at, manner)| async move {
+            match manner {
+                Answers(after) => {
+                    sleep(Duration::from_millis(after)).await;
+                    Ok(at)
+                }
+                Refuses(after) => {
+                    sleep(Duration::from_millis(after)).await;
+                    Err(io::Error::other(at.to_string()))
+                }
+                Dead => std::future::pending().await,
+            }
+        });
+        let connected = timeout(Duration::from_secs(3), connected).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::Error::other("late")));
+        (connected.map_err(|error| error.to_string()), began.elapsed().as_millis())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_is_dead_costs_a_moment() {
+        assert_eq!(raced(&[Answers(10), Answers(1)]).await, (Ok(0), 10));
+        assert_eq!(raced(&[Dead, Answers(10)]).await, (Ok(1), 260));
+        assert_eq!(raced(&[Dead, Dead, Dead, Dead, Answers(10)]).await, (Ok(4), 1010));
+        assert_eq!(raced(&[Dead, Dead]).await, (Err("late".into()), 3000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_slow_goes_on_while_the_next_is_tried() {
+        assert_eq!(raced(&[Answers(900), Dead, Dead, Answers(400)]).await, (Ok(0), 900));
+        assert_eq!(raced(&[Answers(900), Answers(100)]).await, (Ok(1), 350));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_refuses_gives_way_at_once() {
+        assert_eq!(raced(&[Refuses(0), Answers(10)]).await, (Ok(1), 10));
+        assert_eq!(raced(&[Dead, Refuses(50), Answers(10)]).await, (Ok(2), 310));
+        assert_eq!(raced(&[Refuses(1), Refuses(2), Refuses(3)]).await, (Err("2".into()), 6));
+        assert_eq!(raced(&[Refuses(700), Refuses(1)]).await, (Err("0".into()), 700));
+        assert_eq!(raced(&[]).await, (Err("the name has no address".into()), 0));
+    }
+
+    #[test]
+    fn the_families_take_turns() {
+        let of = |text: &str| text.split(' ').map(|a| a.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        for (told, tried) in [
+            ("[::1]:1 [::2]:1 [::3]:1 1.0.0.1:1 1.0.0.2:1", "[::1]:1 1.0.0.1:1 [::2]:1 1.0.0.2:1 [::3]:1"),
+            ("1.0.0.1:1 [::1]:1 [::2]:1", "1.0.0.1:1 [::1]:1 [::2]:1"),
+            ("1.0.0.1:1 1.0.0.2:1", "1.0.0.1:1 1.0.0.2:1"),
+        ] {
+            assert_eq!(in_turn(of(told)), of(tried), "{told}");
+        }
+        assert!(in_turn(Vec::new()).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_name_and_an_address_are_reached() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for host in ["127.0.0.1", "localhost"] {
+            dial((host, port)).await.unwrap();
+        }
+        drop(listener);
+        assert_eq!(dial(("127.0.0.1", port)).await.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}

@@ -1,0 +1,506 @@
+//! An HTTP/1 connection in either role: framed reading and framed writing over one stream.
+//!
+//! Owns: the read buffer and where in a message it stands, the write buffer and how the message being
+//! written is framed. Small writes gather in the buffer and leave in one system call with the head; large
+//! ones go straight from the other side's read buffer to the socket. Does not own: when to read or write.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::HeaderMap;
+use tokio::io::AsyncWrite;
+
+use super::writing::{put_chunk, put_field};
+use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
+use crate::chunked::{Decoded, Decoder};
+use crate::endpoint_stats::OpenConnection;
+use crate::head::{Fields, Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
+use crate::io::Stream;
+use crate::leg::{BodyLength, Fill, Gone, Leg, LegError, ResponseView, Upstream};
+
+/// Bytes held back before a write must wait for the socket.
+const HOLD: usize = 2 * CHUNK;
+/// Data at least this long skips the write buffer when that is empty.
+const DIRECT: usize = 4 * 1024;
+
+/// Bytes a response head may have.
+const MAX_RESPONSE_HEAD: usize = 64 * 1024;
+
+/// Where reading stands.
+#[derive(Debug)]
+enum Reading {
+    /// Between messages, or inside a head.
+    Head(HeadScanner),
+    /// Inside a body of known length.
+    Length(u64),
+    /// Inside a chunked body.
+    Chunked(Decoder),
+    /// Inside a body that ends with the connection, or a tunnel.
+    UntilClose,
+}
+
+/// How the body being written is framed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writing {
+    /// No body is being written.
+    Idle,
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+/// An HTTP/1 connection in either role.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about a socket, not states of one machine"
+)]
+pub struct Connection {
+    io: Stream,
+    read: ReadBuffer,
+    reading: Reading,
+    write: Vec<u8>,
+    /// Bytes of `write` the socket has taken.
+    written: usize,
+    /// The stream below may itself hold bytes back (TLS).
+    dirty: bool,
+    writing: Writing,
+    /// A byte of the message being written has reached the socket.
+    sent: bool,
+    /// After the response being read the connection can carry another request (client role).
+    pub(crate) persists: bool,
+    /// The next response belongs to a HEAD request and has no body (client role).
+    pub head_request: bool,
+    /// Counts the connection while it is open (client role).
+    open: Option<OpenConnection>,
+}
+
+impl Connection {
+    /// Over a stream; `ahead` was read from it already.
+    pub fn new(io: Stream, ahead: &[u8]) -> Self {
+        Self {
+            io,
+            read: ReadBuffer::holding(ahead),
+            reading: Reading::Head(HeadScanner::default()),
+            write: Vec::new(),
+            written: 0,
+            dirty: false,
+            writing: Writing::Idle,
+            sent: false,
+            persists: true,
+            head_request: false,
+            open: None,
+        }
+    }
+
+    /// Counted as open until dropped.
+    pub(crate) fn counted(mut self, open: OpenConnection) -> Self {
+        self.open = Some(open);
+        self
+    }
+
+    /// Bytes read and not consumed.
+    pub fn unread(&self) -> &[u8] {
+        self.read.filled()
+    }
+
+    /// Reads more, growing the buffer up to `max` held bytes; 0 is the end of the stream.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<usize>> {
+        let room = self.read.room(max);
+        if room.is_empty() {
+            return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+        }
+        match self.io.poll_read_slice(cx, room) {
+            Poll::Ready(Ok(n)) => {
+                self.read.advance(n);
+                Poll::Ready(Ok(n))
+            }
+            Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+            Poll::Pending => {
+                self.read.rest();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Length of the complete head at the front of the buffer, once it is there; 0 when the stream ended
+    /// before its first byte.
+    pub fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        max_bytes: usize,
+        max_fields: usize,
+    ) -> Poll<Result<usize, LegError>> {
+        loop {
+            let Reading::Head(scanner) = &mut self.reading else {
+                return Poll::Ready(Err(LegError::Protocol("head read inside a body")));
+            };
+            let held = self.read.filled();
+            match scanner.scan(held, max_fields)? {
+                Some(n) if n > max_bytes => return Poll::Ready(Err(HeadFault::TooLarge.into())),
+                Some(n) => return Poll::Ready(Ok(n)),
+                None if held.len() >= max_bytes => return Poll::Ready(Err(HeadFault::TooLarge.into())),
+                None => {}
+            }
+            if ready!(self.poll_read(cx, max_bytes))? == 0 {
+                return Poll::Ready(if self.read.is_empty() { Ok(0) } else { Err(LegError::Truncated) });
+            }
+        }
+    }
+
+    /// Takes the head off the front and turns to its body.
+    pub fn begin_body(&mut self, head: usize, framing: Framing) {
+        self.read.consume(head);
+        self.reading = match framing {
+            Framing::Length(n) => Reading::Length(n),
+            Framing::Chunked => Reading::Chunked(Decoder::default()),
+            Framing::UntilClose => Reading::UntilClose,
+        };
+    }
+
+    /// Takes an interim head off the front; another head follows.
+    pub(crate) fn skip_head(&mut self, head: usize) {
+        self.read.consume(head);
+        self.reading = Reading::Head(HeadScanner::default());
+    }
+
+    /// Turns from a body read to its end to the next head.
+    pub fn next_message(&mut self) {
+        self.reading = Reading::Head(HeadScanner::default());
+    }
+
+    /// Nothing that follows can be framed: it is not read as a message any more.
+    pub fn stop_reading(&mut self) {
+        let held = self.read.filled().len();
+        self.read.consume(held);
+        self.reading = Reading::Length(0);
+    }
+
+    /// The stream, with what was read and not consumed put back in front.
+    pub fn into_stream(mut self) -> Stream {
+        let ahead = self.read.take();
+        std::mem::replace(&mut self.io, Stream::Closed).replay(ahead)
+    }
+
+    /// Makes the coming close a reset, so that an answer cut short is not taken for a whole one.
+    pub fn reset_on_close(&mut self) {
+        self.io.reset_on_close();
+    }
+
+    /// Gives buffers back while nothing moves.
+    pub fn rest(&mut self) {
+        self.read.rest();
+        if self.write.is_empty() && self.write.capacity() > 0 {
+            return_vec(std::mem::take(&mut self.write));
+        }
+    }
+
+    /// Whether it holds no buffer.
+    #[cfg(any(test, feature = "test_support"))]
+    pub fn is_resting(&self) -> bool {
+        self.write.capacity() == 0 && self.read.is_resting()
+    }
+
+    /// Whether the connection can carry another message: everything read, everything written, peer silent.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        self.writing == Writing::Idle && self.read.is_empty() && self.write.is_empty() && self.io.is_quiet()
+    }
+
+    /// The write buffer, to append a head to.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        if self.write.capacity() == 0 {
+            self.write = borrow_vec();
+        }
+        &mut self.write
+    }
+
+    /// Puts a ready-made head into the write buffer.
+    pub fn put_head(&mut self, head: Vec<u8>) {
+        self.sent = false;
+        if self.write.is_empty() {
+            return_vec(std::mem::replace(&mut self.write, head));
+        } else {
+            self.write.extend_from_slice(&head);
+            return_vec(head);
+        }
+    }
+
+    /// Sets how the body about to be written is framed.
+    pub fn frame_body(&mut self, framing: Framing) {
+        self.writing = match framing {
+            Framing::Length(n) => Writing::Length(n),
+            Framing::Chunked => Writing::Chunked,
+            Framing::UntilClose => Writing::UntilClose,
+        };
+    }
+
+    /// What `other` was given to write, when none of it has reached its socket: the message can begin anew
+    /// on this connection as if nothing had happened (the one case in which a request of HTTP/1 is retried).
+    pub fn take_over(&mut self, other: &mut Self) -> bool {
+        if other.sent || !self.write.is_empty() {
+            return false;
+        }
+        self.write = std::mem::take(&mut other.write);
+        self.writing = other.writing;
+        self.head_request = other.head_request;
+        self.sent = false;
+        true
+    }
+
+    /// Whether a byte of the message being written has reached the socket.
+    pub fn sent(&self) -> bool {
+        self.sent
+    }
+
+    /// What is written from here on is a message of its own.
+    pub fn begin_message(&mut self) {
+        self.sent = !self.write.is_empty();
+    }
+
+    /// Takes back a message of which nothing was sent, so that another can be written in its place.
+    pub fn take_back(&mut self) -> bool {
+        if !self.sent {
+            self.write.clear();
+            self.writing = Writing::Idle;
+        }
+        !self.sent
+    }
+
+    /// Writes what is held until the socket takes no more.
+    pub fn poll_flush_io(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.write.len() {
+            let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.write[self.written..]))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += n;
+            self.sent = true;
+            self.dirty = true;
+        }
+        self.write.clear();
+        self.written = 0;
+        if self.dirty {
+            ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+            self.dirty = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends our side on purpose: nothing of what was written is in doubt.
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing = Writing::Idle;
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    /// Reads and forgets; ready at the end of the stream or when `budget` is used up.
+    pub fn poll_discard(&mut self, cx: &mut Context<'_>, budget: &mut usize) -> Poll<io::Result<()>> {
+        loop {
+            let held = self.read.filled().len();
+            self.read.consume(held);
+            *budget = budget.saturating_sub(held);
+            if *budget == 0 || ready!(self.poll_read(cx, CHUNK))? == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Ready when the peer closed although nothing is expected from it; bytes it sends early are kept.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        if !self.read.is_empty() {
+            return Poll::Pending;
+        }
+        match self.poll_read(cx, CHUNK) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Gone::Finished),
+            Poll::Ready(Ok(_)) | Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(_)) => Poll::Ready(Gone::Broken),
+        }
+    }
+
+    /// Whether the peer has reset the connection, found out without reading.
+    pub fn is_broken(&self) -> bool {
+        self.io.is_reset()
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+        loop {
+            match &mut self.reading {
+                Reading::Head(_) | Reading::Length(0) => return Poll::Ready(Ok(Fill::End(None))),
+                Reading::Length(left) => {
+                    if !self.read.is_empty() {
+                        let left = usize::try_from(*left).unwrap_or(usize::MAX);
+                        let held = self.read.filled();
+                        return Poll::Ready(Ok(Fill::Data(&held[..held.len().min(left)])));
+                    }
+                }
+                Reading::Chunked(decoder) => match decoder.decode(self.read.filled())? {
+                    Decoded::More { consumed } => self.read.consume(consumed),
+                    Decoded::Data { skip, len } => {
+                        self.read.consume(skip);
+                        return Poll::Ready(Ok(Fill::Data(&self.read.filled()[..len])));
+                    }
+                    Decoded::End { consumed, trailers } => {
+                        self.read.consume(consumed);
+                        self.reading = Reading::Length(0);
+                        return Poll::Ready(Ok(Fill::End(trailers)));
+                    }
+                },
+                Reading::UntilClose => {
+                    if !self.read.is_empty() {
+                        return Poll::Ready(Ok(Fill::Data(self.read.filled())));
+                    }
+                }
+            }
+            // Room for one chunk beyond what a partial coding line may hold.
+            if ready!(self.poll_read(cx, CHUNK))? == 0 {
+                return Poll::Ready(match self.reading {
+                    Reading::UntilClose => {
+                        self.reading = Reading::Length(0);
+                        Ok(Fill::End(None))
+                    }
+                    _ => Err(LegError::Truncated),
+                });
+            }
+        }
+    }
+
+    fn took(&mut self, n: usize) {
+        match &mut self.reading {
+            Reading::Length(left) => *left = left.saturating_sub(n as u64),
+            Reading::Chunked(decoder) => decoder.took(n),
+            Reading::Head(_) | Reading::UntilClose => {}
+        }
+        self.read.consume(n);
+    }
+
+    /// Whether the body being read has been read to its end.
+    pub fn body_read(&self) -> bool {
+        matches!(self.reading, Reading::Head(_) | Reading::Length(0))
+    }
+
+    fn poll_put(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+        if self.write.len() >= HOLD {
+            ready!(self.poll_flush_io(cx))?;
+        }
+        match &mut self.writing {
+            Writing::Idle => return Poll::Ready(Err(LegError::Protocol("body written where there is none"))),
+            Writing::Chunked => {
+                let out = self.out();
+                put_chunk(out, data);
+                return Poll::Ready(Ok(data.len()));
+            }
+            Writing::Length(left) => {
+                let len = data.len() as u64;
+                if len > *left {
+                    return Poll::Ready(Err(LegError::Protocol("body longer than its content-length")));
+                }
+            }
+            Writing::UntilClose => {}
+        }
+        let n = if self.write.is_empty() && data.len() >= DIRECT {
+            let n = ready!(Pin::new(&mut self.io).poll_write(cx, data))?;
+            self.sent = true;
+            self.dirty = true;
+            n
+        } else {
+            self.out().extend_from_slice(data);
+            data.len()
+        };
+        if let Writing::Length(left) = &mut self.writing {
+            *left -= n as u64;
+        }
+        Poll::Ready(Ok(n))
+    }
+
+    fn end_body(&mut self, trailers: Option<&HeaderMap>) -> Result<(), LegError> {
+        match self.writing {
+            Writing::Length(left) if left > 0 => {
+                return Err(LegError::Protocol("body shorter than its content-length"));
+            }
+            Writing::Chunked => {
+                let out = self.out();
+                out.extend_from_slice(b"0\r\n");
+                for (name, value) in trailers.into_iter().flatten() {
+                    put_field(out, name.as_str(), value.as_bytes());
+                }
+                out.extend_from_slice(b"\r\n");
+            }
+            _ => {}
+        }
+        self.writing = Writing::Idle;
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // Dropped in the middle of an answer, as when a drain runs out of time: a plain close would end a body that
+        // lasts until the close. (Requests have no such bodies.)
+        let unfinished = self.writing != Writing::Idle || !self.write.is_empty();
+        if unfinished && self.sent && self.open.is_none() {
+            self.reset_on_close();
+        }
+        return_vec(std::mem::take(&mut self.write));
+    }
+}
+
+impl Leg for Connection {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+        self.poll_body(cx)
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.took(n);
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+        self.poll_put(cx, data)
+    }
+
+    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), LegError> {
+        self.end_body(trailers.as_deref())
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>> {
+        self.poll_flush_io(cx).map_err(LegError::Io)
+    }
+
+    fn rest(&mut self) {
+        Self::rest(self);
+    }
+
+    fn switch_protocol(&mut self) {
+        self.reading = Reading::UntilClose;
+        self.writing = Writing::UntilClose;
+    }
+}
+
+impl Upstream for Connection {
+    fn poll_response<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        f: impl FnOnce(&ResponseView<'_>) -> R,
+    ) -> Poll<Result<R, LegError>> {
+        let len = ready!(self.poll_head(cx, MAX_RESPONSE_HEAD, MAX_FIELDS))?;
+        if len == 0 {
+            return Poll::Ready(Err(LegError::Closed));
+        }
+        let mut fields = Fields::new();
+        let head = parse_response(&self.read.filled()[..len], &mut fields)?;
+        let interim = matches!(head.status, 100 | 102..=199);
+        let framing = if self.head_request { Framing::Length(0) } else { head.framing };
+        self.persists = head.connection.persists(head.version) && framing != Framing::UntilClose;
+        let body = match (framing, head.framing) {
+            // To a HEAD request the length says what a GET would have got: pass it on, without a body.
+            (_, Framing::Length(n)) => BodyLength::Known(n),
+            _ => BodyLength::Unknown,
+        };
+        let shown = f(&ResponseView { status: head.status, fields: &fields, body });
+        drop(fields);
+        if interim {
+            self.skip_head(len);
+        } else {
+            self.begin_body(len, framing);
+        }
+        Poll::Ready(Ok(shown))
+    }
+}

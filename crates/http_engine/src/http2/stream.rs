@@ -1,0 +1,219 @@
+//! One HTTP/2 stream as a leg of an exchange, in either role.
+
+use std::task::{Context, Poll, ready};
+
+use auth::request::Field;
+use bytes::{Buf, Bytes};
+use h2::client::ResponseFuture;
+use h2::{RecvStream, SendStream};
+use http::HeaderMap;
+
+use crate::chunked::{ChunkFault, MAX_TRAILERS};
+use crate::head::Fields;
+use crate::leg::{BodyLength, Fill, Leg, LegError, ResponseView, Upstream};
+
+/// Largest piece handed to the connection at once: one frame of the default size.
+const FRAME: usize = 16 * 1024;
+
+/// The bodies of one stream.
+pub struct Stream {
+    /// Absent until our head was sent, and when it ended the stream.
+    pub send: Option<SendStream<Bytes>>,
+    /// Absent until the peer's head has come, and when it ended the stream.
+    pub recv: Option<RecvStream>,
+    chunk: Bytes,
+    /// The last piece is held back so that it can carry the end of the stream.
+    held: Bytes,
+}
+
+impl Stream {
+    /// A stream of which either half may be over already.
+    pub fn new(send: Option<SendStream<Bytes>>, recv: Option<RecvStream>) -> Self {
+        Self { send, recv, chunk: Bytes::new(), held: Bytes::new() }
+    }
+
+    /// Throws away what [`Leg::poll_fill`] showed, without inviting the peer to send as much again. The connection's
+    /// window gets it back when the stream ends.
+    pub fn forget(&mut self) {
+        self.chunk = Bytes::new();
+    }
+
+    fn send_held(&mut self, end: bool) -> Result<(), LegError> {
+        if let Some(send) = &mut self.send
+            && (end || !self.held.is_empty())
+        {
+            send.send_data(std::mem::take(&mut self.held), end)?;
+        }
+        Ok(())
+    }
+}
+
+impl Leg for Stream {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+        while self.chunk.is_empty() {
+            let Some(recv) = &mut self.recv else { return Poll::Ready(Ok(Fill::End(None))) };
+            match ready!(recv.poll_data(cx)) {
+                Some(data) => self.chunk = data?,
+                None => {
+                    let trailers = ready!(recv.poll_trailers(cx))?;
+                    self.recv = None;
+                    // The `h2` crate bounds their bytes alone.
+                    if trailers.as_ref().is_some_and(|trailers| trailers.len() > MAX_TRAILERS) {
+                        return Poll::Ready(Err(ChunkFault::Trailers.into()));
+                    }
+                    return Poll::Ready(Ok(Fill::End(trailers.map(Box::new))));
+                }
+            }
+        }
+        Poll::Ready(Ok(Fill::Data(&self.chunk)))
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.chunk.advance(n);
+        if let Some(recv) = &mut self.recv {
+            // Fails only when more is released than was received, which `n` cannot be.
+            let _ = recv.flow_control().release_capacity(n);
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+        let Some(send) = &mut self.send else {
+            return Poll::Ready(Err(LegError::Protocol("body written where there is none")));
+        };
+        if !self.held.is_empty() {
+            send.send_data(std::mem::take(&mut self.held), false)?;
+        }
+        let wanted = data.len().min(FRAME);
+        if send.capacity() < wanted {
+            send.reserve_capacity(wanted);
+            while send.capacity() == 0 {
+                match ready!(send.poll_capacity(cx)) {
+                    Some(capacity) => capacity?,
+                    None => return Poll::Ready(Err(LegError::Truncated)),
+                };
+            }
+        }
+        let n = send.capacity().min(wanted);
+        self.held = Bytes::copy_from_slice(&data[..n]);
+        Poll::Ready(Ok(n))
+    }
+
+    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), LegError> {
+        match trailers {
+            Some(trailers) if self.send.is_some() => {
+                self.send_held(false)?;
+                if let Some(send) = &mut self.send {
+                    send.send_trailers(*trailers)?;
+                }
+            }
+            _ => self.send_held(true)?,
+        }
+        self.send = None;
+        Ok(())
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), LegError>> {
+        Poll::Ready(self.send_held(false))
+    }
+
+    fn rest(&mut self) {
+        // Holds what is under way and nothing else.
+    }
+
+    fn switch_protocol(&mut self) {
+        // HTTP/2 has no 101 (RFC 9113 §8.6); the relay never switches one.
+    }
+}
+
+/// The upstream's side of an HTTP/2 exchange.
+pub struct ClientStream {
+    stream: Stream,
+    response: Option<ResponseFuture>,
+    /// The answer has no body, whatever it says of one.
+    head_request: bool,
+}
+
+impl ClientStream {
+    /// A stream that a request was sent on.
+    pub fn new(response: ResponseFuture, send: Option<SendStream<Bytes>>, head_request: bool) -> Self {
+        Self { stream: Stream::new(send, None), response: Some(response), head_request }
+    }
+}
+
+impl Leg for ClientStream {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+        self.stream.poll_fill(cx)
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.stream.consume(n);
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+        self.stream.poll_write(cx, data)
+    }
+
+    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), LegError> {
+        self.stream.finish(trailers)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>> {
+        self.stream.poll_flush(cx)
+    }
+
+    fn rest(&mut self) {
+        self.stream.rest();
+    }
+
+    fn switch_protocol(&mut self) {
+        self.stream.switch_protocol();
+    }
+}
+
+impl Upstream for ClientStream {
+    fn poll_response<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        f: impl FnOnce(&ResponseView<'_>) -> R,
+    ) -> Poll<Result<R, LegError>> {
+        let Some(response) = &mut self.response else {
+            return Poll::Ready(Err(LegError::Protocol("response read twice")));
+        };
+        if let Poll::Ready(Some(interim)) = response.poll_informational(cx) {
+            let interim = interim?;
+            let mut fields = Fields::new();
+            collect(interim.headers(), &mut fields)?;
+            let view = ResponseView {
+                status: interim.status().as_u16(),
+                fields: &fields,
+                body: BodyLength::Known(0),
+            };
+            return Poll::Ready(Ok(f(&view)));
+        }
+        let (head, recv) = ready!(std::pin::Pin::new(response).poll(cx))?.into_parts();
+        self.response = None;
+        let length = head.headers.get(http::header::CONTENT_LENGTH);
+        let length = length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+        let body = match length {
+            Some(n) => BodyLength::Known(n),
+            // Of HEAD the end says nothing of the length that GET would have (RFC 9110 §8.6).
+            None if recv.is_end_stream() && !self.head_request => BodyLength::Known(0),
+            None => BodyLength::Unknown,
+        };
+        let mut fields = Fields::new();
+        collect(&head.headers, &mut fields)?;
+        let shown = f(&ResponseView { status: head.status.as_u16(), fields: &fields, body });
+        self.stream.recv = Some(recv);
+        Poll::Ready(Ok(shown))
+    }
+}
+
+/// The fields of a header map in order, as the codecs see them.
+fn collect<'a>(map: &'a HeaderMap, fields: &mut Fields<'a>) -> Result<(), LegError> {
+    for (name, value) in map {
+        fields
+            .try_push(Field { name: name.as_str(), value: value.as_bytes() })
+            .map_err(|_| crate::head::HeadFault::TooManyFields)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! One byte stream type for every socket the data plane speaks over.
+//!
+//! Owns: TCP, Unix and TLS (either role) behind one enum, so that the codecs are compiled once and a pooled
+//! connection has one type; bytes read before the protocol was known are given back first. Does not own:
+//! buffering, deadlines, protocols.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::coop::unconstrained;
+
+/// A connected byte stream.
+pub enum Stream {
+    /// Plain TCP.
+    Tcp(TcpStream),
+    /// A Unix socket.
+    Unix(UnixStream),
+    /// TLS that a client began.
+    ServerTls(Box<tokio_rustls::server::TlsStream<Box<Stream>>>),
+    /// TLS that we began.
+    ClientTls(Box<tokio_rustls::client::TlsStream<Box<Stream>>>),
+    /// Bytes already taken from the socket while its protocol was being found out, then the socket.
+    Replayed(Box<Replayed>),
+    /// Taken away.
+    Closed,
+}
+
+/// A stream whose first bytes were read ahead.
+pub struct Replayed {
+    ahead: Vec<u8>,
+    taken: usize,
+    inner: Stream,
+}
+
+impl Stream {
+    /// Puts `ahead` in front of what is still unread.
+    #[must_use]
+    pub fn replay(self, ahead: Vec<u8>) -> Self {
+        if ahead.is_empty() {
+            self
+        } else {
+            Self::Replayed(Box::new(Replayed { ahead, taken: 0, inner: self }))
+        }
+    }
+
+    /// Reads into `buf`; 0 is the end of the stream.
+    pub(crate) fn poll_read_slice(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(buf);
+        match Pin::new(self).poll_read(cx, &mut buf) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(buf.filled().len())),
+            Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Makes the close a TCP reset: the peer learns that what it got is not all.
+    pub(crate) fn reset_on_close(&mut self) {
+        match self {
+            // Fails only on a socket that is closed already.
+            Self::Tcp(s) => drop(socket2::SockRef::from(&*s).set_linger(Some(std::time::Duration::ZERO))),
+            Self::ServerTls(s) => s.get_mut().0.reset_on_close(),
+            Self::Replayed(r) => r.inner.reset_on_close(),
+            Self::Unix(_) | Self::ClientTls(_) | Self::Closed => {}
+        }
+    }
+
+    /// Whether the peer has reset the connection, found out without reading. Said once.
+    pub(crate) fn is_reset(&self) -> bool {
+        match self {
+            Self::Tcp(s) => !matches!(s.take_error(), Ok(None)),
+            Self::Unix(s) => !matches!(s.take_error(), Ok(None)),
+            Self::ServerTls(s) => s.get_ref().0.is_reset(),
+            Self::ClientTls(s) => s.get_ref().0.is_reset(),
+            Self::Replayed(r) => r.inner.is_reset(),
+            Self::Closed => true,
+        }
+    }
+
+    /// Whether a connection resting in a pool is still fit for use: nothing to read and not closed. A peer
+    /// that sent anything while nothing was asked cannot be trusted with the next request.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut byte = [0];
+        // A task that has used up its turn would find every socket pending.
+        let read = unconstrained(poll_fn(|cx| self.poll_read_slice(cx, &mut byte)));
+        std::pin::pin!(read).poll(&mut cx).is_pending()
+    }
+}
+
+macro_rules! each {
+    ($self:expr, $s:ident => $body:expr) => {
+        match $self {
+            Stream::Tcp($s) => $body,
+            Stream::Unix($s) => $body,
+            Stream::ServerTls($s) => $body,
+            Stream::ClientTls($s) => $body,
+            Stream::Replayed(r) => {
+                let $s = &mut r.inner;
+                $body
+            }
+            Stream::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if let Self::Replayed(r) = this
+            && r.taken < r.ahead.len()
+        {
+            let n = buf.remaining().min(r.ahead.len() - r.taken);
+            buf.put_slice(&r.ahead[r.taken..r.taken + n]);
+            r.taken += n;
+            if r.taken == r.ahead.len() {
+                r.ahead = Vec::new();
+                r.taken = 0;
+            }
+            return Poll::Ready(Ok(()));
+        }
+        each!(this, s => Pin::new(s).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), s => Pin::new(s).poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self.get_mut(), s => Pin::new(s).poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Tcp(s) => s.is_write_vectored(),
+            Self::Unix(s) => s.is_write_vectored(),
+            Self::ServerTls(s) => s.is_write_vectored(),
+            Self::ClientTls(s) => s.is_write_vectored(),
+            Self::Replayed(r) => r.inner.is_write_vectored(),
+            Self::Closed => false,
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), s => Pin::new(s).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self.get_mut(), s => Pin::new(s).poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn a_connection_with_bytes_to_read_is_not_quiet_even_to_a_task_whose_turn_is_over() {
+        let (mut peer, noisy) = UnixStream::pair().unwrap();
+        peer.write_all(b"x").await.unwrap();
+        noisy.readable().await.unwrap();
+        let (mut busy, other) = UnixStream::pair().unwrap();
+        busy.write_all(&[0; 1024]).await.unwrap();
+        other.readable().await.unwrap();
+        let (mut noisy, mut other) = (Stream::Unix(noisy), Stream::Unix(other));
+        let quiet = poll_fn(|cx| {
+            while other.poll_read_slice(cx, &mut [0]).is_ready() {}
+            Poll::Ready(noisy.is_quiet())
+        });
+        assert!(!quiet.await);
+    }
+}

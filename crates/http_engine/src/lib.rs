@@ -1,0 +1,34 @@
+//! Sockets and HTTP: everything of a connection that has no opinion about who may do what.
+//!
+//! Owns: listeners, TLS and the PROXY protocol ([`listen`], [`tls`], [`proxy_protocol`], [`dial`]); HTTP/1 and HTTP/2 in both roles
+//! ([`head`], [`chunked`], [`http1`], [`http2`]) as one kind of stream ([`leg`]); the pool of upstream connections ([`upstream`]);
+//! the client for requests of the process's own ([`outbound`]); the coarse clock and the deadlines of a worker ([`clock`],
+//! [`deadline`]).
+//!
+//! Does not own: who calls and whether they may (`credentials`, `gateway`), who counts (`telemetry`; [`upstream`] takes a trait
+//! for its own counts).
+
+pub mod answer;
+pub mod buffer;
+pub mod chunked;
+pub mod clock;
+pub mod collect;
+pub mod config;
+pub mod deadline;
+pub mod dial;
+pub mod endpoint_stats;
+pub mod head;
+pub mod http1;
+pub mod http2;
+pub mod inbound;
+pub mod io;
+pub mod labels;
+pub mod leg;
+pub mod listen;
+pub mod outbound;
+pub mod proxy_protocol;
+#[cfg(feature = "test_support")]
+pub mod test_support;
+pub mod tls;
+pub mod upstream;
+pub mod url;

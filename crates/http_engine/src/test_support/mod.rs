@@ -1,0 +1,5 @@
+//! Helpers of tests, for other crates as well (feature `test_support`).
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+pub mod files;

@@ -1,0 +1,131 @@
+//! Opens connections to endpoints: TCP, Unix, TLS, HTTP/2 handshake.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use rustls::pki_types::ServerName;
+use tokio::net::UnixStream;
+
+use crate::config::{Endpoint, Upstream, UpstreamTls};
+use crate::dial::dial;
+use crate::endpoint_stats::OpenConnection;
+use crate::io::Stream;
+
+/// Window an upstream may fill per stream before we have passed it on.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// Streams that share a connection at most: so many that the window of each fits into the connection's.
+pub(crate) const MAX_STREAMS: usize = (MAX_WINDOW / STREAM_WINDOW) as usize;
+/// Window over all streams of a connection: credit for every one of them, so that streams whose clients do not read
+/// never hold up the others. What is really held is bounded by the streams' own windows.
+const CONNECTION_WINDOW: u32 = MAX_WINDOW / STREAM_WINDOW * STREAM_WINDOW;
+/// Largest window there is (RFC 9113 §6.9.1).
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+/// Streams opened on a connection whose peer has not yet said how many it takes: the least that RFC 9113 §6.5.2
+/// recommends. More of them would be refused.
+const STREAMS_UNTIL_SETTINGS: usize = 100;
+/// Bytes of a response's fields over HTTP/2.
+const MAX_HEADER_LIST: u32 = 64 * 1024;
+
+/// Why no connection could be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The socket or the TLS handshake failed.
+    #[error("connecting to {endpoint}: {source}")]
+    Io {
+        /// The endpoint, as configured.
+        endpoint: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody answered in time.
+    #[error("connecting to {endpoint}: no answer within {limit:?}")]
+    Timeout {
+        /// The endpoint, as configured.
+        endpoint: String,
+        /// How long it was tried.
+        limit: Duration,
+    },
+    /// The TLS peer does not speak HTTP/2 (ALPN, RFC 7301).
+    #[error(
+        "connecting to {endpoint}: the TLS peer did not agree to HTTP/2 (ALPN); set protocol = \"http/1.1\""
+    )]
+    NoHttp2 {
+        /// The endpoint, as configured.
+        endpoint: String,
+    },
+    /// The HTTP/2 connection could not be begun (RFC 9113 section 3.4).
+    #[error("connecting to {endpoint}: HTTP/2 handshake: {source}")]
+    Http2 {
+        /// The endpoint, as configured.
+        endpoint: String,
+        /// Why.
+        source: h2::Error,
+    },
+}
+
+/// Opens a byte stream to the endpoint, TLS included, within the upstream's connect timeout.
+pub(crate) async fn open(upstream: &Upstream, endpoint: &Endpoint) -> Result<Stream, ConnectError> {
+    let limit = upstream.timeouts.connect;
+    match tokio::time::timeout(limit, open_untimed(upstream.tls.as_ref(), endpoint)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(source)) => Err(ConnectError::Io { endpoint: endpoint.to_string(), source }),
+        Err(_) => Err(ConnectError::Timeout { endpoint: endpoint.to_string(), limit }),
+    }
+}
+
+async fn open_untimed(tls: Option<&UpstreamTls>, endpoint: &Endpoint) -> io::Result<Stream> {
+    let plain = match endpoint {
+        Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+        Endpoint::Tcp { host, port } => {
+            let tcp = dial((host, *port)).await?;
+            // Requests leave in one write; waiting for more to join it only delays the next one.
+            tcp.set_nodelay(true)?;
+            Stream::Tcp(tcp)
+        }
+    };
+    let Some(tls) = tls else { return Ok(plain) };
+    let name = match (&tls.server_name, endpoint) {
+        (Some(name), _) => name.clone(),
+        (None, Endpoint::Tcp { host, .. }) => ServerName::try_from(host.to_string()).map_err(|e| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no TLS server name: {e}"))
+        })?,
+        (None, Endpoint::Unix(_)) => {
+            let hint = "TLS over a Unix socket needs tls.server_name";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, hint));
+        }
+    };
+    let connector = tokio_rustls::TlsConnector::from(tls.client.clone());
+    let stream = connector.connect(name, Box::new(plain)).await?;
+    Ok(Stream::ClientTls(Box::new(stream)))
+}
+
+/// Speaks HTTP/2 on a fresh stream; the connection runs as a task of its own until it closes.
+pub(crate) async fn handshake_http2(
+    stream: Stream,
+    endpoint: &Endpoint,
+    open: OpenConnection,
+) -> Result<SendRequest<Bytes>, ConnectError> {
+    if let Stream::ClientTls(tls) = &stream
+        && tls.get_ref().1.alpn_protocol() != Some(b"h2")
+    {
+        return Err(ConnectError::NoHttp2 { endpoint: endpoint.to_string() });
+    }
+    let (send, connection) = h2::client::Builder::new()
+        .enable_push(false)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(MAX_HEADER_LIST)
+        .initial_max_send_streams(STREAMS_UNTIL_SETTINGS)
+        .handshake(stream)
+        .await
+        .map_err(|source| ConnectError::Http2 { endpoint: endpoint.to_string(), source })?;
+    tokio::task::spawn_local(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "upstream http/2 connection ended");
+        }
+        drop(open);
+    });
+    Ok(send)
+}

@@ -1,0 +1,5 @@
+//! Tests of connections, one file each.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+mod tls;

@@ -1,0 +1,217 @@
+//! A provider says that somebody logged out there (`OpenID` Connect Back-Channel Logout 1.0).
+//!
+//! Owns: judging the message, and ending what it means. A message that is not good is 400, and no session ends; one that was
+//! good before is 400 as well, at every process that keeps its sessions in the same store. What somebody begins
+//! after it was made or received, at another session of the provider's, is not meant: so a message that is held back and delivered later, by
+//! whomever, ends nothing that somebody has begun since, and whoever was logged out may log in again at once.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use auth::request::form_pairs;
+use auth::time::Timestamp;
+use auth::token::id_token::logout_token;
+use auth::token::jwt;
+use auth::token_error::TokenError;
+use credentials::ended::Logout;
+use credentials::store::{Once, Whose};
+use http_engine::answer::Answer;
+use http_engine::labels::Outcome;
+use parking_lot::Mutex;
+
+use super::Login;
+use super::call::Call;
+use super::provider::{CLOCK_SKEW, Provider, ProviderFault, TokenKind};
+use super::session::{logout_of, sid_of, subject_of};
+use crate::config::LoginKind;
+
+/// The most identifiers that are remembered. When they are more, the provider is answered 503 and comes again.
+const MOST: usize = 65_536;
+
+/// Which logout tokens were accepted.
+#[derive(Default)]
+pub(super) struct Seen(Mutex<HashMap<Name, Timestamp>>);
+
+/// Provider and `jti`.
+type Name = (Box<str>, Box<str>);
+
+/// Why a message ends nothing.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("it is not a form with one `logout_token`")]
+    Form,
+    #[error("its token is of no provider here")]
+    Stranger,
+    #[error("its token was used before")]
+    Replayed,
+    #[error("{0}")]
+    Provider(#[from] ProviderFault),
+    #[error("{0}")]
+    Later(String),
+}
+
+impl Refused {
+    /// Whether it might be accepted another time.
+    fn is_ours(&self) -> bool {
+        match self {
+            Self::Form
+            | Self::Stranger
+            | Self::Replayed
+            // However often it is sent, it gets no younger; and one of the future may be of any time.
+            | Self::Provider(ProviderFault::Token(
+                TokenError::Expired | TokenError::NotYetValid | TokenError::InFuture(_),
+            )) => false,
+            Self::Provider(fault) => !fault.is_final(),
+            Self::Later(_) => true,
+        }
+    }
+}
+
+/// What a logout token is about, taken out of it.
+struct Meant {
+    whose: Whose,
+    jti: Box<str>,
+    issued: Timestamp,
+    expires: Timestamp,
+}
+
+impl Login {
+    pub(super) async fn backchannel_logout(&self, call: &Call, body: &[u8]) -> Answer {
+        match self.end_of(call, body).await {
+            Ok(sessions) => {
+                self.shared.counts.provider_logouts.fetch_add(1, Relaxed);
+                tracing::info!(sessions, "a provider logged somebody out");
+                let mut answer = Answer::plain(200, "logged_out", Outcome::Local);
+                answer.body = (&b""[..]).into();
+                answer
+            }
+            Err(refused) => {
+                // A provider, a key set and a store have lines of their own.
+                if refused.is_ours() {
+                    tracing::debug!(%refused, "a logout message cannot be taken now");
+                } else if self.shared.told.logout.is_due() {
+                    tracing::warn!(%refused, "a logout message ends nothing, said once in 10 s");
+                }
+                let (status, error) = if refused.is_ours() {
+                    (503, "temporarily_unavailable")
+                } else {
+                    (400, "invalid_request")
+                };
+                let outcome = if status == 503 { Outcome::AuthUnavailable } else { Outcome::Malformed };
+                let mut answer = Answer::plain(status, "logout_refused", outcome);
+                if status == 503 {
+                    answer.fields.push(("retry-after".into(), "5".into()));
+                }
+                answer.fields[0].1 = "application/json".into();
+                answer.body = format!("{{\"error\":\"{error}\"}}\n").into_bytes().into();
+                answer
+            }
+        }
+    }
+
+    /// Ends the sessions that a message means; tells how many the store knew.
+    async fn end_of(&self, call: &Call, body: &[u8]) -> Result<usize, Refused> {
+        let token = token_of(call, body).ok_or(Refused::Form)?;
+        // The unverified `iss` only picks whose keys must have signed it.
+        let issuer = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?.issuer().to_owned();
+        let is_his =
+            |kind: &LoginKind| matches!(kind, LoginKind::OpenId { issuer: own, .. } if **own == *issuer);
+        // Several clients of one provider may be configured: it is for the one that it names.
+        let mut refused = Refused::Stranger;
+        for provider in self.providers.iter().filter(|provider| is_his(&provider.config.kind)) {
+            let name = &*provider.config.name;
+            let meant = provider
+                .with_signed(TokenKind::Logout, &token, |signed, expected, now| {
+                    let token = logout_token(signed, expected, now)?;
+                    let sid = token.sid.map(|sid| Whose::Sid(sid_of(name, sid)));
+                    let subject = token.subject.map(|subject| Whose::Subject(subject_of(name, subject)));
+                    // With both, it is that one session of theirs (§2.4); one of the two is there.
+                    let whose = sid.or(subject).ok_or(TokenError::NotALogoutToken("sub"))?;
+                    Ok(Meant { whose, jti: token.jti.into(), issued: token.issued, expires: token.expires })
+                })
+                .await;
+            match meant {
+                Ok(meant) => return self.end_meant(provider, &meant).await,
+                Err(ProviderFault::Token(TokenError::WrongAudience)) => {}
+                Err(fault) => refused = fault.into(),
+            }
+        }
+        Err(refused)
+    }
+
+    async fn end_meant(&self, provider: &Provider, meant: &Meant) -> Result<usize, Refused> {
+        let now = self.surroundings.clock.now().wall;
+        let name = &*provider.config.name;
+        self.shared.logouts.take(name, meant, now)?;
+        let until = self.believed_until(now.plus(self.config.lifetime), now);
+        let logout = match meant.whose {
+            // A session of the provider's that ended does not begin again: one that is only just coming back is meant.
+            Whose::Sid(_) => Logout::WHOLE,
+            // Its clock may be behind ours, and tells whole seconds.
+            Whose::Subject(_) => {
+                Logout { began: meant.issued.plus(CLOCK_SKEW).min(now), issued: meant.issued }
+            }
+        };
+        let end_here = || self.shared.ended.end_of(meant.whose, logout, now, until);
+        let Some(store) = &self.store else {
+            end_here();
+            return Ok(0);
+        };
+        let once = Once { name: logout_of(&provider.binding, &meant.jti), until: meant.expires };
+        // A session of theirs that is kept meanwhile is either ended in the store, or finds the end in the list.
+        let _alone = self.shared.beginnings.during_a_logout(meant.whose).await;
+        match store.remove_of(meant.whose, logout.began, once).await {
+            Ok(Some(ended)) => {
+                end_here();
+                Ok(ended.len())
+            }
+            // Another process did, and who has logged in again since is not meant.
+            Ok(None) => Err(Refused::Replayed),
+            Err(fault) => {
+                // Here it is over; where the store is asked it is not yet, so the provider has to say it again.
+                end_here();
+                self.shared.logouts.forget(name, &meant.jti);
+                Err(Refused::Later(fault.to_string()))
+            }
+        }
+    }
+}
+
+fn token_of(call: &Call, body: &[u8]) -> Option<String> {
+    let content_type = call.content_type.as_deref()?.split(|byte| *byte == b';').next()?;
+    if !content_type.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
+        return None;
+    }
+    let body = std::str::from_utf8(body).ok()?;
+    let mut tokens = form_pairs(body).filter(|(name, _)| name == "logout_token");
+    match (tokens.next(), tokens.next()) {
+        (Some((_, token)), None) => Some(token.into_owned()),
+        _ => None,
+    }
+}
+
+impl Seen {
+    fn take(&self, provider: &str, meant: &Meant, now: Timestamp) -> Result<(), Refused> {
+        let mut seen = self.0.lock();
+        let name = (provider.into(), meant.jti.clone());
+        if seen.get(&name).is_some_and(|until| now < *until) {
+            return Err(Refused::Replayed);
+        }
+        if seen.len() >= MOST {
+            seen.retain(|_, until| now < *until);
+        }
+        if seen.len() >= MOST {
+            return Err(Refused::Later("too many logout tokens within minutes".to_owned()));
+        }
+        seen.insert(name, meant.expires);
+        Ok(())
+    }
+
+    fn forget(&self, provider: &str, jti: &str) {
+        self.0.lock().remove(&(provider.into(), jti.into()));
+    }
+
+    pub(super) fn sweep(&self, now: Timestamp) {
+        self.0.lock().retain(|_, until| now < *until);
+    }
+}

@@ -1,0 +1,362 @@
+//! What is served below the login's path.
+//!
+//! Owns: the way of a login through its addresses, logging out, and the answers for proxies and pages that ask whose session it
+//! is (`auth`, `userinfo`, as oauth2-proxy answers them). Does not own: pages' looks ([`super::pages`]), what providers say.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use auth::headers::IdentityHeaders;
+use credentials::authenticate::Verified;
+use credentials::cookies::Cookie;
+use http_engine::answer::Answer;
+use http_engine::labels::Outcome;
+
+use super::attempt::{Attempt, PATIENCE, is_browser, random_text};
+use super::call::{Action, Call, redirect_to};
+use super::lifecycle::BeginFault;
+use super::pages::{self, Said};
+use super::provider::{Provider, ProviderFault, shown};
+use super::redirect::target;
+use super::session::{LONGEST_COOKIE, SealFault, Session, subject_of};
+use super::{Login, Rejected};
+
+impl Login {
+    /// Answers a call. What it begins goes on when nobody waits for it any more.
+    pub async fn serve(self: &Arc<Self>, call: Call, body: Vec<u8>) -> Answer {
+        // Whoever calls has shown nothing yet, and what is begun goes on without them.
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            return pages::problem(&Said::Unavailable, None);
+        };
+        let this = self.clone();
+        let serving = self.control().spawn(async move {
+            let answer = this.answer(call, body).await;
+            drop(place);
+            answer
+        });
+        serving.await.unwrap_or_else(|_| pages::problem(&Said::Unavailable, None))
+    }
+
+    async fn answer(self: &Arc<Self>, call: Call, body: Vec<u8>) -> Answer {
+        match call.action {
+            Action::Start => self.start(&call).await,
+            Action::Callback => self.callback(&call).await,
+            Action::SignIn => self.sign_in(&call),
+            Action::SignOut => self.sign_out(&call).await,
+            Action::SignedOut => pages::signed_out(&self.address(call.origin, "start", &[("rd", "/")])),
+            Action::Done => pages::done(),
+            Action::Auth => self.auth(&call).await,
+            Action::UserInfo => self.user_info(&call).await,
+            Action::BackChannelLogout => self.backchannel_logout(&call, &body).await,
+            Action::Unknown => Answer::plain(404, "no_route", Outcome::NoRoute),
+        }
+    }
+
+    /// Sends somebody to a provider.
+    async fn start(&self, call: &Call) -> Answer {
+        let origin = &self.config.origins[call.origin];
+        let target = target(call.one("rd"), origin);
+        let provider = match call.one("provider") {
+            Some(name) => self.providers.iter().find(|provider| *provider.config.name == *name),
+            None if self.config.page || self.providers.len() > 1 => {
+                return redirect_to(302, self.address(call.origin, "sign_in", &[("rd", &target)]));
+            }
+            None => self.providers.first(),
+        };
+        let Some(provider) = provider else {
+            return pages::problem(&Said::NoProvider, Some(&self.address(call.origin, "sign_in", &[])));
+        };
+        let again = self.address(call.origin, "start", &[("rd", &target)]);
+        // The cookie of another tab serves this one as well.
+        let browser = match call.browser.as_deref().filter(|browser| is_browser(browser)) {
+            Some(browser) => String::from_utf8_lossy(browser).into_owned(),
+            None => match random_text::<32>(&self.random) {
+                Ok(browser) => browser,
+                Err(_) => return pages::problem(&Said::Unavailable, Some(&again)),
+            },
+        };
+        let now = self.surroundings.clock.now().wall;
+        let whose = (&*provider.config.name, &*provider.binding);
+        let question = Attempt::begin(whose, target, now, &self.random).and_then(|attempt| {
+            attempt.question(&self.config.keys, &origin.text, browser.as_bytes(), &self.random)
+        });
+        let Ok(question) = question else { return pages::problem(&Said::Unavailable, Some(&again)) };
+        match provider.authorization_url(&question, &self.callback_uri(call.origin, provider)).await {
+            Ok(url) => {
+                let mut answer = redirect_to(302, url);
+                let cookie = Cookie::Browser.set(origin.https, &browser, PATIENCE);
+                answer.fields.push(("set-cookie".into(), cookie.into()));
+                answer
+            }
+            Err(fault) => self.failed(provider, &fault, &again),
+        }
+    }
+
+    /// Takes somebody back from a provider.
+    async fn callback(&self, call: &Call) -> Answer {
+        let origin = &self.config.origins[call.origin];
+        let home = self.address(call.origin, "start", &[("rd", "/")]);
+        let Some(browser) = call.browser.as_deref() else {
+            return pages::problem(&Said::NoCookie, Some(&home));
+        };
+        let opened = call
+            .one("state")
+            .and_then(|state| Attempt::open(&self.config.keys, &origin.text, browser, state));
+        let Some((attempt, proofs)) = opened else {
+            return pages::problem(&Said::NotBegun, Some(&home));
+        };
+        let again =
+            self.address(call.origin, "start", &[("rd", &attempt.target), ("provider", &attempt.provider)]);
+        // Whoever left the page open over night meant to log in; now they can.
+        if attempt.is_over(self.surroundings.clock.now().wall) {
+            return redirect_to(303, again);
+        }
+        // The way back through the history, or a second click: where they wanted to go is where the first one went.
+        if !self.shared.used.take(&attempt) {
+            return redirect_to(303, format!("{}{}", origin.text, attempt.target));
+        }
+        let is_his = |p: &&Provider| *p.config.name == *attempt.provider && p.binding == attempt.binding;
+        let Some(provider) = self.providers.iter().find(is_his) else {
+            return pages::problem(&Said::NoProvider, Some(&home));
+        };
+        // Each provider has an address of its own to answer at: one cannot pass another's answer off as its own.
+        if call.provider != self.returns_to(provider) {
+            return pages::problem(&Said::NotBegun, Some(&home));
+        }
+        if let Err(fault) = is_from(provider, call).await {
+            return self.failed(provider, &fault, &again);
+        }
+        if let Some(error) = call.one("error") {
+            return self.failed(provider, &ProviderFault::Refused(shown(error)), &again);
+        }
+        let Some(code) = call.one("code") else {
+            return pages::problem(&Said::NotBegun, Some(&home));
+        };
+        let told = match provider.exchange(code, &self.callback_uri(call.origin, provider), &proofs).await {
+            Ok(told) => told,
+            Err(fault) => return self.failed(provider, &fault, &again),
+        };
+        let subject = subject_of(&provider.config.name, &told.subject);
+        match self.begin(call.origin, provider, told, attempt.began()).await {
+            Ok(cookie) => {
+                self.end_another_s(call.origin, call.session.as_deref(), &subject).await;
+                self.shared.counts.logins.fetch_add(1, Relaxed);
+                let mut answer = redirect_to(303, format!("{}{}", origin.text, attempt.target));
+                answer.fields.push(("set-cookie".into(), cookie.into()));
+                answer
+            }
+            Err(BeginFault::Ended) => {
+                self.shared.counts.login_refused.fetch_add(1, Relaxed);
+                let title = provider.config.title.to_string();
+                pages::problem(
+                    &Said::Refused { title, error: "signed out meanwhile".to_owned() },
+                    Some(&again),
+                )
+            }
+            Err(BeginFault::Seal(fault @ SealFault::TooLong(bytes))) => {
+                self.shared.counts.login_failed.fetch_add(1, Relaxed);
+                let provider = &*provider.config.name;
+                tracing::error!(provider, bytes, longest = LONGEST_COOKIE, %fault, "session too large for a cookie, login refused");
+                pages::problem(&Said::TooLarge, None)
+            }
+            // Whoever keeps the store has said that it is away.
+            Err(BeginFault::Store(fault)) => {
+                self.shared.counts.login_failed.fetch_add(1, Relaxed);
+                tracing::debug!(provider = &*provider.config.name, %fault, "a login cannot be kept");
+                pages::problem(&Said::Unavailable, Some(&again))
+            }
+            Err(fault) => {
+                self.shared.counts.login_failed.fetch_add(1, Relaxed);
+                tracing::error!(provider = &*provider.config.name, %fault, "a login cannot be kept");
+                pages::problem(&Said::Unavailable, Some(&again))
+            }
+        }
+    }
+
+    fn sign_in(&self, call: &Call) -> Answer {
+        let target = target(call.one("rd"), &self.config.origins[call.origin]);
+        let choices = self.providers.iter().map(|provider| {
+            let name = &*provider.config.name;
+            let address = self.address(call.origin, "start", &[("rd", &target), ("provider", name)]);
+            (provider.config.title.to_string(), address)
+        });
+        pages::sign_in(&choices.collect::<Vec<_>>())
+    }
+
+    /// Ends a session here, then what it stands on at the provider, then, if wanted, the provider's own.
+    async fn sign_out(&self, call: &Call) -> Answer {
+        let origin = &self.config.origins[call.origin];
+        // Another site must not log anybody out unasked: neither with a link nor with a form, which comes without the cookie, and whose answer
+        // could take it away all the same.
+        if call.from_elsewhere {
+            return pages::sign_out(&self.address(call.origin, "sign_out", &[]));
+        }
+        let signed_out = self.address(call.origin, "signed_out", &[]);
+        let session = match &call.session {
+            Some(cookie) => match self.end(call.origin, cookie).await {
+                Ok(session) => session,
+                Err(fault) => {
+                    tracing::debug!(%fault, "sign-out failed: the session could not be deleted");
+                    let again = self.address(call.origin, "sign_out", &[]);
+                    return pages::problem(&Said::NotSignedOut, Some(&again));
+                }
+            },
+            None => None,
+        };
+        let back = match call.one("rd") {
+            Some(asked) => format!("{}{}", origin.text, target(Some(asked), origin)),
+            None => signed_out.clone(),
+        };
+        let mut location = back;
+        if let Some(session) = session {
+            self.shared.counts.logouts.fetch_add(1, Relaxed);
+            if let Some(onward) = self.end_there(&session, &signed_out).await {
+                location = onward;
+            }
+        }
+        let mut answer = redirect_to(303, location);
+        for cookie in [Cookie::Session, Cookie::Browser] {
+            answer.fields.push(("set-cookie".into(), cookie.clear(origin.https).into()));
+        }
+        answer
+    }
+
+    /// Tells the provider; gives the address at which it ends its own session.
+    async fn end_there(&self, session: &Session, signed_out: &str) -> Option<String> {
+        let provider = self.provider_of(session)?;
+        self.forget(provider, session).await;
+        let id_token = session.id_token.as_ref().map(|token| token.as_str());
+        provider.end_session_url(id_token, signed_out).await
+    }
+
+    /// Whether there is a session, and whether it is one of those asked for.
+    async fn auth(self: &Arc<Self>, call: &Call) -> Answer {
+        let verified = match self.session_of(call.origin, call.session.as_deref()).await {
+            Some(Ok(verified)) => verified,
+            Some(Err(Rejected::Silent)) => return unavailable(),
+            Some(Err(Rejected::Over)) | None => {
+                return Answer::plain(401, "login_required", Outcome::Unauthenticated);
+            }
+        };
+        if !is_among(call, &verified) {
+            return Answer::plain(403, "forbidden", Outcome::Forbidden);
+        }
+        let mut answer = Answer::plain(202, "allowed", Outcome::Allowed);
+        answer.body = (&b""[..]).into();
+        let told = IdentityHeaders::x_auth_request();
+        let mut set = told.render(&verified.facts.identity);
+        set.extend(verified.upstream_fields.iter().cloned());
+        for (name, value) in set {
+            // Rendered as visible ASCII.
+            let value = String::from_utf8_lossy(&value).into_owned();
+            if !answer.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(&name)) {
+                answer.fields.push((String::from(name).into(), value.into()));
+            }
+        }
+        // Whoever takes these over must find each of them, or would take the client's.
+        for name in told.names() {
+            if !answer.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+                answer.fields.push((name.to_owned().into(), "".into()));
+            }
+        }
+        let renewed = verified.session.as_ref().and_then(|session| session.renewed.as_deref());
+        answer.fields.extend(renewed.map(|cookie| ("set-cookie".into(), cookie.to_owned().into())));
+        answer
+    }
+
+    async fn user_info(self: &Arc<Self>, call: &Call) -> Answer {
+        let verified = match self.session_of(call.origin, call.session.as_deref()).await {
+            Some(Ok(verified)) => verified,
+            Some(Err(Rejected::Silent)) => return unavailable(),
+            Some(Err(Rejected::Over)) | None => {
+                return Answer::plain(401, "login_required", Outcome::Unauthenticated);
+            }
+        };
+        let identity = &verified.facts.identity;
+        let told = serde_json::json!({
+            "user": identity.subject,
+            "email": identity.email,
+            "groups": identity.groups,
+            "preferredUsername": identity.user,
+        });
+        let mut answer = Answer::document("application/json", "no-store", told.to_string().into_bytes());
+        let renewed = verified.session.as_ref().and_then(|session| session.renewed.as_deref());
+        answer.fields.extend(renewed.map(|cookie| ("set-cookie".into(), cookie.to_owned().into())));
+        answer
+    }
+
+    /// Behind which name a provider answers; the first one behind none.
+    fn returns_to(&self, provider: &Provider) -> Option<String> {
+        let first = self.providers.first().is_some_and(|first| first.config.name == provider.config.name);
+        (!first).then(|| provider.config.name.to_string())
+    }
+
+    fn callback_uri(&self, origin: usize, provider: &Provider) -> String {
+        match self.returns_to(provider) {
+            Some(name) => self.address(origin, &format!("callback/{name}"), &[]),
+            None => self.address(origin, "callback", &[]),
+        }
+    }
+
+    /// A login that did not come to its end.
+    fn failed(&self, provider: &Provider, fault: &ProviderFault, again: &str) -> Answer {
+        let refused = fault.is_of_its_holder() || fault.is_final();
+        let counts = &self.shared.counts;
+        if refused { &counts.login_refused } else { &counts.login_failed }.fetch_add(1, Relaxed);
+        if fault.is_outage() {
+            tracing::debug!(provider = &*provider.config.name, %fault, "a login failed");
+        } else if self.shared.told.login.is_due() {
+            tracing::warn!(provider = &*provider.config.name, %fault, "somebody could not log in, said once in 10 s");
+        }
+        let title = provider.config.title.to_string();
+        let said = match fault {
+            ProviderFault::Refused(error) if refused => Said::Refused { title, error: error.clone() },
+            fault if fault.is_final() => Said::Unbelievable { title },
+            _ => Said::ProviderSilent { title },
+        };
+        pages::problem(&said, Some(again))
+    }
+}
+
+/// Whether the answer is this provider's own (RFC 9207 §2.4): it must not be another's, and where it always names itself it must.
+async fn is_from(provider: &Provider, call: &Call) -> Result<(), ProviderFault> {
+    let metadata = provider.metadata().await?;
+    let mut named = call.all("iss");
+    match (named.next(), named.next()) {
+        (None, _) if !metadata.names_itself => Ok(()),
+        (Some(issuer), None) if issuer == metadata.issuer => Ok(()),
+        _ => Err(ProviderFault::Person(
+            "the answer is not this provider's: its `iss` is another, or missing".to_owned(),
+        )),
+    }
+}
+
+/// Whether somebody is in one of the groups, and has one of the addresses, that a question names.
+fn is_among(call: &Call, verified: &Verified) -> bool {
+    let identity = &verified.facts.identity;
+    let list = |name: &'static str| {
+        let all: Vec<&str> = call.all(name).flat_map(|value| value.split(',')).map(str::trim).collect();
+        (call.all(name).next().is_some()).then_some(all)
+    };
+    let groups = list("allowed_groups");
+    if groups.is_some_and(|allowed| !identity.groups.iter().any(|group| allowed.contains(&&**group))) {
+        return false;
+    }
+    let email = identity.email.as_deref();
+    let emails = list("allowed_emails");
+    if emails.is_some_and(|allowed| {
+        !email.is_some_and(|email| allowed.iter().any(|a| a.eq_ignore_ascii_case(email)))
+    }) {
+        return false;
+    }
+    let domain = email.and_then(|email| email.split_once('@')).map(|(_, domain)| domain);
+    list("allowed_email_domains").is_none_or(|allowed| {
+        domain.is_some_and(|domain| allowed.iter().any(|a| a.eq_ignore_ascii_case(domain)))
+    })
+}
+
+fn unavailable() -> Answer {
+    let mut answer = Answer::plain(503, "auth_unavailable", Outcome::AuthUnavailable);
+    answer.fields.push(("retry-after".into(), "1".into()));
+    answer
+}

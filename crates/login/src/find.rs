@@ -1,0 +1,62 @@
+//! Where a session is that a cookie names: in the cookie itself, or in the store.
+//!
+//! Owns: looking there, and what cannot be the name of one. Does not own: whether it still holds ([`super::recognise`]).
+
+use auth::time::Timestamp;
+use credentials::store::{Digest, StoreFault};
+
+use super::session::{SealFault, Session, kept_as};
+use super::{Login, Rejected};
+
+/// Characters of a session's secret in a cookie; what follows shows that it is ours.
+pub(super) const SECRET: usize = 43;
+
+/// A session where it was found.
+pub(super) struct Found {
+    pub(super) session: Session,
+    /// In a store, under this name and version.
+    pub(super) kept: Option<(Digest, u64)>,
+    /// It is not what the cookie holds, but what came of it.
+    pub(super) succeeded: bool,
+}
+
+impl Login {
+    /// Whether a cookie can name a session in the store: one that we never gave out is not worth asking about.
+    pub(super) fn is_name(&self, origin: usize, cookie: &[u8]) -> bool {
+        let place = self.config.origins[origin].text.as_bytes();
+        let Some((secret, tag)) = cookie.split_at_checked(SECRET) else { return false };
+        self.config.keys.vouch_for("session name", &[place, secret], tag)
+    }
+
+    pub(super) async fn find(&self, origin: usize, cookie: &[u8], now: Timestamp) -> Result<Found, Rejected> {
+        let (keys, place) = (&self.config.keys, &*self.config.origins[origin].text);
+        let Some(store) = &self.store else {
+            let session = Session::of_cookie(keys, place, cookie).ok_or(Rejected::Over)?;
+            return Ok(match self.shared.renewals.successor(&session, now) {
+                Some(session) => Found { session, kept: None, succeeded: true },
+                None => Found { session, kept: None, succeeded: false },
+            });
+        };
+        if !self.is_name(origin, cookie) {
+            return Err(Rejected::Over);
+        }
+        let id = kept_as(cookie);
+        self.note_search(now);
+        let kept = store.find(id, now).await.map_err(silent)?.ok_or(Rejected::Over)?;
+        let session = Session::of_content(keys, place, &id, &kept.content).ok_or(Rejected::Over)?;
+        Ok(Found { session, kept: Some((id, kept.version)), succeeded: false })
+    }
+}
+
+/// The store gives no answer: whoever keeps it has said so.
+#[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
+pub(super) fn silent(fault: StoreFault) -> Rejected {
+    tracing::debug!(%fault, "nobody can say whose session a cookie is");
+    Rejected::Silent
+}
+
+/// A session does not fit where it is kept any more: its holder logs in again, and is told.
+pub(super) fn sealed(fault: &SealFault) -> Rejected {
+    tracing::error!(%fault, "a session cannot be kept, and is over");
+    Rejected::Over
+}

@@ -1,0 +1,395 @@
+//! Logging in with a browser (relying party): sessions as a credential, and the few pages around them.
+//!
+//! Owns: whose session a cookie is ([`Login::lookup`], `find`, `recognise`), what is served below the login's path (`endpoints`,
+//! `backchannel`, `pages`), what providers say (`provider`), what is sealed and by what ([`keys`], `session`, `attempt`), where
+//! sessions can be kept ([`store`]), which of them ended (`ended`), also elsewhere (`endings`) and while something lasts (`lasting`). Does not own: the
+//! decision (a session is a credential like a token, and its facts go the same way), the database, the provider's side of it.
+//!
+//! Flow of a login: `a page without a session → 303 start → the provider → callback: code for tokens, tokens for facts → a session
+//! in a cookie or a store → back to the page`. Flow of a request with one: `lookup` (hot, sync) `→ Known`, or `Unknown`, then
+//! `find_out`: open the cookie or ask the store, ask the provider when that is due `→ Verified | Rejected`.
+//!
+//! What takes I/O runs on the control runtime, and goes on when nobody waits for it any more: a refresh token that was used must
+//! not be lost with the request that happened to need it.
+
+pub(crate) mod attempt;
+mod backchannel;
+mod beginnings;
+pub mod call;
+pub mod config;
+mod endings;
+mod endpoints;
+mod find;
+pub mod keys;
+mod lifecycle;
+mod navigation;
+mod pages;
+pub mod preview;
+mod provider;
+mod recognise;
+mod redirect;
+mod renew;
+pub(crate) mod session;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use aws_lc_rs::rand::SystemRandom;
+use credentials::assertion::Reserve;
+use credentials::authenticate::{KeyStore, Means, Rendering, Schedule, Source, Surroundings, Verified};
+use credentials::cache::{DecisionCache, Known, Scope, Usage};
+use credentials::config::CacheLimits;
+use credentials::ended::Ended;
+use credentials::lasting::Signs;
+use credentials::store::{Bounded, SWEEP, SessionStore};
+use http_engine::clock::Now;
+use http_engine::outbound::Throttle;
+use telemetry::metrics::{Collect, Encoder, FamilyKind};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use self::attempt::Used;
+use self::backchannel::Seen;
+use self::beginnings::Beginnings;
+use self::provider::Provider;
+pub use self::recognise::Outcome as SessionOutcome;
+use self::renew::Renewals;
+use crate::config::LoginKind;
+
+/// Calls of the login's own addresses that are answered at once.
+const CALLS: usize = 1024;
+/// How long facts of a session that was ended elsewhere may still be under way here, at most.
+const UNDER_WAY: Duration = Duration::from_mins(1);
+/// Bytes of a cookie that can be a session's.
+const MAX_COOKIE: usize = 4096;
+/// Keys of ID tokens: as for issuers, unless somebody says otherwise.
+const KEYS: Schedule = Schedule { refresh: Duration::from_mins(5), max_stale: Duration::from_hours(1) };
+
+/// Why a session is no credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejected {
+    /// There is none, or none any more: somebody has to log in.
+    Over,
+    /// Nobody can tell now: 503.
+    Silent,
+}
+
+/// What is known of a session at once.
+pub enum Lookup {
+    /// It is good.
+    Hit(Arc<Verified>),
+    /// It is not.
+    Denied(Rejected),
+    /// To be found out.
+    Unknown,
+}
+
+/// Logging in, under one configuration. Shared by all workers; replaced as a whole on reload.
+pub struct Login {
+    config: Arc<crate::config::Login>,
+    /// Some route passes access tokens on, so they are kept.
+    passes_tokens: bool,
+    /// One for each origin: a cookie of one is none at another.
+    scopes: Box<[Scope]>,
+    providers: Box<[Provider]>,
+    key_stores: Box<[Option<Arc<KeyStore>>]>,
+    cache: DecisionCache<Verified, Rejected>,
+    limits: CacheLimits,
+    rendering: Rendering,
+    store: Option<Arc<dyn SessionStore>>,
+    shared: Arc<Shared>,
+    signs: Arc<Signs>,
+    surroundings: Surroundings,
+    random: SystemRandom,
+    /// Calls that are answered at once, at most: whoever makes them has shown nothing yet.
+    places: Arc<Semaphore>,
+    sweeper: std::sync::OnceLock<AbortHandle>,
+    follower: std::sync::OnceLock<AbortHandle>,
+}
+
+/// What outlives a configuration.
+#[derive(Default)]
+struct Shared {
+    ended: Arc<Ended>,
+    used: Used,
+    logouts: Seen,
+    beginnings: Beginnings,
+    renewals: Renewals,
+    counts: Counts,
+    told: Told,
+    /// When a session was last looked for in the store, in milliseconds since 1970.
+    searched: AtomicU64,
+}
+
+/// When what anybody can bring about was last said: a log must not be theirs to fill.
+#[derive(Default)]
+struct Told {
+    login: Throttle,
+    logout: Throttle,
+}
+
+/// What happened, counted.
+#[derive(Default)]
+struct Counts {
+    logins: AtomicU64,
+    login_refused: AtomicU64,
+    login_failed: AtomicU64,
+    renewed: AtomicU64,
+    renewal_refused: AtomicU64,
+    renewal_failed: AtomicU64,
+    logouts: AtomicU64,
+    provider_logouts: AtomicU64,
+}
+
+/// How logging in stands, for metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LoginStatus {
+    /// Sessions begun.
+    pub logins: u64,
+    /// Logins that the provider, or what it said, did not let through.
+    pub login_refused: u64,
+    /// Logins that failed because somebody gave no answer.
+    pub login_failed: u64,
+    /// Sessions that their provider confirmed.
+    pub renewed: u64,
+    /// Sessions that their provider ended.
+    pub renewal_refused: u64,
+    /// Times that nobody could say whether a session holds.
+    pub renewal_failed: u64,
+    /// Sessions that their holder ended.
+    pub logouts: u64,
+    /// Logout tokens of providers that were accepted.
+    pub provider_logouts: u64,
+    /// Entries in the list of sessions that ended before their time.
+    pub ended: usize,
+    /// What is remembered of sessions.
+    pub cache: Usage,
+}
+
+impl Collect for LoginStatus {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        let Some(logins) = all.first() else { return };
+        let help = "Logins that came back from a provider, by what came of them.";
+        let mut family = e.family("postern_logins", FamilyKind::Counter, help);
+        for (result, count) in
+            [("good", logins.logins), ("refused", logins.login_refused), ("failed", logins.login_failed)]
+        {
+            family.sample(&[("result", result)], count);
+        }
+        let help = "Times that a provider was asked whether a session holds, by its answer.";
+        let mut family = e.family("postern_session_renewals", FamilyKind::Counter, help);
+        for (result, count) in
+            [("good", logins.renewed), ("refused", logins.renewal_refused), ("failed", logins.renewal_failed)]
+        {
+            family.sample(&[("result", result)], count);
+        }
+        let help = "Sessions that were ended before their time, by whom; by a provider, messages of it.";
+        let mut family = e.family("postern_logouts", FamilyKind::Counter, help);
+        for (by, count) in [("holder", logins.logouts), ("provider", logins.provider_logouts)] {
+            family.sample(&[("by", by)], count);
+        }
+        e.family(
+            "postern_sessions_ended",
+            FamilyKind::Gauge,
+            "Entries in the list of sessions that were ended.",
+        )
+        .sample(&[], logins.ended as u64);
+        e.family("postern_sessions_remembered", FamilyKind::Gauge, "Sessions whose facts are remembered.")
+            .sample(&[], logins.cache.facts as u64);
+    }
+}
+
+/// The parts of the configuration that logging in rests on.
+#[derive(Clone, Copy)]
+pub struct Setup<'a> {
+    /// The login itself.
+    pub login: &'a Arc<config::Login>,
+    /// What is rendered for the upstream, and the bounds of the cache.
+    pub credentials: credentials::authenticate::Setup<'a>,
+    /// Whether some route gives its upstream the access token of a session.
+    pub passes_tokens: bool,
+}
+
+impl Login {
+    /// The login of a configuration that has one. `before` is what it replaces: what happened stays known, and what is remembered
+    /// stays when nothing shapes it differently.
+    pub fn new(
+        setup: Setup<'_>,
+        surroundings: &Surroundings,
+        store: Option<Arc<dyn SessionStore>>,
+        before: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let Setup { login, credentials, passes_tokens } = setup;
+        let login = login.clone();
+        let (headers, reserve) = (credentials.identity_headers.clone(), Reserve::of(credentials.assertion));
+        let limits = limits(&login, &credentials.authentication.cache, store.is_some());
+        let kept = before.filter(|before| {
+            before.config.version == login.version
+                && before.limits == limits
+                && before.passes_tokens == passes_tokens
+                && before.rendering.is_like(&headers, reserve)
+        });
+        let variant = before.map_or(0, |before| before.rendering.variant() + u64::from(kept.is_none()));
+        let cache = kept.map_or_else(
+            || DecisionCache::new(&limits, surroundings.generation.clone()),
+            |before| before.cache.clone(),
+        );
+        let key_stores: Box<[_]> =
+            login.providers.iter().map(|p| key_store(p, surroundings, before)).collect();
+        let (clock, control) = (&surroundings.clock, &surroundings.control);
+        let providers = login.providers.iter().zip(&key_stores);
+        let providers = providers.map(|(p, keys)| {
+            let earlier = before.and_then(|b| b.providers.iter().find(|e| e.config.name == p.name));
+            Provider::new(p, keys.clone(), clock.clone(), control.clone(), earlier)
+        });
+        let store = store.map(|store| Arc::new(Bounded::new(store)) as Arc<dyn SessionStore>);
+        let shared: Arc<Shared> = before.map_or_else(Arc::default, |before| before.shared.clone());
+        let signs =
+            Signs { clock: clock.clone(), ended: shared.ended.clone(), store: store.clone(), ttl: login.ttl };
+        let scope = |at: usize| surroundings.secret.scope(login.version ^ (at as u64), variant);
+        let this = Arc::new(Self {
+            scopes: (0..login.origins.len()).map(scope).collect(),
+            providers: providers.collect(),
+            key_stores,
+            cache,
+            limits,
+            passes_tokens,
+            rendering: Rendering::new(headers, reserve, variant),
+            store,
+            shared,
+            signs: Arc::new(signs),
+            surroundings: surroundings.clone(),
+            random: SystemRandom::new(),
+            places: Arc::new(Semaphore::new(CALLS)),
+            sweeper: std::sync::OnceLock::new(),
+            follower: std::sync::OnceLock::new(),
+            config: login,
+        });
+        let weak = Arc::downgrade(&this);
+        let sweeper = control.spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                let Some(login) = weak.upgrade() else { return };
+                login.sweep().await;
+            }
+        });
+        let _ = this.sweeper.set(sweeper.abort_handle());
+        if this.store.is_some() {
+            let follower = control.spawn(endings::follow(Arc::downgrade(&this)));
+            let _ = this.follower.set(follower.abort_handle());
+        }
+        this
+    }
+
+    /// The origin that a request is at, by its canonical authority; `None`: nobody logs in there.
+    pub fn origin(&self, authority: &str) -> Option<usize> {
+        self.config.origin(authority)
+    }
+
+    /// Whether browsers come to an origin over TLS.
+    pub fn is_https(&self, origin: usize) -> bool {
+        self.config.origins[origin].https
+    }
+
+    /// What is known at once of the session that a cookie is at an origin: the hot path. `now` may be a coarse reading.
+    pub fn lookup(&self, origin: usize, cookie: &[u8], now: Now) -> Lookup {
+        if cookie.len() > MAX_COOKIE {
+            return Lookup::Denied(Rejected::Over);
+        }
+        match self.cache.peek(self.scopes[origin].key(cookie), now) {
+            Some(Known::Fact(verified)) if self.is_ended(&verified) => Lookup::Denied(Rejected::Over),
+            Some(Known::Fact(verified)) => Lookup::Hit(verified),
+            Some(Known::Denied(why)) => Lookup::Denied(why),
+            None => Lookup::Unknown,
+        }
+    }
+
+    fn is_ended(&self, verified: &Verified) -> bool {
+        verified.session.as_ref().is_none_or(|session| self.shared.ended.holds(&session.lasting.marks))
+    }
+
+    /// Until when facts of a session may be believed here that is ended now.
+    fn believed_until(&self, ends: Timestamp, now: Timestamp) -> Timestamp {
+        match self.store {
+            // The store says that it is over; only what was read before can be believed.
+            Some(_) => now.plus(self.config.ttl).plus(UNDER_WAY),
+            None => ends,
+        }
+    }
+
+    async fn sweep(&self) {
+        let now = self.surroundings.clock.now().wall;
+        self.shared.ended.sweep(now);
+        self.shared.renewals.sweep(now);
+        self.shared.logouts.sweep(now);
+        if let Some(store) = &self.store
+            && let Err(fault) = store.sweep(now).await
+        {
+            tracing::debug!(%fault, "sessions that have ended are not forgotten");
+        }
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> LoginStatus {
+        let counts = &self.shared.counts;
+        LoginStatus {
+            logins: counts.logins.load(Relaxed),
+            login_refused: counts.login_refused.load(Relaxed),
+            login_failed: counts.login_failed.load(Relaxed),
+            renewed: counts.renewed.load(Relaxed),
+            renewal_refused: counts.renewal_refused.load(Relaxed),
+            renewal_failed: counts.renewal_failed.load(Relaxed),
+            logouts: counts.logouts.load(Relaxed),
+            provider_logouts: counts.provider_logouts.load(Relaxed),
+            ended: self.shared.ended.entries(),
+            cache: self.cache.usage(),
+        }
+    }
+
+    fn control(&self) -> &Handle {
+        &self.surroundings.control
+    }
+}
+
+impl Drop for Login {
+    fn drop(&mut self) {
+        for task in [&self.sweeper, &self.follower].into_iter().filter_map(std::sync::OnceLock::get) {
+            task.abort();
+        }
+    }
+}
+
+/// What is remembered of sessions has the room of what is remembered of tokens. A cookie says by itself until when; what a
+/// store keeps is looked up again after `ttl`.
+fn limits(login: &crate::config::Login, cache: &CacheLimits, stored: bool) -> CacheLimits {
+    CacheLimits { ttl: if stored { login.ttl } else { login.refresh }, ..cache.clone() }
+}
+
+/// The keys of a provider's ID tokens; those of the same place are kept.
+fn key_store(
+    provider: &crate::config::LoginProvider,
+    surroundings: &Surroundings,
+    before: Option<&Arc<Login>>,
+) -> Option<Arc<KeyStore>> {
+    let LoginKind::OpenId { issuer, keys, tls, .. } = &provider.kind else { return None };
+    let earlier = before.and_then(|before| {
+        let at = before.config.providers.iter().position(|earlier| earlier.name == provider.name)?;
+        before.key_stores[at].as_ref()
+    });
+    let means = Means {
+        clock: surroundings.clock.clone(),
+        control: surroundings.control.clone(),
+        secret: surroundings.secret.clone(),
+        generation: surroundings.generation.clone(),
+    };
+    Some(KeyStore::start(
+        &provider.name,
+        Source::new(issuer, keys.clone(), tls.clone()),
+        KEYS,
+        means,
+        earlier,
+    ))
+}

@@ -1,0 +1,164 @@
+//! How sessions begin and end.
+
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use credentials::cookies::Cookie;
+use credentials::store::{Digest, Kept, StoreFault};
+
+use super::attempt::random_text;
+use super::find::SECRET;
+use super::provider::{Provider, Told};
+use super::session::{SealFault, Session, issued_of, kept_as};
+use super::{Login, Rejected};
+
+/// Why no session begins.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BeginFault {
+    #[error(transparent)]
+    Seal(#[from] SealFault),
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+    #[error("the provider ended its session meanwhile")]
+    Ended,
+}
+
+impl Login {
+    /// Begins a session of somebody who was `sent` to log in at that time; gives the `Set-Cookie` for it.
+    pub(super) async fn begin(
+        &self,
+        origin: usize,
+        provider: &Provider,
+        told: Told,
+        sent: Timestamp,
+    ) -> Result<String, BeginFault> {
+        let now = self.surroundings.clock.now().wall;
+        let (fresh, expires) = self.times(told.lasts, now);
+        let issued = told.id_token.as_ref().and_then(|token| issued_of(token));
+        let (issued, read_at) = issued.unwrap_or((now, None));
+        let session = Session {
+            id: random_text::<16>(&self.random).map_err(SealFault::from)?,
+            provider: provider.config.name.to_string(),
+            binding: provider.binding.clone(),
+            access_token: self.kept_access_token(&told),
+            subject: told.subject,
+            sid: told.sid,
+            claims: told.claims,
+            more: told.more,
+            began: now.as_millis(),
+            issued: issued.as_millis(),
+            read_at: read_at.map(Timestamp::as_millis),
+            told: now.as_millis(),
+            renewals: 0,
+            ends: now.plus(self.config.lifetime).as_millis(),
+            fresh,
+            expires,
+            refresh_token: told.refresh_token,
+            id_token: told.id_token,
+        };
+        // The provider may have said so while its tokens were on their way; with a store it is looked after they are kept, where whoever is
+        // told later finds them.
+        let Some(store) = &self.store else {
+            if self.shared.ended.holds_begun(&session.marks(), sent, issued) {
+                self.forget(provider, &session).await;
+                return Err(BeginFault::Ended);
+            }
+            return match self.cookie_of(origin, &session, now) {
+                Ok(cookie) => Ok(cookie),
+                Err(fault) => {
+                    self.forget(provider, &session).await;
+                    Err(fault.into())
+                }
+            };
+        };
+        let place = &self.config.origins[origin];
+        let secret = random_text::<32>(&self.random).map_err(SealFault::from)?;
+        debug_assert_eq!(secret.len(), SECRET);
+        let tag =
+            self.config.keys.newest().derive("session name", &[place.text.as_bytes(), secret.as_bytes()]);
+        let name = format!("{secret}{tag}");
+        let id = kept_as(name.as_bytes());
+        let marks = session.marks();
+        let content = session.content(&self.config.keys, &place.text, &id, &self.random)?;
+        let ends = session.ends(&self.config);
+        let (subject, sid, began) = (marks.subject, marks.sid, marks.began);
+        let is_over = {
+            let _not_during_a_logout = self.shared.beginnings.of(subject, sid).await;
+            store.insert(Kept { id, subject, sid, began, ends, version: 0, content }).await?;
+            self.shared.ended.holds_begun(&session.marks(), sent, issued)
+        };
+        if is_over {
+            store.remove(id).await?;
+            self.forget(provider, &session).await;
+            return Err(BeginFault::Ended);
+        }
+        Ok(Cookie::Session.set(place.https, &name, ends.since(now)))
+    }
+
+    /// The `Set-Cookie` that is a session.
+    pub(super) fn cookie_of(
+        &self,
+        origin: usize,
+        session: &Session,
+        now: Timestamp,
+    ) -> Result<String, SealFault> {
+        let place = &self.config.origins[origin];
+        let value = session.cookie(&self.config.keys, &place.text, &self.random)?;
+        let lasts: Duration = session.ends(&self.config).since(now);
+        Ok(Cookie::Session.set(place.https, &value, lasts))
+    }
+
+    /// Ends the session of a cookie, here and in the store; gives it back, as it was last, for what is left to do elsewhere. `None`:
+    /// there is none.
+    pub(super) async fn end(&self, origin: usize, cookie: &[u8]) -> Result<Option<Session>, StoreFault> {
+        let now = self.surroundings.clock.now().wall;
+        let place = &*self.config.origins[origin].text;
+        let session = if let Some(store) = &self.store {
+            if !self.is_name(origin, cookie) {
+                return Ok(None);
+            }
+            let id = kept_as(cookie);
+            // A renewal by somebody else is either in what is given back, or finds that there is nothing to put it in.
+            let Some(content) = store.remove(id).await? else { return Ok(None) };
+            let session = Session::of_content(&self.config.keys, place, &id, &content);
+            session.inspect(|session| self.mark(session, now))
+        } else {
+            let found = match self.find(origin, cookie, now).await {
+                Ok(found) => found.session,
+                Err(Rejected::Over | Rejected::Silent) => return Ok(None),
+            };
+            // A renewal under way comes to its end first: it is its tokens that have to be revoked.
+            let renewals = &self.shared.renewals;
+            let lock = renewals.lock(&found.id);
+            let held = lock.lock().await;
+            self.mark(&found, now);
+            let session = renewals.successor(&found, now).unwrap_or(found);
+            drop(held);
+            renewals.unlock(&session.id, &lock);
+            Some(session)
+        };
+        Ok(session)
+    }
+
+    /// From now on it is over here.
+    pub(super) fn mark(&self, session: &Session, now: Timestamp) {
+        let until = self.believed_until(session.ends(&self.config), now);
+        self.shared.ended.end(session.marks().id, now, until);
+    }
+
+    /// Ends the session that a browser had before somebody else logged in in it.
+    pub(super) async fn end_another_s(&self, origin: usize, cookie: Option<&[u8]>, now_of: &Digest) {
+        let Some(cookie) = cookie else { return };
+        let now = self.surroundings.clock.now().wall;
+        let Ok(found) = self.find(origin, cookie, now).await else { return };
+        if found.session.marks().subject == *now_of {
+            // Another tab's, whose requests under way are theirs as well.
+            return;
+        }
+        if let Ok(Some(session)) = self.end(origin, cookie).await
+            && let Some(provider) = self.provider_of(&session)
+        {
+            self.forget(provider, &session).await;
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The few pages around a login: server-rendered, plain CSS, no script.
+//!
+//! Owns: their words, looks and headers. Does not own: when they are shown. Every text from outside is escaped; the style sheet is
+//! admitted by its hash, and nothing else is loaded.
+
+use std::sync::LazyLock;
+
+use askama::Template;
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http_engine::answer::Answer;
+use http_engine::labels::Outcome;
+
+const STYLE: &str = include_str!("../assets/login.css");
+
+/// What a page may load and where it may lead.
+static POLICY: LazyLock<String> = LazyLock::new(|| {
+    let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
+    format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; form-action 'none'; frame-ancestors 'none'; \
+         base-uri 'none'"
+    )
+});
+
+/// What somebody can do on a page.
+enum Act {
+    Nothing,
+    /// One of several: name and address.
+    Choose(Vec<(String, String)>),
+    /// Follow a link.
+    Go(&'static str, String),
+    /// Follow a link in a tab of its own.
+    GoApart(&'static str, String),
+}
+
+#[derive(Template)]
+#[template(path = "login/page.html")]
+struct Page {
+    title: String,
+    texts: Vec<String>,
+    act: Act,
+    note: Option<&'static str>,
+    style: &'static str,
+}
+
+/// What went wrong, for whoever wanted to log in or out.
+pub(super) enum Said {
+    /// No cookie came back.
+    NoCookie,
+    /// The login did not begin in this browser.
+    NotBegun,
+    /// There is no provider of this name.
+    NoProvider,
+    /// The provider said no.
+    Refused {
+        /// Its name for people.
+        title: String,
+        /// In its words.
+        error: String,
+    },
+    /// The provider said what cannot be.
+    Unbelievable {
+        /// Its name for people.
+        title: String,
+    },
+    /// The provider gives no answer.
+    ProviderSilent {
+        /// Its name for people.
+        title: String,
+    },
+    /// The session does not fit.
+    TooLarge,
+    /// We ourselves cannot.
+    Unavailable,
+    /// The session goes on.
+    NotSignedOut,
+}
+
+/// A choice of providers.
+pub(super) fn sign_in(choices: &[(String, String)]) -> Answer {
+    let act = Act::Choose(choices.to_vec());
+    page(200, ("sign_in", Outcome::Local), "Sign in", &["Choose where you have your account."], act, None)
+}
+
+/// A session is over, and somebody sent a form.
+pub(super) fn expired(start: &str) -> Answer {
+    let texts = [
+        "What you have just sent was not accepted, because your session has ended. Your browser still has it.",
+        "Sign in in a new tab, come back to this one, and load it again. When your browser asks whether to send the form again, \
+         say yes.",
+    ];
+    let act = Act::GoApart("Sign in in a new tab", start.to_owned());
+    page(401, ("login_required", Outcome::Unauthenticated), "Sign in again", &texts, act, None)
+}
+
+/// Somebody logged in in a tab of its own.
+pub(super) fn done() -> Answer {
+    let texts = ["Close this tab, and load the one that you came from again."];
+    page(200, ("signed_in", Outcome::Local), "You are signed in", &texts, Act::Nothing, None)
+}
+
+/// Another site's link wants somebody to log out. A link of our own goes through; a form would not: browsers hold `form-action`
+/// against the redirects that follow it, and these lead to the provider.
+pub(super) fn sign_out(address: &str) -> Answer {
+    let act = Act::Go("Sign out", address.to_owned());
+    page(
+        200,
+        ("sign_out", Outcome::Local),
+        "Sign out?",
+        &["Another site sent you here to sign out."],
+        act,
+        None,
+    )
+}
+
+/// Somebody logged out.
+pub(super) fn signed_out(start: &str) -> Answer {
+    let act = Act::Go("Sign in again", start.to_owned());
+    page(200, ("signed_out", Outcome::Local), "You are signed out", &[], act, None)
+}
+
+/// Something went wrong; `again` is where to begin anew.
+pub(super) fn problem(said: &Said, again: Option<&str>) -> Answer {
+    let (status, code, outcome, title, text) = said.row();
+    let act = again.map_or(Act::Nothing, |again| Act::Go("Try again", again.to_owned()));
+    let remedy = said.remedy();
+    let texts: Vec<&str> = [&*text].into_iter().chain(remedy).collect();
+    let note = "If this goes on, tell whoever runs this service what you see here.";
+    let mut answer = page(status, (code, outcome), title, &texts, act, remedy.is_none().then_some(note));
+    if status == 503 {
+        answer.fields.push(("retry-after".into(), "5".into()));
+    }
+    answer
+}
+
+impl Said {
+    /// What operators have to do, where nobody else can do anything.
+    fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::TooLarge => Some(
+                "For whoever runs it: keep sessions in a database (login.database), or ask the provider for fewer scopes and claims, above all \
+                 for fewer groups. The log tells how many bytes the session takes.",
+            ),
+            _ => None,
+        }
+    }
+
+    /// The one table: status, code, outcome, title and text.
+    fn row(&self) -> (u16, &'static str, Outcome, &'static str, String) {
+        match self {
+            Self::NoCookie => (
+                400,
+                "login_cookie_missing",
+                Outcome::Malformed,
+                "Your browser sent no cookie",
+                "Signing in takes a cookie, and the one set a moment ago did not come back. Allow cookies for this site; or you \
+                 took longer than an hour."
+                    .to_owned(),
+            ),
+            Self::NotBegun => (
+                400,
+                "login_not_begun",
+                Outcome::Malformed,
+                "This sign-in did not begin here",
+                "It was begun in another browser or at another address, or what came back is incomplete.".to_owned(),
+            ),
+            Self::NoProvider => (
+                404,
+                "login_provider_unknown",
+                Outcome::NoRoute,
+                "There is no such account provider",
+                "The one you were sent to is not configured here.".to_owned(),
+            ),
+            Self::Refused { title, error } => (
+                403,
+                "login_refused",
+                Outcome::Forbidden,
+                "You were not signed in",
+                format!("{title} said no: {error}"),
+            ),
+            Self::Unbelievable { title } => (
+                403,
+                "login_unbelievable",
+                Outcome::Forbidden,
+                "You were not signed in",
+                format!("What {title} says of you cannot be used here. The log says why."),
+            ),
+            Self::ProviderSilent { title } => (
+                503,
+                "login_provider_unavailable",
+                Outcome::AuthUnavailable,
+                "You cannot be signed in right now",
+                format!("{title} gives no usable answer."),
+            ),
+            Self::TooLarge => (
+                403,
+                "login_session_too_large",
+                Outcome::Forbidden,
+                "You cannot be signed in",
+                "Your account has more groups and other details than this site can keep in a cookie. Signing in again does not help: \
+                 show this page to whoever runs the site."
+                    .to_owned(),
+            ),
+            Self::Unavailable => (
+                503,
+                "login_unavailable",
+                Outcome::AuthUnavailable,
+                "You cannot be signed in right now",
+                "Your session cannot be kept at the moment.".to_owned(),
+            ),
+            Self::NotSignedOut => (
+                503,
+                "logout_unavailable",
+                Outcome::AuthUnavailable,
+                "You are still signed in",
+                "Your session cannot be ended at the moment.".to_owned(),
+            ),
+        }
+    }
+}
+
+fn page(
+    status: u16,
+    (code, outcome): (&'static str, Outcome),
+    title: &str,
+    texts: &[&str],
+    act: Act,
+    note: Option<&'static str>,
+) -> Answer {
+    let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+    let page = Page { title: title.to_owned(), texts, act, note, style: STYLE };
+    let Ok(body) = page.render() else { return Answer::plain(500, "page", Outcome::Malformed) };
+    let mut answer = Answer::plain(status, code, outcome);
+    answer.fields[0].1 = "text/html; charset=utf-8".into();
+    answer.fields.extend([
+        ("content-security-policy".into(), POLICY.clone().into()),
+        ("x-frame-options".into(), "DENY".into()),
+        ("referrer-policy".into(), "no-referrer".into()),
+    ]);
+    answer.body = body.into_bytes().into();
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(answer: &Answer) -> String {
+        String::from_utf8(answer.body.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn what_comes_from_outside_is_escaped() {
+        let said = Said::Refused { title: "<b>".into(), error: "\"><script>alert(1)</script>".into() };
+        let answer = problem(&said, Some("https://app.example/oauth2/start?rd=\"><script>"));
+        assert!(!text(&answer).contains("<script") && !text(&answer).contains("<b>"), "{}", text(&answer));
+        assert_eq!(answer.status, 403);
+    }
+
+    #[test]
+    fn who_has_too_many_groups_is_told_what_to_do() {
+        let answer = problem(&Said::TooLarge, None);
+        assert_eq!(answer.status, 403);
+        let text = text(&answer);
+        for said in ["show this page to whoever runs the site", "login.database", "fewer groups"] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert!(!text.contains("Try again") && !text.contains("If this goes on"), "{text}");
+    }
+
+    #[test]
+    fn nothing_but_the_style_is_loaded_and_nobody_frames_a_page() {
+        let answer = sign_in(&[("A".into(), "https://app.example/oauth2/start".into())]);
+        let field = |name: &str| answer.fields.iter().find(|(n, _)| n == name).unwrap().1.clone();
+        let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
+        assert!(field("content-security-policy").contains(&format!("style-src 'sha256-{hash}'")));
+        assert!(field("content-security-policy").contains("frame-ancestors 'none'"));
+        assert!(text(&answer).contains(&format!("<style>{STYLE}</style>")), "the hash is of what is there");
+        assert_eq!(field("cache-control"), "no-store");
+    }
+}

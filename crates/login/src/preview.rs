@@ -1,0 +1,96 @@
+//! What the login does with a request, told without doing it: for whoever explains what serving would do.
+//!
+//! Owns: the words for each of its addresses. Does not own: which request is for which address, and who is sent to log in
+//! (`call`, `navigation`), by the code that serves.
+
+use auth::decide::Denial;
+use auth::request::{Canonical, Field};
+use credentials::cookies::Cookie;
+use http_engine::answer::Answer;
+
+use super::call::Action;
+
+/// What a request is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Preview {
+    /// Its status; of one that depends on what only serving knows, that of somebody for whom all is well.
+    pub status: u16,
+    /// The word for logs and metrics.
+    pub code: &'static str,
+    /// What it is, in words.
+    pub what: &'static str,
+    /// Its `Location`, if it is known.
+    pub location: Option<String>,
+}
+
+/// What the login itself answers, before any route is looked for; `None`: the request is not for it. `asked` says that another
+/// proxy asks about the request.
+pub fn own(
+    login: &crate::config::Login,
+    request: &Canonical<'_>,
+    fields: &[Field<'_>],
+    asked: bool,
+) -> Option<Preview> {
+    Some(match login.call(request, fields, asked)? {
+        Err(answer) => {
+            Preview::of(&answer, "the login answers everything below its path, and serves nothing here")
+        }
+        Ok(call) => {
+            let (status, what) = told(call.action, login);
+            Preview { status, code: "local", what, location: None }
+        }
+    })
+}
+
+/// What somebody is answered whom a route with `login = true` refuses for want of a credential; `None`: the refusal.
+pub fn invitation(
+    login: &crate::config::Login,
+    denial: &Denial,
+    request: &Canonical<'_>,
+    fields: &[Field<'_>],
+    upgrades: bool,
+) -> Option<Preview> {
+    if !matches!(denial, Denial::Unauthenticated) {
+        return None;
+    }
+    let answer = login.invite(request, fields, upgrades)?;
+    let what = match answer.status {
+        302 => "a browser on its way to a page: it is sent to log in, and comes back",
+        _ => "a browser that sends a form: a page has it log in elsewhere, and send the form again",
+    };
+    Some(Preview::of(&answer, what))
+}
+
+/// Whether a request carries a cookie that could be a session's.
+pub fn carries_session(login: &crate::config::Login, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+    let origin = login.origin(request.authority());
+    origin.is_some_and(|origin| Cookie::Session.find(login.origins[origin].https, fields).is_some())
+}
+
+impl Preview {
+    fn of(answer: &Answer, what: &'static str) -> Self {
+        let location = answer.fields.iter().find(|(name, _)| name == "location");
+        let location = location.map(|(_, value)| value.clone().into_owned());
+        Self { status: answer.status, code: answer.code, what, location }
+    }
+}
+
+fn told(action: Action, login: &crate::config::Login) -> (u16, &'static str) {
+    let chosen = login.page || login.providers.len() > 1;
+    match action {
+        Action::Start if chosen => (302, "begins to log in: the page where a provider is chosen"),
+        Action::Start => (302, "begins to log in: on to the provider"),
+        Action::Callback => (303, "back from the provider: a session, or a page that says why there is none"),
+        Action::SignIn => (200, "the page where a provider is chosen"),
+        Action::SignOut => (303, "ends the session; a page asks first where another site sent the browser"),
+        Action::SignedOut => (200, "the page after signing out"),
+        Action::Done => (200, "the page after logging in in a tab of its own"),
+        Action::Auth => (
+            202,
+            "whether there is a session: 401 where there is none, 403 where it is not one of those asked for",
+        ),
+        Action::UserInfo => (200, "whose session it is: 401 where there is none"),
+        Action::BackChannelLogout => (200, "takes a provider's logout token: 400 where it does not hold"),
+        Action::Unknown => (404, "nothing"),
+    }
+}

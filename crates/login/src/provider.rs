@@ -1,0 +1,986 @@
+//! A provider, as its client sees it (relying party).
+//!
+//! Owns: its endpoints, found from its metadata; exchanging a code and a refresh token; what it says of somebody, believed only
+//! after it was checked; telling it that a token or a session is no longer wanted. Does not own: sessions, browsers.
+//!
+//! A logout token has the algorithm of the client's ID tokens (OpenID Connect Back-Channel Logout 1.0 section 2.6). Which that is only ID
+//! tokens tell: until this process has seen one, any that the configuration accepts is good.
+//!
+//! Metadata is fetched when it is first needed and again after an hour; while that fails the last good one serves. A provider
+//! that is down when we start is asked again with the next login.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::algorithm::{Algorithm, AlgorithmSet};
+use auth::json::{Document, Number, Value};
+use auth::time::Timestamp;
+use auth::token::id_token::{self, Expected};
+use auth::token::jwt;
+use auth::token_error::TokenError;
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use credentials::authenticate::{KeyStore, Renewal, SourceError, key_url, metadata_urls};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Request, StatusCode};
+use http_engine::clock::{Clock, Now};
+use http_engine::config::Credential;
+use http_engine::outbound::{Answered, CallError, Outbound, form_encoded};
+use http_engine::url::Url;
+use outage::{CALM, Outage};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use super::attempt::{Proofs, Question};
+use super::session::Session;
+use crate::config::{LoginKind, LoginProvider};
+
+/// How far a provider's clock may be from ours.
+pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(30);
+/// Metadata older than this is fetched again.
+const METADATA_AGE: Duration = Duration::from_hours(1);
+/// After a failure it is not tried again for as long.
+const METADATA_PAUSE: Duration = Duration::from_secs(1);
+/// Claims that speak of a token, not of its holder.
+const OF_THE_TOKEN: [&str; 16] = [
+    "iss",
+    "aud",
+    "exp",
+    "iat",
+    "nbf",
+    "jti",
+    "nonce",
+    "at_hash",
+    "c_hash",
+    "s_hash",
+    "auth_time",
+    "acr",
+    "amr",
+    "typ",
+    "session_state",
+    "read_at",
+];
+/// Why a session ends whose provider refreshes it with an ID token of another subject.
+const ANOTHER: &str = "it speaks of somebody else than before";
+/// Where `OpenShift` tells who a token's holder is.
+const USER: &str = "/apis/user.openshift.io/v1/users/~";
+/// Where whoever may ends anybody's token.
+const ALL_TOKENS: &str = "/apis/oauth.openshift.io/v1/oauthaccesstokens/";
+/// Where holders of a token end it.
+const OWN_TOKENS: &str = "/apis/oauth.openshift.io/v1/useroauthaccesstokens/";
+
+/// Why a provider's word could not be had, or not be believed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProviderFault {
+    /// It gives no answer.
+    #[error("{what}: {fault}")]
+    Call {
+        /// What was asked.
+        what: &'static str,
+        /// What happened.
+        fault: CallError,
+    },
+    /// Its answer says nothing.
+    #[error("{what}: {why}")]
+    Unclear {
+        /// What was asked.
+        what: &'static str,
+        /// What is wrong with the answer.
+        why: String,
+    },
+    /// Its metadata cannot be used.
+    #[error("metadata: {0}")]
+    Metadata(SourceError),
+    /// The keys of its ID tokens cannot be had.
+    #[error("the keys that its ID tokens are signed with cannot be had; see the log")]
+    Keys,
+    /// It says no: an error of RFC 6749 section 5.2.
+    #[error("it refused: {0}")]
+    Refused(String),
+    /// Its ID token is not good.
+    #[error("its ID token is not good: {0}")]
+    Token(TokenError),
+    /// Its logout token has another algorithm than its ID tokens that were seen here.
+    #[error("its logout token is signed with {}, and no ID token of it that was seen here is", .0.as_str())]
+    Unseen(Algorithm),
+    /// It speaks of somebody else, or of nobody.
+    #[error("{0}")]
+    Person(String),
+}
+
+impl ProviderFault {
+    /// Whether it is certain that a grant is worth nothing any more, rather than that nobody can tell.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Refused(error) => error == "invalid_grant",
+            // Of a token the keys may be too old, or a clock be wrong.
+            Self::Token(
+                TokenError::UnknownKey
+                | TokenError::KeyMismatch
+                | TokenError::Expired
+                | TokenError::NotYetValid
+                | TokenError::InFuture(_),
+            )
+            | Self::Call { .. }
+            | Self::Unclear { .. }
+            | Self::Metadata(_)
+            | Self::Keys => false,
+            Self::Token(_) | Self::Unseen(_) | Self::Person(_) => true,
+        }
+    }
+
+    /// Whether it is away, or answers nobody what is asked: no one login's fault. Its keys have an outage of their own.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::Call { .. } | Self::Unclear { .. } | Self::Metadata(_) | Self::Keys => true,
+            Self::Refused(_) => !self.is_of_its_holder(),
+            Self::Token(_) | Self::Unseen(_) | Self::Person(_) => false,
+        }
+    }
+
+    /// Whether the provider says no to who wants to log in, and not to us, or that it cannot answer (RFC 6749 §4.1.2.1, §5.2).
+    pub(crate) fn is_of_its_holder(&self) -> bool {
+        const NOT: [&str; 6] = [
+            "server_error",
+            "temporarily_unavailable",
+            "invalid_client",
+            "unauthorized_client",
+            "unsupported_grant_type",
+            "unsupported_response_type",
+        ];
+        matches!(self, Self::Refused(error) if !NOT.contains(&error.as_str()))
+    }
+}
+
+/// What a provider publishes of itself (`OpenID` Connect Discovery 1.0 §3, RFC 8414 §2).
+#[derive(Debug)]
+pub(crate) struct Metadata {
+    pub(crate) issuer: String,
+    pub(crate) authorization: Url,
+    pub(crate) token: Url,
+    pub(crate) userinfo: Option<Url>,
+    pub(crate) end_session: Option<Url>,
+    pub(crate) revocation: Option<Url>,
+    /// It names itself in every answer (RFC 9207 §3).
+    pub(crate) names_itself: bool,
+    /// Its ID tokens tell the time of its log when they are asked to, as those of Postern's own provider do.
+    pub(crate) tells_read_at: bool,
+}
+
+/// What is known of somebody after asking.
+pub(crate) struct Told {
+    pub(crate) subject: String,
+    pub(crate) sid: Option<String>,
+    /// A JSON object.
+    pub(crate) claims: String,
+    /// What the userinfo endpoint says, where it was asked: another.
+    pub(crate) more: Option<String>,
+    /// Whether it said so now. Else it gave out tokens, and did not say whose they are.
+    pub(crate) confirmed: bool,
+    /// Whether what it said tells anything of them, and not only that they are still there.
+    pub(crate) speaks: bool,
+    /// How long the access token lasts, when it says.
+    pub(crate) lasts: Option<Duration>,
+    pub(crate) access_token: Zeroizing<String>,
+    pub(crate) refresh_token: Option<Zeroizing<String>>,
+    pub(crate) id_token: Option<Zeroizing<String>>,
+}
+
+/// A provider with the way to it.
+pub(crate) struct Provider {
+    pub(crate) config: LoginProvider,
+    /// Tells it from another that had its name before.
+    pub(crate) binding: String,
+    /// Codes that are redeemed at once, at most: the rest of the questions is for sessions, whose holders have shown something.
+    logins: Semaphore,
+    outbound: Outbound,
+    keys: Option<Arc<KeyStore>>,
+    clock: Arc<dyn Clock>,
+    metadata: tokio::sync::Mutex<Held>,
+    /// What its ID tokens for us were signed with.
+    signs_with: Mutex<AlgorithmSet>,
+    outage: Arc<Outage>,
+}
+
+/// What a provider signs for its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenKind {
+    /// An ID token.
+    Id,
+    /// A logout token.
+    Logout,
+}
+
+#[derive(Clone, Default)]
+struct Held {
+    good: Option<(Arc<Metadata>, Instant)>,
+    failed: Option<Instant>,
+}
+
+/// The answer of a token endpoint.
+struct Tokens {
+    access_token: Zeroizing<String>,
+    lasts: Option<Duration>,
+    refresh_token: Option<Zeroizing<String>>,
+    id_token: Option<Zeroizing<String>>,
+}
+
+fn outage_of(name: &str) -> Arc<Outage> {
+    let outage = Outage::of(format!("login provider {name}")).with_calm(CALM);
+    Arc::new(outage.with_effect("nobody can log in; sessions go on for as long as they were confirmed"))
+}
+
+impl Provider {
+    pub(crate) fn new(
+        config: &LoginProvider,
+        keys: Option<Arc<KeyStore>>,
+        clock: Arc<dyn Clock>,
+        control: Handle,
+        earlier: Option<&Self>,
+    ) -> Self {
+        let outbound = Outbound::new(&config.server, control);
+        let binding = binding(config);
+        let outage = earlier.map_or_else(|| outage_of(&config.name), |e| e.outage.clone());
+        // What was good before a reload is the last good one after it.
+        let earlier = earlier.filter(|e| e.binding == binding);
+        let held = earlier.and_then(|e| e.metadata.try_lock().ok().map(|held| held.clone()));
+        let signs_with = earlier.map_or(AlgorithmSet::EMPTY, |e| *e.signs_with.lock());
+        Self {
+            config: config.clone(),
+            binding,
+            logins: Semaphore::new((config.server.max_requests / 2).max(1)),
+            outbound,
+            keys,
+            clock,
+            metadata: tokio::sync::Mutex::new(held.unwrap_or_default()),
+            signs_with: Mutex::new(signs_with),
+            outage,
+        }
+    }
+
+    /// Takes note of what came of asking it.
+    fn noted<T>(&self, outcome: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
+        match &outcome {
+            Err(ProviderFault::Keys) => {}
+            Err(fault) if fault.is_outage() => self.outage.failed(fault),
+            Ok(_) | Err(_) => self.outage.succeeded(),
+        }
+        outcome
+    }
+
+    /// Notes what an ID token was signed with, and refuses a logout token that is signed otherwise than those were.
+    fn agree(&self, kind: TokenKind, algorithm: Algorithm) -> Result<(), ProviderFault> {
+        let mut seen = self.signs_with.lock();
+        match kind {
+            TokenKind::Id => *seen = seen.with(algorithm),
+            TokenKind::Logout if seen.is_empty() || seen.contains(algorithm) => {}
+            TokenKind::Logout => return Err(ProviderFault::Unseen(algorithm)),
+        }
+        Ok(())
+    }
+
+    /// How long a renewal may take: metadata, tokens, keys and userinfo, one after the other.
+    pub(crate) fn longest(&self) -> Duration {
+        (self.config.server.timeout * 5).max(Duration::from_secs(30))
+    }
+
+    /// Its metadata.
+    pub(crate) async fn metadata(&self) -> Result<Arc<Metadata>, ProviderFault> {
+        // Held while it is fetched: whoever comes then waits for the same answer.
+        let mut held = self.metadata.lock().await;
+        let rested = held.failed.is_none_or(|at| at.elapsed() >= METADATA_PAUSE);
+        match &held.good {
+            Some((metadata, at)) if at.elapsed() < METADATA_AGE || !rested => return Ok(metadata.clone()),
+            None if !rested => {
+                let why = "it could not be fetched a moment ago".to_owned();
+                return Err(ProviderFault::Unclear { what: "metadata", why });
+            }
+            _ => {}
+        }
+        match self.noted(self.fetch_metadata().await) {
+            Ok(metadata) => {
+                let metadata = Arc::new(metadata);
+                *held = Held { good: Some((metadata.clone(), Instant::now())), failed: None };
+                Ok(metadata)
+            }
+            Err(fault) => {
+                held.failed = Some(Instant::now());
+                match &held.good {
+                    Some((metadata, _)) => {
+                        tracing::debug!(provider = &*self.config.name, %fault, "the last metadata stays in use");
+                        Ok(metadata.clone())
+                    }
+                    None => Err(fault),
+                }
+            }
+        }
+    }
+
+    async fn fetch_metadata(&self) -> Result<Metadata, ProviderFault> {
+        const WHAT: &str = "metadata";
+        let (urls, issuer): (Vec<Url>, Option<&str>) = match &self.config.kind {
+            LoginKind::OpenId { issuer, .. } => {
+                (metadata_urls(issuer).map_err(ProviderFault::Metadata)?.into(), Some(issuer))
+            }
+            LoginKind::OpenShift { api } => {
+                (vec![below(api, "/.well-known/oauth-authorization-server")?], None)
+            }
+        };
+        let mut answer = None;
+        for url in &urls {
+            let found = self.get(WHAT, url, None).await?;
+            let absent = found.status.is_client_error();
+            answer = Some(found);
+            // Only "there is nothing here" leads on.
+            if !absent {
+                break;
+            }
+        }
+        let answer = answer.ok_or_else(|| unclear(WHAT, "there is no address for it"))?;
+        if answer.status != StatusCode::OK {
+            return Err(unclear(WHAT, &format!("it answered {}", answer.status)));
+        }
+        let document = parse(WHAT, &answer)?;
+        let root = document.root();
+        let text = |member| root.get(member).and_then(Value::as_str);
+        let found = text("issuer").ok_or_else(|| unclear(WHAT, "it has no text `issuer`"))?;
+        if issuer.is_some_and(|issuer| issuer != found) {
+            let why = format!(
+                "it is that of the issuer {found:?}; configure the issuer exactly as it calls itself"
+            );
+            return Err(unclear(WHAT, &why));
+        }
+        let base = match &self.config.kind {
+            LoginKind::OpenId { issuer, .. } => issuer.to_string(),
+            LoginKind::OpenShift { api } => api.to_string(),
+        };
+        let url = |member: &'static str| {
+            text(member).map(|url| key_url(member, url, &base).map_err(ProviderFault::Metadata)).transpose()
+        };
+        let needed = |member: &'static str| {
+            url(member)?.ok_or_else(|| unclear(WHAT, &format!("it has no text `{member}`")))
+        };
+        Ok(Metadata {
+            issuer: found.to_owned(),
+            authorization: needed("authorization_endpoint")?,
+            token: needed("token_endpoint")?,
+            userinfo: url("userinfo_endpoint")?,
+            end_session: url("end_session_endpoint")?,
+            revocation: url("revocation_endpoint")?,
+            names_itself: root.get("authorization_response_iss_parameter_supported").and_then(Value::as_bool)
+                == Some(true),
+            tells_read_at: root.get("claims_parameter_supported").and_then(Value::as_bool) == Some(true)
+                && root
+                    .get("claims_supported")
+                    .and_then(Value::items)
+                    .is_some_and(|mut names| names.any(|name| name.as_str() == Some("read_at"))),
+        })
+    }
+
+    /// Where a browser goes to log in (RFC 6749 §4.1.1, with PKCE and a nonce).
+    pub(crate) async fn authorization_url(
+        &self,
+        question: &Question,
+        redirect_uri: &str,
+    ) -> Result<String, ProviderFault> {
+        let metadata = self.metadata().await?;
+        let challenge = question.proofs.challenge();
+        let mut parameters = vec![
+            ("response_type", "code"),
+            ("client_id", &self.config.client_id),
+            ("redirect_uri", redirect_uri),
+            ("scope", &self.config.scopes),
+            ("state", &question.state),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+        ];
+        if matches!(self.config.kind, LoginKind::OpenId { .. }) {
+            parameters.push(("nonce", &question.proofs.nonce));
+        }
+        let configured = || self.config.parameters.iter().map(|(name, value)| (&**name, &**value));
+        let claims = if metadata.tells_read_at {
+            with_read_at(configured().find(|(name, _)| *name == "claims").map(|(_, value)| value))
+        } else {
+            None
+        };
+        parameters.extend(configured().filter(|(name, _)| *name != "claims" || claims.is_none()));
+        parameters.extend(claims.as_deref().map(|claims| ("claims", claims)));
+        Ok(with_query(&metadata.authorization, &parameters))
+    }
+
+    /// Redeems a code, and says who came with it.
+    pub(crate) async fn exchange(
+        &self,
+        code: &str,
+        redirect_uri: &str,
+        proofs: &Proofs,
+    ) -> Result<Told, ProviderFault> {
+        self.noted(self.try_exchange(code, redirect_uri, proofs).await)
+    }
+
+    async fn try_exchange(
+        &self,
+        code: &str,
+        redirect_uri: &str,
+        proofs: &Proofs,
+    ) -> Result<Told, ProviderFault> {
+        let Ok(_place) = self.logins.try_acquire() else {
+            return Err(unclear("token endpoint", "as many people log in already as may at once"));
+        };
+        let metadata = self.metadata().await?;
+        let form = [
+            ("grant_type", "authorization_code"),
+            ("code", code),
+            ("redirect_uri", redirect_uri),
+            ("code_verifier", &proofs.verifier),
+        ];
+        let tokens = self.tokens(&metadata, &form).await?;
+        self.told(&metadata, tokens, Some(&proofs.nonce), None).await
+    }
+
+    /// Asks whether a session still holds, and who its holder is now.
+    pub(crate) async fn renew(&self, session: &Session, now: Timestamp) -> Result<Told, ProviderFault> {
+        match self.try_renew(session, now).await {
+            // It gave out tokens, and then said nothing of whose they are: that was noted.
+            Ok(told) if !told.confirmed => Ok(told),
+            outcome => self.noted(outcome),
+        }
+    }
+
+    async fn try_renew(&self, session: &Session, now: Timestamp) -> Result<Told, ProviderFault> {
+        let metadata = self.metadata().await?;
+        if let Some(refresh_token) = &session.refresh_token {
+            let form = [("grant_type", "refresh_token"), ("refresh_token", refresh_token.as_str())];
+            let mut tokens = self.tokens(&metadata, &form).await?;
+            // Who does not rotate it means that the one at hand stays good (RFC 6749 §6).
+            tokens.refresh_token = tokens.refresh_token.or_else(|| Some(refresh_token.clone()));
+            let unconfirmed = Told {
+                subject: session.subject.clone(),
+                sid: session.sid.clone(),
+                claims: session.claims.clone(),
+                more: session.more.clone(),
+                confirmed: false,
+                speaks: false,
+                lasts: tokens.lasts,
+                access_token: tokens.access_token.clone(),
+                refresh_token: tokens.refresh_token.clone(),
+                id_token: session.id_token.clone(),
+            };
+            return match self.noted(self.told(&metadata, tokens, None, Some(session)).await) {
+                // The grant lives, and the token before is used up: these must not be lost.
+                Err(fault) if !fault.is_final() => Ok(unconfirmed),
+                Err(fault) => {
+                    let given = Session { refresh_token: unconfirmed.refresh_token, ..session.clone() };
+                    // What cannot be believed must not live on either.
+                    let _ = self.revoke(&given).await;
+                    Err(fault)
+                }
+                told => told,
+            };
+        }
+        let ended = || ProviderFault::Refused("invalid_grant".to_owned());
+        let access_token = session.access_token.clone().ok_or_else(ended)?;
+        let left = Timestamp::from_millis(session.expires).since(now);
+        if left.is_zero() || (metadata.userinfo.is_none() && !self.is_openshift()) {
+            return Err(ended());
+        }
+        let tokens = Tokens { access_token, lasts: Some(left), refresh_token: None, id_token: None };
+        self.told(&metadata, tokens, None, Some(session)).await
+    }
+
+    pub(crate) fn is_openshift(&self) -> bool {
+        matches!(self.config.kind, LoginKind::OpenShift { .. })
+    }
+
+    /// What tokens prove of somebody; `before` is the session that they prolong.
+    async fn told(
+        &self,
+        metadata: &Metadata,
+        tokens: Tokens,
+        nonce: Option<&str>,
+        before: Option<&Session>,
+    ) -> Result<Told, ProviderFault> {
+        let mut told = match &self.config.kind {
+            LoginKind::OpenShift { api } => self.user(api, tokens).await?,
+            LoginKind::OpenId { userinfo, .. } => {
+                self.person(metadata, *userinfo, tokens, nonce, before).await?
+            }
+        };
+        if before.is_some_and(|before| before.subject != told.subject) {
+            return Err(ProviderFault::Person(ANOTHER.to_owned()));
+        }
+        told.sid = told.sid.or_else(|| before.and_then(|before| before.sid.clone()));
+        super::session::identity(&self.config, &told.claims, told.more.as_deref())
+            .map_err(ProviderFault::Person)?;
+        Ok(told)
+    }
+
+    async fn person(
+        &self,
+        metadata: &Metadata,
+        userinfo: bool,
+        tokens: Tokens,
+        nonce: Option<&str>,
+        before: Option<&Session>,
+    ) -> Result<Told, ProviderFault> {
+        let (mut claims, subject, sid) = match (&tokens.id_token, before) {
+            (Some(id_token), _) => {
+                let told = self.verified(id_token, nonce).await?;
+                // Before anybody else is asked: whose tokens these are is known already (OpenID Connect Core 1.0 §12.2). Issuer and
+                // client were compared with those that the session is bound to.
+                if before.is_some_and(|before| before.subject != told.1) {
+                    return Err(ProviderFault::Person(ANOTHER.to_owned()));
+                }
+                told
+            }
+            // A refresh need not bring another (OpenID Connect Core 1.0 §12.2).
+            (None, Some(before)) => {
+                let claims = serde_json::from_str(&before.claims).unwrap_or_default();
+                (claims, before.subject.clone(), before.sid.clone())
+            }
+            (None, None) => {
+                return Err(unclear(
+                    "token endpoint",
+                    "the answer has no ID token; is `openid` among the scopes?",
+                ));
+            }
+        };
+        let asked = metadata.userinfo.as_ref().filter(|_| userinfo || tokens.id_token.is_none());
+        let more = match asked {
+            Some(url) => {
+                let more = self.userinfo(url, &tokens.access_token).await?;
+                if more.get("sub").and_then(serde_json::Value::as_str) != Some(&subject) {
+                    let why = "its userinfo speaks of somebody else than its ID token";
+                    return Err(ProviderFault::Person(why.to_owned()));
+                }
+                Some(serde_json::Value::Object(more).to_string())
+            }
+            None => None,
+        };
+        for name in OF_THE_TOKEN {
+            claims.remove(name);
+        }
+        claims.remove("sid");
+        let claims = serde_json::Value::Object(claims).to_string();
+        let Tokens { access_token, lasts, refresh_token, id_token } = tokens;
+        let speaks = id_token.is_some() || more.is_some();
+        let id_token = id_token.or_else(|| before.and_then(|before| before.id_token.clone()));
+        let confirmed = true;
+        Ok(Told {
+            subject,
+            sid,
+            claims,
+            more,
+            confirmed,
+            speaks,
+            lasts,
+            access_token,
+            refresh_token,
+            id_token,
+        })
+    }
+
+    /// The claims of an ID token that is good.
+    async fn verified(
+        &self,
+        token: &str,
+        nonce: Option<&str>,
+    ) -> Result<(serde_json::Map<String, serde_json::Value>, String, Option<String>), ProviderFault> {
+        let (subject, sid) = self
+            .with_signed(TokenKind::Id, token, |signed, expected, now| {
+                let token = id_token::id_token(signed, expected, nonce, now)?;
+                Ok((token.subject.to_owned(), token.sid.map(str::to_owned)))
+            })
+            .await?;
+        // It was read strictly a moment ago; this is the same text as a map.
+        let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+        let claims = payload.and_then(|payload| serde_json::from_slice(&payload).ok());
+        Ok((claims.unwrap_or_default(), subject, sid))
+    }
+
+    /// Has a token judged whose signature is this provider's; fetches its keys when they may have changed.
+    pub(crate) async fn with_signed<T>(
+        &self,
+        kind: TokenKind,
+        token: &str,
+        judge: impl Fn(jwt::Signed<'_>, &Expected<'_>, Timestamp) -> Result<T, TokenError>,
+    ) -> Result<T, ProviderFault> {
+        let (LoginKind::OpenId { issuer, algorithms, .. }, Some(keys)) = (&self.config.kind, &self.keys)
+        else {
+            return Err(unclear("ID token", "this provider has none"));
+        };
+        let expected = Expected { issuer, client_id: &self.config.client_id, clock_skew: CLOCK_SKEW };
+        let unverified = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?;
+        let mut seen = 0;
+        loop {
+            let now: Now = self.clock.now();
+            let error = match keys.current(now) {
+                Some(held) => {
+                    let signed = unverified.signed(*algorithms, &held.set);
+                    match signed.and_then(|signed| judge(signed, &expected, now.wall)) {
+                        Ok(told) => {
+                            self.agree(kind, unverified.algorithm())?;
+                            return Ok(told);
+                        }
+                        Err(error) if held.attempt > seen && unverified.may_pass_newer_keys(&error) => {
+                            seen = held.attempt;
+                            Some(error)
+                        }
+                        Err(error) => return Err(ProviderFault::Token(error)),
+                    }
+                }
+                None => None,
+            };
+            match keys.renew(seen, now).await {
+                Renewal::Newer => {}
+                Renewal::Fresh => return Err(error.map_or(ProviderFault::Keys, ProviderFault::Token)),
+                Renewal::Failed { .. } => return Err(ProviderFault::Keys),
+            }
+        }
+    }
+
+    async fn userinfo(
+        &self,
+        url: &Url,
+        token: &str,
+    ) -> Result<serde_json::Map<String, serde_json::Value>, ProviderFault> {
+        const WHAT: &str = "userinfo endpoint";
+        let answer = self.get(WHAT, url, Some(token)).await?;
+        match answer.status {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED => return Err(ProviderFault::Refused("invalid_grant".to_owned())),
+            status => return Err(unclear(WHAT, &format!("it answered {status}"))),
+        }
+        // Once for what a second parser might read otherwise, once as a map.
+        if !parse(WHAT, &answer)?.root().is_object() {
+            return Err(unclear(WHAT, "the answer is no object"));
+        }
+        serde_json::from_slice(&answer.body).map_err(|_| unclear(WHAT, "the answer is no object"))
+    }
+
+    /// The user behind a token of `OpenShift`'s.
+    async fn user(&self, api: &Url, tokens: Tokens) -> Result<Told, ProviderFault> {
+        const WHAT: &str = "user endpoint";
+        let answer = self.get(WHAT, &below(api, USER)?, Some(&tokens.access_token)).await?;
+        match answer.status {
+            StatusCode::OK => {}
+            StatusCode::UNAUTHORIZED => return Err(ProviderFault::Refused("invalid_grant".to_owned())),
+            StatusCode::FORBIDDEN => {
+                let why = "its token may not say who its holder is; add `user:info` to the scopes".to_owned();
+                return Err(ProviderFault::Person(why));
+            }
+            status => return Err(unclear(WHAT, &format!("it answered {status}"))),
+        }
+        let document = parse(WHAT, &answer)?;
+        let name = document.root().get("metadata").and_then(|metadata| metadata.get("name"));
+        let subject = name.and_then(Value::as_str).ok_or_else(|| unclear(WHAT, "the answer names nobody"))?;
+        let claims = String::from_utf8(answer.body.to_vec()).map_err(|_| unclear(WHAT, "it is not UTF-8"))?;
+        let claims = lean_user(&claims);
+        let Tokens { access_token, lasts, refresh_token, .. } = tokens;
+        Ok(Told {
+            subject: subject.to_owned(),
+            sid: None,
+            claims,
+            more: None,
+            confirmed: true,
+            speaks: true,
+            lasts,
+            access_token,
+            refresh_token,
+            id_token: None,
+        })
+    }
+
+    /// Asks the token endpoint.
+    async fn tokens(&self, metadata: &Metadata, form: &[(&str, &str)]) -> Result<Tokens, ProviderFault> {
+        const WHAT: &str = "token endpoint";
+        let answer = self.post(WHAT, &metadata.token, form).await?;
+        let document = parse(WHAT, &answer)?;
+        let root = document.root();
+        let text = |member| root.get(member).and_then(Value::as_str);
+        if answer.status != StatusCode::OK {
+            let refused = answer.status.is_client_error().then(|| text("error")).flatten();
+            return Err(match refused {
+                Some(error) => ProviderFault::Refused(shown(error)),
+                None => unclear(WHAT, &format!("it answered {}", answer.status)),
+            });
+        }
+        if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
+            return Err(unclear(WHAT, "the answer's `token_type` is not `Bearer`"));
+        }
+        let secret = |member| text(member).filter(|text| !text.is_empty()).map(|text| text.to_owned().into());
+        let lasts = match root.get("expires_in").and_then(Value::as_number) {
+            Some(Number::Unsigned(seconds)) => Some(Duration::from_secs(seconds)),
+            _ => None,
+        };
+        Ok(Tokens {
+            access_token: secret("access_token")
+                .ok_or_else(|| unclear(WHAT, "the answer has no `access_token`"))?,
+            lasts,
+            refresh_token: secret("refresh_token"),
+            id_token: secret("id_token"),
+        })
+    }
+
+    /// Has the provider forget what a session could still be prolonged or used with (RFC 7009). True when it said so, or there
+    /// was nothing to forget.
+    pub(crate) async fn revoke(&self, session: &Session) -> Result<(), ProviderFault> {
+        self.noted(self.try_revoke(session).await)
+    }
+
+    async fn try_revoke(&self, session: &Session) -> Result<(), ProviderFault> {
+        const WHAT: &str = "revocation endpoint";
+        if let LoginKind::OpenShift { api } = &self.config.kind {
+            return match &session.access_token {
+                Some(token) => self.delete(api, token).await,
+                None => Ok(()),
+            };
+        }
+        let metadata = self.metadata().await?;
+        let Some(url) = &metadata.revocation else { return Ok(()) };
+        let tokens = [(&session.refresh_token, "refresh_token"), (&session.access_token, "access_token")];
+        for (token, hint) in tokens {
+            let Some(token) = token else { continue };
+            let answer = self.post(WHAT, url, &[("token", token), ("token_type_hint", hint)]).await?;
+            if answer.status != StatusCode::OK {
+                return Err(unclear(WHAT, &format!("it answered {}", answer.status)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has `OpenShift` delete a token. Its holder may, with the scope `user:full`; most tokens of a login have less, and then our own
+    /// service account may, if it was given the right to.
+    async fn delete(&self, api: &Url, token: &str) -> Result<(), ProviderFault> {
+        const WHAT: &str = "token deletion";
+        let name = openshift_name(token);
+        let own = format!("{OWN_TOKENS}{name}");
+        match self.deleted(api, &own, token).await? {
+            StatusCode::FORBIDDEN => {}
+            status => return gone(WHAT, status),
+        }
+        let account = self.outbound.own_secret().await.map_err(call(WHAT))?;
+        let Some(account) = account.filter(|_| self.config.client_id.starts_with("system:serviceaccount:"))
+        else {
+            return gone(WHAT, StatusCode::FORBIDDEN);
+        };
+        gone(WHAT, self.deleted(api, &format!("{ALL_TOKENS}{name}"), &account).await?)
+    }
+
+    async fn deleted(&self, api: &Url, path: &str, token: &str) -> Result<StatusCode, ProviderFault> {
+        const WHAT: &str = "token deletion";
+        let request = Request::delete(below(api, path)?.to_string()).header(AUTHORIZATION, bearer(token)?);
+        let request = request.body(Bytes::new()).map_err(|_| unclear(WHAT, "it has no address"))?;
+        Ok(self.outbound.ask_as_nobody(request).await.map_err(call(WHAT))?.status)
+    }
+
+    /// Where a browser goes to log out at the provider too (`OpenID` Connect RP-Initiated Logout 1.0 §2); `None`: nowhere.
+    pub(crate) async fn end_session_url(&self, id_token: Option<&str>, back: &str) -> Option<String> {
+        let metadata = self.metadata().await.ok()?;
+        let url = metadata.end_session.as_ref().filter(|_| self.config.logs_out)?;
+        let mut parameters = vec![("client_id", &*self.config.client_id), ("post_logout_redirect_uri", back)];
+        parameters.extend(id_token.map(|token| ("id_token_hint", token)));
+        Some(with_query(url, &parameters))
+    }
+
+    async fn get(
+        &self,
+        what: &'static str,
+        url: &Url,
+        token: Option<&str>,
+    ) -> Result<Answered, ProviderFault> {
+        let mut request = Request::get(url.to_string());
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, bearer(token)?);
+        }
+        let request = request.body(Bytes::new()).map_err(|_| unclear(what, "it has no address"))?;
+        self.outbound.ask_as_nobody(request).await.map_err(call(what))
+    }
+
+    async fn post(
+        &self,
+        what: &'static str,
+        url: &Url,
+        form: &[(&str, &str)],
+    ) -> Result<Answered, ProviderFault> {
+        let mut body = encoded(form);
+        if *self.outbound.credential() == Credential::None {
+            // A client without a secret says who it is (RFC 6749 §3.2.1).
+            body.push_str("&client_id=");
+            body.push_str(&form_encoded(&self.config.client_id));
+        }
+        let request = Request::post(url.to_string())
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Bytes::from(body.into_bytes()))
+            .map_err(|_| unclear(what, "it has no address"))?;
+        self.outbound.ask(request).await.map_err(call(what))
+    }
+}
+
+/// Whether a token is gone.
+fn gone(what: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
+    match status {
+        // 401 and 404: somebody was here before.
+        StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => Ok(()),
+        status if status.is_success() => Ok(()),
+        StatusCode::FORBIDDEN => {
+            let why = "neither the token's scopes nor our account's rights allow it; let the account `delete` \
+                       `oauthaccesstokens`";
+            Err(unclear(what, why))
+        }
+        status => Err(unclear(what, &format!("it answered {status}"))),
+    }
+}
+
+/// Tells providers of one name apart.
+fn binding(config: &LoginProvider) -> String {
+    let place = match &config.kind {
+        LoginKind::OpenId { issuer, .. } => issuer.to_string(),
+        LoginKind::OpenShift { api } => api.to_string(),
+    };
+    let text = format!("{place}\n{}", config.client_id);
+    URL_SAFE_NO_PAD.encode(&digest::digest(&digest::SHA256, text.as_bytes()).as_ref()[..9])
+}
+
+fn call(what: &'static str) -> impl Fn(CallError) -> ProviderFault {
+    move |fault| ProviderFault::Call { what, fault }
+}
+
+fn unclear(what: &'static str, why: &str) -> ProviderFault {
+    ProviderFault::Unclear { what, why: why.to_owned() }
+}
+
+fn parse(what: &'static str, answer: &Answered) -> Result<Document, ProviderFault> {
+    Document::parse(answer.body.to_vec())
+        .map_err(|error| unclear(what, &format!("it answered {} with what is {error}", answer.status)))
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, ProviderFault> {
+    let value = HeaderValue::from_str(&format!("Bearer {token}"));
+    let mut value =
+        value.map_err(|_| unclear("token endpoint", "its access token cannot stand in a header"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// A word of somebody else's, fit for a log.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().filter(|c| matches!(c, ' '..='~')).take(100).collect()
+}
+
+fn encoded(parameters: &[(&str, &str)]) -> String {
+    let pairs =
+        parameters.iter().map(|(name, value)| format!("{}={}", *form_encoded(name), *form_encoded(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+fn with_query(url: &Url, parameters: &[(&str, &str)]) -> String {
+    let between = if url.target().contains('?') { '&' } else { '?' };
+    format!("{url}{between}{}", encoded(parameters))
+}
+
+/// The `claims` parameter (Core §5.5.1) that asks for `read_at` in ID tokens beside what is `configured`; `None`: what is configured is no such
+/// object, and left to the provider to judge.
+fn with_read_at(configured: Option<&str>) -> Option<String> {
+    use serde_json::{Map, Value};
+    let mut claims: Map<String, Value> = match configured {
+        Some(text) => serde_json::from_str(text).ok()?,
+        None => Map::new(),
+    };
+    let id_token = claims.entry("id_token").or_insert_with(|| Value::Object(Map::new()));
+    if id_token.is_null() {
+        *id_token = Value::Object(Map::new());
+    }
+    id_token.as_object_mut()?.entry("read_at").or_insert(Value::Null);
+    serde_json::to_string(&claims).ok()
+}
+
+fn below(base: &Url, path: &str) -> Result<Url, ProviderFault> {
+    let text = format!("{}{path}", base.to_string().trim_end_matches('/'));
+    Url::parse(&text).map_err(|fault| unclear("address", &fault.to_string()))
+}
+
+/// What `OpenShift` calls a token's object: nobody can tell the token from it.
+fn openshift_name(token: &str) -> String {
+    let secret = token.strip_prefix("sha256~").unwrap_or(token);
+    format!("sha256~{}", URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, secret.as_bytes())))
+}
+
+/// A user without what only the API server needs: it has to fit into a cookie.
+fn lean_user(claims: &str) -> String {
+    let Ok(user) = serde_json::from_str::<serde_json::Value>(claims) else { return claims.to_owned() };
+    let metadata = &user["metadata"];
+    serde_json::json!({
+        "kind": user["kind"],
+        "metadata": { "name": metadata["name"], "uid": metadata["uid"] },
+        "fullName": user["fullName"],
+        "groups": user["groups"],
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_joins_what_the_address_has() {
+        let url = Url::parse("https://id.example/auth?tenant=1").unwrap();
+        let asked = with_query(&url, &[("state", "a b&c"), ("redirect_uri", "https://app.example/x")]);
+        assert_eq!(
+            asked,
+            "https://id.example/auth?tenant=1&state=a+b%26c&redirect_uri=https%3A%2F%2Fapp.example%2Fx"
+        );
+    }
+
+    #[test]
+    fn the_time_of_the_log_is_asked_for_beside_other_claims() {
+        for (configured, asked) in [
+            (None, Some(r#"{"id_token":{"read_at":null}}"#)),
+            (Some("{}"), Some(r#"{"id_token":{"read_at":null}}"#)),
+            (Some(r#"{"id_token":null}"#), Some(r#"{"id_token":{"read_at":null}}"#)),
+            (
+                Some(r#"{"id_token":{"acr":{"essential":true}},"userinfo":{"name":null}}"#),
+                Some(r#"{"id_token":{"acr":{"essential":true},"read_at":null},"userinfo":{"name":null}}"#),
+            ),
+            (Some(r#"{"id_token":7}"#), None),
+            (Some("nonsense"), None),
+        ] {
+            assert_eq!(with_read_at(configured).as_deref(), asked, "{configured:?}");
+        }
+    }
+
+    #[test]
+    fn what_ends_a_session_is_certain() {
+        assert!(ProviderFault::Refused("invalid_grant".into()).is_final());
+        assert!(ProviderFault::Token(TokenError::BadSignature).is_final());
+        for error in ["invalid_client", "unauthorized_client", "server_error", "temporarily_unavailable"] {
+            let fault = ProviderFault::Refused(error.into());
+            assert!(!fault.is_final() && !fault.is_of_its_holder(), "{error}");
+        }
+        assert!(ProviderFault::Refused("access_denied".into()).is_of_its_holder());
+        assert!(!ProviderFault::Keys.is_final());
+        assert!(ProviderFault::Unseen(Algorithm::Es256).is_final());
+        assert!(!unclear("x", "y").is_final());
+    }
+
+    #[test]
+    fn a_token_s_object_is_named_by_its_digest() {
+        // printf secret | sha256sum | xxd -r -p | base64url
+        assert_eq!(openshift_name("sha256~secret"), "sha256~K7gNU3sdo-OL0wNhqoVWhr3g6s1xYv72ol_pe_Unols");
+    }
+
+    #[test]
+    fn of_a_user_only_the_user_is_kept() {
+        let user = r#"{"kind":"User","metadata":{"name":"ada","uid":"7","managedFields":[1]},"groups":["dev"],"identities":["x"]}"#;
+        let lean: serde_json::Value = serde_json::from_str(&lean_user(user)).unwrap();
+        assert_eq!(lean["metadata"]["name"], "ada");
+        assert_eq!(lean["groups"][0], "dev");
+        assert!(lean.get("identities").is_none() && lean["metadata"].get("managedFields").is_none());
+    }
+}

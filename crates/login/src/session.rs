@@ -1,0 +1,388 @@
+//! A session: who logged in, until when that holds, and what it takes to ask again.
+//!
+//! Owns: its content and its sealed forms, in a cookie and in a store. Does not own: where it is kept, asking the provider.
+//!
+//! What a session says of its holder is kept in the provider's words and mapped when it is read: a changed configuration holds for
+//! sessions that began before it.
+
+use auth::authority::{AuthorityConfig, openshift_user};
+use auth::identity::{CredentialKind, Identity};
+use auth::json::Document;
+use auth::time::Timestamp;
+use auth::token::jwt::{self, Lineage};
+use aws_lc_rs::digest;
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::rand::SecureRandom;
+use credentials::ended::Marks;
+use credentials::store::Digest;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::keys::{Purpose, SessionKeys};
+use crate::config::{Login, LoginKind, LoginProvider};
+
+/// Bytes of a cookie's value that browsers keep for certain: 4096 with its name and attributes (RFC 6265 §6.1).
+pub(crate) const LONGEST_COOKIE: usize = 3900;
+
+/// A session's content.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Session {
+    /// Names it in the list of those that ended. No secret.
+    #[serde(rename = "i")]
+    pub(crate) id: String,
+    /// At which provider, by name.
+    #[serde(rename = "p")]
+    pub(crate) provider: String,
+    /// Which provider that was, and as which client: another under that name has no business with its tokens.
+    #[serde(rename = "k")]
+    pub(crate) binding: String,
+    /// Of whom, as the provider calls them.
+    #[serde(rename = "s")]
+    pub(crate) subject: String,
+    /// The provider's session.
+    #[serde(rename = "d", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) sid: Option<String>,
+    /// What the provider says of them, a JSON object.
+    #[serde(rename = "c")]
+    pub(crate) claims: String,
+    /// What it says beside, at its userinfo endpoint: replaced as a whole, so that what it says no more is gone.
+    #[serde(rename = "u", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) more: Option<String>,
+    /// When they logged in; this and the others in milliseconds.
+    #[serde(rename = "b")]
+    pub(crate) began: u64,
+    /// When the provider said so, by its own clock: of sessions that began before this was kept, `began`.
+    #[serde(rename = "t", default)]
+    pub(crate) issued: u64,
+    /// When what the provider said rests on was read there, in the time of its log, where it has one.
+    #[serde(rename = "l", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) read_at: Option<u64>,
+    /// When the provider was last asked what it says of them.
+    #[serde(rename = "w", default)]
+    pub(crate) told: u64,
+    /// How often it was renewed: of two forms of it the later one has the refresh token that counts.
+    #[serde(rename = "n", default)]
+    pub(crate) renewals: u32,
+    /// When it is over, whatever happens.
+    #[serde(rename = "e")]
+    pub(crate) ends: u64,
+    /// When the provider has to be asked again.
+    #[serde(rename = "f")]
+    pub(crate) fresh: u64,
+    /// When the access token ends.
+    #[serde(rename = "x")]
+    pub(crate) expires: u64,
+    /// What it takes to ask again.
+    #[serde(rename = "r", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) refresh_token: Option<Zeroizing<String>>,
+    /// What the provider's other services take.
+    #[serde(rename = "a", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) access_token: Option<Zeroizing<String>>,
+    /// What tells the provider whom to log out.
+    #[serde(rename = "h", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) id_token: Option<Zeroizing<String>>,
+}
+
+/// A session does not fit into a cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SealFault {
+    /// It is longer than browsers keep.
+    #[error(
+        "the session takes {0} bytes, and browsers keep no cookie over 4096; keep sessions in a database (`login.database`), or ask for fewer claims and scopes"
+    )]
+    TooLong(usize),
+    /// There is no randomness.
+    #[error("the system gives no randomness")]
+    Entropy,
+}
+
+impl From<Unspecified> for SealFault {
+    fn from(_: Unspecified) -> Self {
+        Self::Entropy
+    }
+}
+
+impl Session {
+    /// Whether it is over by itself: at its end, or because nobody used it.
+    pub(crate) fn is_over(&self, config: &Login, now: Timestamp) -> bool {
+        now >= self.ends(config) || now >= Timestamp::from_millis(self.fresh).plus(config.idle)
+    }
+
+    /// Whether the provider has to be asked.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        now >= Timestamp::from_millis(self.fresh)
+    }
+
+    /// When it is over, by what is configured now as well: a lifetime that was shortened is meant for all.
+    pub(crate) fn ends(&self, config: &Login) -> Timestamp {
+        Timestamp::from_millis(self.ends).min(Timestamp::from_millis(self.began).plus(config.lifetime))
+    }
+
+    /// What it follows from at its provider, whose client we are. `email` is [`Session::email`].
+    pub(crate) fn lineage<'s>(&'s self, client: &'s str, email: Option<&'s str>) -> Lineage<'s> {
+        Lineage {
+            token: None,
+            family: None,
+            session: self.sid.as_deref(),
+            user: Some(&self.subject),
+            client: Some(client),
+            key: None,
+            email,
+            issued_at: Timestamp::from_millis(if self.issued == 0 { self.began } else { self.issued }),
+            read_at: self.read_at.map(Timestamp::from_millis),
+        }
+    }
+
+    /// The address that the provider tells of them, verified or not.
+    pub(crate) fn email(&self) -> Option<String> {
+        let told = |text: &str| {
+            let document = Document::parse(text.as_bytes().to_vec()).ok()?;
+            document.root().get("email")?.as_str().map(str::to_owned)
+        };
+        self.more.as_deref().and_then(told).or_else(|| told(&self.claims))
+    }
+
+    /// When what is known of them was told.
+    pub(crate) fn told(&self) -> Timestamp {
+        Timestamp::from_millis(if self.told == 0 { self.began } else { self.told })
+    }
+
+    /// By what it can be ended.
+    pub(crate) fn marks(&self) -> Marks {
+        Marks {
+            id: named(&["session", &self.id]),
+            kept: None,
+            subject: subject_of(&self.provider, &self.subject),
+            sid: self.sid.as_deref().map(|sid| sid_of(&self.provider, sid)),
+            began: Timestamp::from_millis(self.began),
+        }
+    }
+
+    /// What a cookie holds that is the session. The ID token, which only makes logging out more comfortable, is left out when
+    /// there is no room for it.
+    pub(crate) fn cookie(
+        &self,
+        keys: &SessionKeys,
+        origin: &str,
+        random: &dyn SecureRandom,
+    ) -> Result<String, SealFault> {
+        let seal =
+            |session: &Self| keys.seal(Purpose::Session, &[origin.as_bytes()], &session.text()?, random);
+        let whole = seal(self)?;
+        if whole.len() <= LONGEST_COOKIE {
+            return Ok(whole);
+        }
+        let lean = seal(&Self { id_token: None, ..self.clone() })?;
+        if lean.len() <= LONGEST_COOKIE { Ok(lean) } else { Err(SealFault::TooLong(lean.len())) }
+    }
+
+    /// The session that a cookie is.
+    pub(crate) fn of_cookie(keys: &SessionKeys, origin: &str, cookie: &[u8]) -> Option<Self> {
+        let (text, _) = keys.open(Purpose::Session, &[origin.as_bytes()], cookie)?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// What a store keeps under this name.
+    pub(crate) fn content(
+        &self,
+        keys: &SessionKeys,
+        origin: &str,
+        id: &Digest,
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, SealFault> {
+        let holder = [origin.as_bytes(), id];
+        Ok(keys.seal(Purpose::Session, &holder, &self.text()?, random)?.into_bytes())
+    }
+
+    /// The session that a store kept under this name.
+    pub(crate) fn of_content(keys: &SessionKeys, origin: &str, id: &Digest, content: &[u8]) -> Option<Self> {
+        let (text, _) = keys.open(Purpose::Session, &[origin.as_bytes(), id], content)?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    fn text(&self) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
+        serde_json::to_vec(self).map(Zeroizing::new).map_err(|_| Unspecified)
+    }
+}
+
+/// When a provider made an ID token that was verified, by its own clock, and the time of its log that goes with it.
+pub(crate) fn issued_of(id_token: &str) -> Option<(Timestamp, Option<Timestamp>)> {
+    let token = jwt::parse(id_token.as_bytes()).ok()?;
+    let lineage = token.lineage();
+    Some((lineage.issued_at, lineage.read_at))
+}
+
+/// Who somebody is, from what their provider says of them, and what it says beside.
+///
+/// # Errors
+/// In words.
+pub(crate) fn identity(
+    provider: &LoginProvider,
+    claims: &str,
+    more: Option<&str>,
+) -> Result<Identity, String> {
+    let mut identity = match &provider.kind {
+        LoginKind::OpenId { .. } => {
+            let claims = match more {
+                Some(more) => merged(claims, more)?,
+                None => claims.as_bytes().to_vec(),
+            };
+            let document = Document::parse(claims).map_err(|error| error.to_string())?;
+            let identity = provider.mapping.identity(&provider.name, document.root());
+            identity.map_err(|error| error.to_string())?
+        }
+        LoginKind::OpenShift { .. } => {
+            let config = AuthorityConfig {
+                name: provider.name.clone(),
+                audiences: None,
+                issuer: None,
+                mapping: provider.mapping.clone(),
+            };
+            let verdict = openshift_user::read(claims.as_bytes().to_vec(), &config)
+                .map_err(|error| error.to_string())?;
+            verdict.map_err(|error| error.to_string())?.identity
+        }
+    };
+    identity.kind = CredentialKind::Session;
+    Ok(identity)
+}
+
+/// Both, where the second says more, or says it later. Whether an address was verified says who says the address.
+fn merged(claims: &str, more: &str) -> Result<Vec<u8>, String> {
+    type Map = serde_json::Map<String, serde_json::Value>;
+    let read = |text: &str| serde_json::from_str::<Map>(text).map_err(|error| error.to_string());
+    let (mut claims, mut more) = (read(claims)?, read(more)?);
+    if more.contains_key("email") { &mut claims } else { &mut more }.remove("email_verified");
+    claims.extend(more);
+    serde_json::to_vec(&claims).map_err(|error| error.to_string())
+}
+
+/// What everything of one person is found by.
+pub(crate) fn subject_of(provider: &str, subject: &str) -> Digest {
+    named(&["subject", provider, subject])
+}
+
+/// What everything of one session of the provider's is found by.
+pub(crate) fn sid_of(provider: &str, sid: &str) -> Digest {
+    named(&["sid", provider, sid])
+}
+
+/// What a logout token is known by, of the provider that is bound so.
+pub(crate) fn logout_of(binding: &str, jti: &str) -> Digest {
+    named(&["logout", binding, jti])
+}
+
+/// What a session is kept under whose browser holds this.
+pub(crate) fn kept_as(cookie: &[u8]) -> Digest {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest::digest(&digest::SHA256, cookie).as_ref());
+    out
+}
+
+fn named(parts: &[&str]) -> Digest {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    for part in parts {
+        hash.update(&(part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(hash.finish().as_ref());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use aws_lc_rs::rand::SystemRandom;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+    const HERE: &str = "https://app.example";
+
+    fn keys() -> SessionKeys {
+        SessionKeys::parse("sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=").unwrap()
+    }
+
+    fn session() -> Session {
+        Session {
+            id: "one".into(),
+            provider: "id".into(),
+            binding: "b".into(),
+            more: None,
+            subject: "u1".into(),
+            sid: Some("s1".into()),
+            claims: r#"{"sub":"u1"}"#.into(),
+            began: NOW.as_millis(),
+            issued: NOW.as_millis(),
+            read_at: None,
+            told: NOW.as_millis(),
+            renewals: 0,
+            ends: NOW.plus(Duration::from_hours(12)).as_millis(),
+            fresh: NOW.plus(Duration::from_mins(5)).as_millis(),
+            expires: NOW.plus(Duration::from_mins(5)).as_millis(),
+            refresh_token: Some("r".to_owned().into()),
+            access_token: None,
+            id_token: Some("x".repeat(1000).into()),
+        }
+    }
+
+    fn cookie(session: &Session) -> Result<String, SealFault> {
+        session.cookie(&keys(), HERE, &SystemRandom::new())
+    }
+
+    #[test]
+    fn a_cookie_is_the_session_at_its_origin() {
+        let cookie = cookie(&session()).unwrap();
+        let back = Session::of_cookie(&keys(), HERE, cookie.as_bytes()).unwrap();
+        assert_eq!((&*back.subject, back.refresh_token.unwrap().as_str()), ("u1", "r"));
+        assert_eq!(back.id_token.unwrap().len(), 1000);
+        assert!(Session::of_cookie(&keys(), "https://b.example", cookie.as_bytes()).is_none());
+        // Neither as it is nor in base64: long enough for chance not to spell it.
+        assert!(!cookie.contains("xxxxxxxxxxxx") && !cookie.contains("eHh4eHh4eHh4"));
+    }
+
+    #[test]
+    fn no_cookie_is_longer_than_browsers_keep() {
+        let large = Session { id_token: Some("x".repeat(2900).into()), ..session() };
+        let cookie = cookie(&large).unwrap();
+        assert!(cookie.len() <= LONGEST_COOKIE);
+        assert!(Session::of_cookie(&keys(), HERE, cookie.as_bytes()).unwrap().id_token.is_none());
+        let groups = Session { claims: "x".repeat(4000), ..large };
+        let fault = self::cookie(&groups).unwrap_err();
+        assert!(matches!(fault, SealFault::TooLong(n) if n > 4096), "{fault}");
+    }
+
+    #[test]
+    fn what_a_store_keeps_opens_under_its_own_name() {
+        let (name, other) = (kept_as(b"secret"), kept_as(b"other"));
+        let content = session().content(&keys(), HERE, &name, &SystemRandom::new()).unwrap();
+        assert!(Session::of_content(&keys(), HERE, &name, &content).is_some());
+        assert!(Session::of_content(&keys(), HERE, &other, &content).is_none(), "rows cannot be exchanged");
+        assert!(Session::of_cookie(&keys(), HERE, &content).is_none(), "nor be presented");
+    }
+
+    #[test]
+    fn what_is_said_beside_is_taken_with_what_belongs_to_it() {
+        let both = |claims: &str, more: &str| String::from_utf8(merged(claims, more).unwrap()).unwrap();
+        assert_eq!(both(r#"{"a":1,"groups":["x"]}"#, r#"{"groups":["y"]}"#), r#"{"a":1,"groups":["y"]}"#);
+        let vouched = r#"{"email":"a@b","email_verified":true}"#;
+        assert_eq!(both(vouched, r#"{"email":"evil@b"}"#), r#"{"email":"evil@b"}"#);
+        assert_eq!(both(r#"{"email":"evil@b"}"#, r#"{"email_verified":true}"#), r#"{"email":"evil@b"}"#);
+        assert_eq!(both(r#"{"sub":"x"}"#, vouched), r#"{"email":"a@b","email_verified":true,"sub":"x"}"#);
+    }
+
+    #[test]
+    fn names_of_different_things_differ() {
+        let names = [
+            subject_of("a", "bc"),
+            subject_of("ab", "c"),
+            sid_of("a", "bc"),
+            logout_of("a", "bc"),
+            kept_as(b"abc"),
+        ];
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name));
+        }
+    }
+}

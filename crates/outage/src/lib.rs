@@ -1,0 +1,277 @@
+//! Whether something that a process depends on can be had, said in two lines.
+//!
+//! Owns: when a dependency counts as gone and as back, and the one line for each. Does not own: trying, how long to wait before the
+//! next try, what is answered meanwhile.
+//!
+//! ```text
+//! failed ─▶ first one: WARN "dependency unavailable" ─▶ further ones: counted, DEBUG
+//! succeeded ─▶ every way to it is well: INFO "dependency available again", with how long and how many
+//! ```
+//!
+//! A crate of its own, because every room that depends on something and logs needs it. A reason may hold a time, a port or a
+//! count, and differ each time: it makes no line of its own. Where nothing is wrong, a success costs one relaxed load.
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// For what many ask at once: so long nothing must have failed before it counts as back. What was under way when it went may still succeed,
+/// and what is half broken fails and succeeds in turns.
+pub const CALM: Duration = Duration::from_secs(5);
+
+/// A way to a dependency, and whether it can be had by it.
+#[derive(Debug)]
+pub struct Outage {
+    dependency: Arc<Dependency>,
+    calm: Duration,
+    failing: AtomicBool,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+/// What all ways to a dependency share.
+#[derive(Debug)]
+struct Dependency {
+    name: Box<str>,
+    effect: Option<&'static str>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Ways that fail.
+    ways: usize,
+    /// Since it cannot be had by one of them at least.
+    since: Option<Instant>,
+    failures: u64,
+    /// When the last way that recovered was well again.
+    well: Option<Instant>,
+}
+
+/// What is wrong with one way.
+#[derive(Debug, Clone, Copy)]
+struct Trouble {
+    last: Instant,
+    /// The first success after that.
+    well: Option<Instant>,
+}
+
+/// It has come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Back {
+    after: Duration,
+    failures: u64,
+}
+
+impl Outage {
+    /// Of a dependency that is there until the contrary is seen. `name` is its kind and name, as in `issuer https://id.example`.
+    pub fn of(name: impl Into<Box<str>>) -> Self {
+        Self::on(Dependency { name: name.into(), effect: None, state: Mutex::default() }, Duration::ZERO)
+    }
+
+    /// What follows for those who are served, for the line that says that it is gone.
+    #[must_use]
+    pub fn with_effect(self, effect: &'static str) -> Self {
+        let name = self.dependency.name.clone();
+        Self::on(Dependency { name, effect: Some(effect), state: Mutex::default() }, self.calm)
+    }
+
+    /// It counts as back when nothing has failed for so long.
+    #[must_use]
+    pub fn with_calm(mut self, calm: Duration) -> Self {
+        self.calm = calm;
+        self
+    }
+
+    fn on(dependency: Dependency, calm: Duration) -> Self {
+        let (dependency, failing, trouble) = (Arc::new(dependency), AtomicBool::new(false), Mutex::default());
+        Self { dependency, calm, failing, trouble }
+    }
+
+    /// Another way to the same dependency, which is back when it can be had by each. A way that failed must be tried until it does not, or be
+    /// dropped.
+    #[must_use]
+    pub fn way(&self) -> Self {
+        let (dependency, calm) = (self.dependency.clone(), self.calm);
+        Self { dependency, calm, failing: AtomicBool::new(false), trouble: Mutex::default() }
+    }
+
+    /// It could not be had. Only the first time is more than a line for whoever debugs.
+    pub fn failed(&self, why: impl Display) {
+        let Dependency { name, effect, .. } = &*self.dependency;
+        if self.failed_at(Instant::now()) {
+            tracing::warn!(dependency = &**name, %why, effect, "dependency unavailable");
+        } else {
+            tracing::debug!(dependency = &**name, %why, "dependency still unavailable");
+        }
+    }
+
+    /// It could be had.
+    pub fn succeeded(&self) {
+        if self.failing.load(Relaxed)
+            && let Some(Back { after, failures }) = self.succeeded_at(Instant::now())
+        {
+            let after = Rounded(after);
+            tracing::info!(
+                dependency = &*self.dependency.name,
+                %after,
+                failures,
+                "dependency available again"
+            );
+        }
+    }
+
+    /// Takes note of what came of a try.
+    pub fn note<T, E: Display>(&self, outcome: &Result<T, E>) {
+        match outcome {
+            Ok(_) => self.succeeded(),
+            Err(why) => self.failed(why),
+        }
+    }
+
+    /// Whether the last that was seen of it by this way was a failure, or is not long enough ago.
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Relaxed)
+    }
+
+    /// Whether that is news.
+    fn failed_at(&self, now: Instant) -> bool {
+        let mut trouble = self.trouble.lock();
+        let first = trouble.replace(Trouble { last: now, well: None }).is_none();
+        self.failing.store(true, Relaxed);
+        let mut state = self.dependency.state.lock();
+        state.ways += usize::from(first);
+        state.failures += 1;
+        let news = state.since.is_none();
+        state.since.get_or_insert(now);
+        news
+    }
+
+    /// Whether that ends the outage.
+    fn succeeded_at(&self, now: Instant) -> Option<Back> {
+        let mut held = self.trouble.lock();
+        let trouble = held.as_mut()?;
+        let well = *trouble.well.get_or_insert(now);
+        if now.duration_since(trouble.last) < self.calm {
+            return None;
+        }
+        *held = None;
+        self.failing.store(false, Relaxed);
+        self.dependency.state.lock().recovered(Some(well))
+    }
+}
+
+impl Drop for Outage {
+    /// Nobody tries this way any more: the others say how it is.
+    fn drop(&mut self) {
+        if self.trouble.get_mut().take().is_some() {
+            self.dependency.state.lock().recovered(None);
+        }
+    }
+}
+
+impl State {
+    fn recovered(&mut self, well: Option<Instant>) -> Option<Back> {
+        self.ways -= 1;
+        self.well = self.well.max(well);
+        if self.ways > 0 {
+            return None;
+        }
+        let Self { since, failures, well, .. } = std::mem::take(self);
+        let after = well?.saturating_duration_since(since?);
+        Some(Back { after, failures })
+    }
+}
+
+/// A duration as people say it.
+struct Rounded(Duration);
+
+impl Display for Rounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        if millis < 1000 { write!(f, "{millis}ms") } else { write!(f, "{}s", (millis + 500) / 1000) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(began: Instant, seconds: u64) -> Instant {
+        began + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_goes_and_comes_back_is_said_twice() {
+        let (outage, began) = (Outage::of("database"), Instant::now());
+        assert_eq!(outage.succeeded_at(began), None, "nothing was wrong");
+        assert!(outage.failed_at(began));
+        for second in 1..60 {
+            assert!(!outage.failed_at(at(began, second)), "whatever the reason");
+        }
+        assert!(outage.is_failing());
+        let back = Back { after: Duration::from_mins(1), failures: 60 };
+        assert_eq!(outage.succeeded_at(at(began, 60)), Some(back));
+        assert_eq!(outage.succeeded_at(at(began, 61)), None);
+        assert!(!outage.is_failing());
+        assert!(outage.failed_at(at(began, 62)), "another outage");
+        let back = Back { after: Duration::from_secs(1), failures: 1 };
+        assert_eq!(outage.succeeded_at(at(began, 63)), Some(back), "counted anew");
+    }
+
+    #[test]
+    fn what_fails_and_succeeds_in_turns_is_one_outage() {
+        let (outage, began) = (Outage::of("authorizer x").with_calm(CALM), Instant::now());
+        assert!(outage.failed_at(began));
+        assert_eq!(outage.succeeded_at(at(began, 1)), None, "it was under way");
+        for second in 2..20 {
+            assert!(!outage.failed_at(at(began, second)));
+            assert_eq!(outage.succeeded_at(at(began, second)), None);
+        }
+        assert_eq!(outage.succeeded_at(at(began, 21)), None);
+        let back = Back { after: Duration::from_secs(19), failures: 19 };
+        assert_eq!(
+            outage.succeeded_at(at(began, 24)),
+            Some(back),
+            "well since the first success after the last failure"
+        );
+    }
+
+    #[test]
+    fn a_dependency_is_back_when_every_way_to_it_is() {
+        let (one, began) = (Outage::of("database"), Instant::now());
+        let (other, unused) = (one.way(), one.way());
+        assert!(one.failed_at(began));
+        assert!(!other.failed_at(at(began, 1)), "the same outage");
+        assert_eq!(one.succeeded_at(at(began, 2)), None);
+        assert_eq!(unused.succeeded_at(at(began, 2)), None);
+        assert!(!one.failed_at(at(began, 3)));
+        assert_eq!(one.succeeded_at(at(began, 4)), None);
+        let back = Back { after: Duration::from_secs(5), failures: 3 };
+        assert_eq!(other.succeeded_at(at(began, 5)), Some(back));
+    }
+
+    #[test]
+    fn a_way_that_is_given_up_holds_nothing_up() {
+        let (one, began) = (Outage::of("database"), Instant::now());
+        let other = one.way();
+        assert!(other.failed_at(began));
+        drop(other);
+        assert!(one.failed_at(at(began, 1)), "the outage before is forgotten");
+        let other = one.way();
+        assert!(!other.failed_at(at(began, 2)));
+        drop(other);
+        let back = Back { after: Duration::from_secs(2), failures: 2 };
+        assert_eq!(one.succeeded_at(at(began, 3)), Some(back));
+    }
+
+    #[test]
+    fn durations_are_round() {
+        for (millis, text) in [(0, "0ms"), (999, "999ms"), (1_499, "1s"), (12_500, "13s"), (90_000, "90s")] {
+            assert_eq!(Rounded(Duration::from_millis(millis)).to_string(), text);
+        }
+    }
+}

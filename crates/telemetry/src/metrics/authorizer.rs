@@ -1,0 +1,66 @@
+//! What is counted of questions to authorizers.
+//!
+//! Owns: the shards of one authorizer, the methods that write them, and their families. Does not own: what is kept of answers.
+
+use std::sync::Arc;
+
+use http_engine::labels::Consulted;
+
+use super::encode::{Encoder, FamilyKind};
+use super::histogram::{Histogram, REQUEST_BOUND, Total};
+use super::local::{Local, Shard, shards, sum};
+use super::{Metrics, Worker};
+
+#[derive(Debug, Default)]
+struct AuthorizerShard {
+    consulted: [Local; Consulted::COUNT],
+    duration: Histogram,
+}
+
+/// Questions to one authorizer. Kept by name, so that a reload does not begin again at zero.
+#[derive(Debug)]
+pub struct AuthorizerMetrics {
+    name: Arc<str>,
+    shards: Box<[Shard<AuthorizerShard>]>,
+}
+
+impl AuthorizerMetrics {
+    pub(super) fn new(name: &str, workers: usize) -> Self {
+        Self { name: name.into(), shards: shards(workers) }
+    }
+
+    /// Counts what came of wanting to know, where nothing was asked for it.
+    #[inline]
+    pub fn answered(&self, worker: &Worker, what: Consulted) {
+        self.shards[worker.index()].0.consulted[what as usize].add(1);
+    }
+
+    /// Counts a question, and the nanoseconds until its answer or until nobody waited any more.
+    pub fn asked(&self, worker: &Worker, what: Consulted, nanos: u64) {
+        self.answered(worker, what);
+        self.shards[worker.index()].0.duration.record(nanos);
+    }
+}
+
+impl Metrics {
+    pub(super) fn consulted(&self, e: &mut Encoder) {
+        let all: Vec<_> = self.authorizers.lock().values().cloned().collect();
+        if all.is_empty() {
+            return;
+        }
+        let help = "Times that an authorizer's word was wanted, by what came of it; hit and coalesced were not asked.";
+        let mut family = e.family("postern_authorizer_questions", FamilyKind::Counter, help);
+        for authorizer in &all {
+            for what in Consulted::ALL {
+                let count = sum(&authorizer.shards, |shard| shard.consulted[what as usize].get());
+                family.sample(&[("authorizer", &*authorizer.name), ("result", what.as_str())], count);
+            }
+        }
+        let help = "From asking an authorizer to its whole answer, or to the end of waiting for one.";
+        let mut family = e.family("postern_authorizer_duration_seconds", FamilyKind::Histogram, help);
+        for authorizer in &all {
+            let total = Total::of(authorizer.shards.iter().map(|shard| &shard.0.duration));
+            total.write(&mut family, ("authorizer", &authorizer.name), REQUEST_BOUND);
+        }
+    }
+}

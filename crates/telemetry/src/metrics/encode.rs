@@ -1,0 +1,321 @@
+//! The two text forms of a scrape.
+//!
+//! Owns: the Prometheus text format 0.0.4, `OpenMetrics` 1.0, and the choice between them. Does not own: which
+//! families there are ([`super::scrape`]).
+//!
+//! The encoder is our own: the counts live in per-worker shards, both forms come out of one pass over them,
+//! and scrapers (or people with curl) that know only the older form are served too.
+
+use std::fmt::Write as _;
+
+/// A text form of metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text exposition 0.0.4.
+    Text,
+    /// `OpenMetrics` 1.0.
+    OpenMetrics,
+}
+
+impl Format {
+    /// The form an `Accept` field (RFC 9110 §12.5.1) likes better; [`Format::Text`] without one, or when
+    /// neither is named. Both are always available, so nothing is refused.
+    pub fn negotiate(accept: Option<&str>) -> Self {
+        let (mut text, mut open) = (0, 0);
+        for item in accept.unwrap_or_default().split(',') {
+            let mut parts = item.split(';').map(str::trim);
+            let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let (mut quality, mut version) = (1000, None);
+            for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+                match name.trim_end().to_ascii_lowercase().as_str() {
+                    "q" => quality = thousandths(value.trim_start()),
+                    "version" => version = Some(value.trim_start().trim_matches('"').to_owned()),
+                    _ => {}
+                }
+            }
+            let known = version.as_deref();
+            match kind.as_str() {
+                "application/openmetrics-text" if known.is_none_or(|v| v == "1.0.0") => {
+                    open = open.max(quality);
+                }
+                "text/plain" if known.is_none_or(|v| v == "0.0.4") => text = text.max(quality),
+                "text/*" | "*/*" => text = text.max(quality),
+                _ => {}
+            }
+        }
+        if open > 0 && open >= text { Self::OpenMetrics } else { Self::Text }
+    }
+
+    /// The `Content-Type` of this form.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// A quality value (RFC 9110 §12.4.2) in thousandths; what is none counts as 0.
+fn thousandths(value: &str) -> u32 {
+    match value.parse::<f32>() {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=1000")]
+        Ok(q) if q.is_finite() => (q.clamp(0.0, 1.0) * 1000.0) as u32,
+        _ => 0,
+    }
+}
+
+/// What kind of family follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FamilyKind {
+    /// A count that only grows; its name gets `_total`.
+    Counter,
+    /// A value that goes up and down.
+    Gauge,
+    /// Cumulative counts of values by bound.
+    Histogram,
+    /// Labels are the message, the value is 1.
+    Info,
+}
+
+/// A sample's value.
+#[derive(Debug, Clone, Copy)]
+pub enum Number {
+    /// A count.
+    Integer(u64),
+    /// A measure.
+    Float(f64),
+}
+
+impl From<u64> for Number {
+    fn from(n: u64) -> Self {
+        Self::Integer(n)
+    }
+}
+
+impl From<f64> for Number {
+    fn from(n: f64) -> Self {
+        Self::Float(n)
+    }
+}
+
+/// Label names and values of one sample.
+pub type Labels<'a> = &'a [(&'a str, &'a str)];
+
+/// Writes families one after the other.
+pub struct Encoder {
+    out: String,
+    format: Format,
+}
+
+impl Encoder {
+    pub(super) fn new(format: Format) -> Self {
+        Self { out: String::with_capacity(32 * 1024), format }
+    }
+
+    /// Begins a family. `name` has no `_total`; its unit, if any, is its last word.
+    pub fn family(&mut self, name: &'static str, kind: FamilyKind, help: &'static str) -> Family<'_> {
+        debug_assert!(!name.ends_with("_total"), "{name}: it would be there twice");
+        let suffix = match kind {
+            FamilyKind::Counter => "_total",
+            FamilyKind::Info => "_info",
+            FamilyKind::Gauge | FamilyKind::Histogram => "",
+        };
+        let word = match (kind, self.format) {
+            (FamilyKind::Counter, _) => "counter",
+            (FamilyKind::Gauge, _) | (FamilyKind::Info, Format::Text) => "gauge",
+            (FamilyKind::Info, Format::OpenMetrics) => "info",
+            (FamilyKind::Histogram, _) => "histogram",
+        };
+        // the older form names the samples, the newer the family
+        let described = if self.format == Format::Text { suffix } else { "" };
+        let _ = writeln!(self.out, "# HELP {name}{described} {help}");
+        let _ = writeln!(self.out, "# TYPE {name}{described} {word}");
+        if self.format == Format::OpenMetrics && kind != FamilyKind::Info {
+            for unit in ["seconds", "bytes"] {
+                if name.strip_suffix(unit).is_some_and(|rest| rest.ends_with('_')) {
+                    let _ = writeln!(self.out, "# UNIT {name} {unit}");
+                }
+            }
+        }
+        Family { encoder: self, name, suffix }
+    }
+
+    /// Ends the text and gives it.
+    pub(super) fn finish(mut self) -> String {
+        if self.format == Format::OpenMetrics {
+            self.out.push_str("# EOF\n");
+        }
+        self.out
+    }
+
+    fn labels(&mut self, labels: Labels<'_>, more: Option<(&str, f64)>) {
+        if labels.is_empty() && more.is_none() {
+            return;
+        }
+        let mut separator = '{';
+        for (name, value) in labels {
+            self.out.push(separator);
+            self.out.push_str(name);
+            self.out.push_str("=\"");
+            for c in value.chars() {
+                match c {
+                    '\\' => self.out.push_str("\\\\"),
+                    '"' => self.out.push_str("\\\""),
+                    '\n' => self.out.push_str("\\n"),
+                    c => self.out.push(c),
+                }
+            }
+            self.out.push('"');
+            separator = ',';
+        }
+        if let Some((name, bound)) = more {
+            self.out.push(separator);
+            self.out.push_str(name);
+            self.out.push_str("=\"");
+            self.number(bound.into());
+            // OpenMetrics wants bounds as floats, so that a series has one spelling everywhere
+            if self.format == Format::OpenMetrics && bound.is_finite() && bound.fract() == 0.0 {
+                self.out.push_str(".0");
+            }
+            self.out.push('"');
+        }
+        self.out.push('}');
+    }
+
+    fn number(&mut self, number: Number) {
+        match number {
+            Number::Integer(n) => self.out.push_str(itoa::Buffer::new().format(n)),
+            Number::Float(n) if n == f64::INFINITY => self.out.push_str("+Inf"),
+            Number::Float(n) if n == f64::NEG_INFINITY => self.out.push_str("-Inf"),
+            Number::Float(n) => drop(write!(self.out, "{n}")),
+        }
+    }
+
+    fn line(&mut self, name: [&str; 2], labels: Labels<'_>, bound: Option<f64>, value: Number) {
+        self.out.push_str(name[0]);
+        self.out.push_str(name[1]);
+        self.labels(labels, bound.map(|bound| ("le", bound)));
+        self.out.push(' ');
+        self.number(value);
+        self.out.push('\n');
+    }
+}
+
+/// A family being written.
+pub struct Family<'e> {
+    encoder: &'e mut Encoder,
+    name: &'static str,
+    suffix: &'static str,
+}
+
+impl Family<'_> {
+    /// One sample of a counter, gauge or info.
+    pub fn sample(&mut self, labels: Labels<'_>, value: impl Into<Number>) {
+        self.encoder.line([self.name, self.suffix], labels, None, value.into());
+    }
+
+    /// One histogram: its finite bounds in seconds with cumulative counts, all of them, and the sum.
+    pub fn histogram(
+        &mut self,
+        labels: Labels<'_>,
+        buckets: impl Iterator<Item = (f64, u64)>,
+        count: u64,
+        sum: f64,
+    ) {
+        for (bound, below) in buckets {
+            self.encoder.line([self.name, "_bucket"], labels, Some(bound), below.into());
+        }
+        self.encoder.line([self.name, "_bucket"], labels, Some(f64::INFINITY), count.into());
+        self.encoder.line([self.name, "_sum"], labels, None, sum.into());
+        self.encoder.line([self.name, "_count"], labels, None, count.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(format: Format) -> String {
+        let mut encoder = Encoder::new(format);
+        let mut family = encoder.family("a_seconds", FamilyKind::Counter, "Time.");
+        family.sample(&[("route", "x\"y\\z\n"), ("class", "2xx")], 1.5);
+        let mut family = encoder.family("b_bytes", FamilyKind::Gauge, "Room.");
+        family.sample(&[], 7);
+        let mut family = encoder.family("c", FamilyKind::Info, "What runs.");
+        family.sample(&[("version", "1")], 1);
+        let mut family = encoder.family("d_seconds", FamilyKind::Histogram, "Durations.");
+        family.histogram(&[("phase", "parse")], [(0.000_1, 1), (1.0, 2)].into_iter(), 3, 4.25);
+        encoder.finish()
+    }
+
+    #[test]
+    fn prometheus_text() {
+        let expected = r#"# HELP a_seconds_total Time.
+# TYPE a_seconds_total counter
+a_seconds_total{route="x\"y\\z\n",class="2xx"} 1.5
+# HELP b_bytes Room.
+# TYPE b_bytes gauge
+b_bytes 7
+# HELP c_info What runs.
+# TYPE c_info gauge
+c_info{version="1"} 1
+# HELP d_seconds Durations.
+# TYPE d_seconds histogram
+d_seconds_bucket{phase="parse",le="0.0001"} 1
+d_seconds_bucket{phase="parse",le="1"} 2
+d_seconds_bucket{phase="parse",le="+Inf"} 3
+d_seconds_sum{phase="parse"} 4.25
+d_seconds_count{phase="parse"} 3
+"#;
+        assert_eq!(sample(Format::Text), expected);
+    }
+
+    #[test]
+    fn openmetrics() {
+        let expected = r#"# HELP a_seconds Time.
+# TYPE a_seconds counter
+# UNIT a_seconds seconds
+a_seconds_total{route="x\"y\\z\n",class="2xx"} 1.5
+# HELP b_bytes Room.
+# TYPE b_bytes gauge
+# UNIT b_bytes bytes
+b_bytes 7
+# HELP c What runs.
+# TYPE c info
+c_info{version="1"} 1
+# HELP d_seconds Durations.
+# TYPE d_seconds histogram
+# UNIT d_seconds seconds
+d_seconds_bucket{phase="parse",le="0.0001"} 1
+d_seconds_bucket{phase="parse",le="1.0"} 2
+d_seconds_bucket{phase="parse",le="+Inf"} 3
+d_seconds_sum{phase="parse"} 4.25
+d_seconds_count{phase="parse"} 3
+# EOF
+"#;
+        assert_eq!(sample(Format::OpenMetrics), expected);
+    }
+
+    #[test]
+    fn the_better_liked_form_is_chosen() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+            application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,\
+            text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        for (accept, format) in [
+            (None, Format::Text),
+            (Some(""), Format::Text),
+            (Some("*/*"), Format::Text),
+            (Some("text/html"), Format::Text),
+            (Some(prometheus), Format::OpenMetrics),
+            (Some("application/openmetrics-text"), Format::OpenMetrics),
+            (Some("Application/OpenMetrics-Text; Version=\"1.0.0\" ; Q=0.2"), Format::OpenMetrics),
+            (Some("application/openmetrics-text;version=0.0.1"), Format::Text),
+            (Some("application/openmetrics-text;q=0"), Format::Text),
+            (Some("application/openmetrics-text;q=x"), Format::Text),
+            (Some("application/openmetrics-text;q=0.1, text/*;q=0.9"), Format::Text),
+            (Some("application/openmetrics-text;q=NaN"), Format::Text),
+        ] {
+            assert_eq!(Format::negotiate(accept), format, "{accept:?}");
+        }
+    }
+}

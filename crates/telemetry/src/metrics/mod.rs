@@ -1,0 +1,384 @@
+//! Counts of everything the gateway does, cheap to write and added up only at a scrape.
+//!
+//! Owns: the registry of routes, listeners and endpoints by name, the per-worker shards, the samples of
+//! other rooms, and their text forms ([`Format`]). Does not own: the HTTP around a scrape
+//! ([`gateway::admin`]) or the state sampled through closures.
+//!
+//! Flow: `Metrics::new(workers)` once; each worker thread takes its [`Worker`] and passes it to every writing
+//! method; [`Metrics::render`] walks all shards.
+//!
+//! A writer touches plain 64-bit slots on cache lines no other thread writes (see `local`): no locked
+//! instruction, no shared line, no allocation. Names are resolved to handles when a configuration is
+//! applied, never per request.
+
+mod authorizer;
+mod encode;
+mod histogram;
+mod local;
+mod provider;
+mod scrape;
+mod series;
+mod sources;
+
+use std::any::TypeId;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub use authorizer::AuthorizerMetrics;
+pub use encode::{Encoder, Family, FamilyKind, Format, Labels, Number};
+use histogram::Histogram;
+pub use http_engine::labels::{Consulted, HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
+use local::{Local, LocalGauge, Shard, shards};
+use parking_lot::{Mutex, RwLock};
+pub use provider::{DatabaseState, ProviderStats};
+pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics, WorkerEndpoint};
+pub use sources::{BuildInfo, CacheSample, IssuerSample, Reloads};
+use sources::{CpuPerRequest, Sources};
+
+use crate::access_log;
+use crate::cgroup::Cgroup;
+use crate::phases::{CacheUse, Phase, Recorder};
+use crate::trace;
+
+/// What a part of the process knows, as families of a scrape. Each part implements it for its own status, so that this module
+/// knows none of them.
+pub trait Collect: Sized {
+    /// Writes the families of `all`; of nothing where that says more than families without a sample.
+    fn collect(all: &[Self], encoder: &mut Encoder);
+}
+
+/// What a worker counts regardless of route.
+#[derive(Debug, Default)]
+struct WorkerShard {
+    phases: [Histogram; Phase::COUNT],
+    requests: LocalGauge,
+    cache: [Local; CacheUse::ALL.len()],
+}
+
+/// What is kept by name while anybody holds it.
+type Named<K, T> = Mutex<BTreeMap<K, Arc<T>>>;
+
+/// All counts of one process.
+pub struct Metrics {
+    workers: Box<[Shard<WorkerShard>]>,
+    taken: Mutex<Box<[bool]>>,
+    unrouted: Arc<RouteMetrics>,
+    routes: Named<Box<str>, RouteMetrics>,
+    listeners: Named<Box<str>, ListenerMetrics>,
+    endpoints: Named<(Box<str>, Box<str>), EndpointMetrics>,
+    authorizers: Named<Box<str>, AuthorizerMetrics>,
+    denials: Reasons,
+    exchange_failures: Reasons,
+    reloads: Reloads,
+    sources: RwLock<Sources>,
+    cpu_per_request: Mutex<CpuPerRequest>,
+}
+
+/// Label value of requests that matched no route, or could not be asked.
+const UNROUTED: &str = "(none)";
+
+impl Metrics {
+    /// Zeroes for `workers` worker threads (at least one).
+    pub fn new(workers: usize) -> Arc<Self> {
+        let workers = workers.max(1);
+        Arc::new(Self {
+            workers: shards(workers),
+            taken: Mutex::new(vec![false; workers].into()),
+            unrouted: Arc::new(RouteMetrics::new(UNROUTED, workers)),
+            routes: Mutex::default(),
+            listeners: Mutex::default(),
+            endpoints: Mutex::default(),
+            authorizers: Mutex::default(),
+            denials: Reasons::default(),
+            exchange_failures: Reasons::default(),
+            reloads: Reloads::default(),
+            sources: RwLock::default(),
+            cpu_per_request: Mutex::default(),
+        })
+    }
+
+    /// How many workers can write.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// The right to write shard `index`, for one thread. `None` when there is no such shard or another thread
+    /// has it; dropping the [`Worker`] gives it back.
+    pub fn worker(self: &Arc<Self>, index: usize) -> Option<Worker> {
+        let mut taken = self.taken.lock();
+        let slot = taken.get_mut(index)?;
+        if *slot {
+            return None;
+        }
+        *slot = true;
+        Some(Worker { index, metrics: Arc::clone(self), one_thread: PhantomData })
+    }
+
+    /// The counts of a route, made at first use and kept by name over reloads.
+    pub fn route(&self, name: &str) -> Arc<RouteMetrics> {
+        let new = || Arc::new(RouteMetrics::new(name, self.workers()));
+        Arc::clone(self.routes.lock().entry(name.into()).or_insert_with(new))
+    }
+
+    /// The counts of requests without a route: malformed, or matched by none.
+    pub fn unrouted(&self) -> &Arc<RouteMetrics> {
+        &self.unrouted
+    }
+
+    /// The counts of a listener, made at first use and kept by name over reloads.
+    pub fn listener(&self, name: &str) -> Arc<ListenerMetrics> {
+        let new = || Arc::new(ListenerMetrics::new(name, self.workers()));
+        Arc::clone(self.listeners.lock().entry(name.into()).or_insert_with(new))
+    }
+
+    /// The counts of an endpoint (`host:port` or a socket path) of an upstream, made at first use and kept by
+    /// name over reloads.
+    pub fn endpoint(&self, upstream: &str, endpoint: &str) -> Arc<EndpointMetrics> {
+        let new = || Arc::new(EndpointMetrics::new(upstream, endpoint, self.workers()));
+        Arc::clone(self.endpoints.lock().entry((upstream.into(), endpoint.into())).or_insert_with(new))
+    }
+
+    /// The counts of an authorizer, made at first use and kept by name over reloads.
+    pub fn authorizer(&self, name: &str) -> Arc<AuthorizerMetrics> {
+        let new = || Arc::new(AuthorizerMetrics::new(name, self.workers()));
+        Arc::clone(self.authorizers.lock().entry(name.into()).or_insert_with(new))
+    }
+
+    /// Forgets routes, listeners, authorizers and endpoints that no one holds any more, so that a process reloaded for
+    /// years with changing names does not grow. To be called some time after a reload, when the previous
+    /// configuration's last request is over.
+    pub fn forget_unused(&self) {
+        self.routes.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.listeners.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.endpoints.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.authorizers.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
+    }
+
+    /// Counts why a request was not let through: a code out of the program text, never text of a peer.
+    pub fn denied(&self, reason: &'static str) {
+        self.denials.count(reason);
+    }
+
+    /// Counts why the exchange of a request that was let through came to no good end: a code as well.
+    pub fn exchange_failed(&self, reason: &'static str) {
+        self.exchange_failures.count(reason);
+    }
+
+    /// What became of configurations.
+    pub fn reloads(&self) -> &Reloads {
+        &self.reloads
+    }
+
+    /// Asks `sample` for the decision cache's figures at each scrape.
+    pub fn set_cache(&self, sample: impl Fn() -> CacheSample + Send + Sync + 'static) {
+        self.sources.write().cache = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for the state of all issuers' keys at each scrape. A reload sets it anew.
+    pub fn set_issuers(&self, sample: impl Fn() -> Vec<IssuerSample> + Send + Sync + 'static) {
+        self.sources.write().issuers = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` at each scrape, and writes the families of what it gives. One source of a type: a later one replaces it.
+    pub fn register<T: Collect + 'static>(&self, sample: impl Fn() -> Vec<T> + Send + Sync + 'static) {
+        let of = TypeId::of::<T>();
+        let write: sources::Registered = Box::new(move |encoder| T::collect(&sample(), encoder));
+        let registered = &mut self.sources.write().registered;
+        match registered.iter_mut().find(|(known, _)| *known == of) {
+            Some(known) => known.1 = write,
+            None => registered.push((of, write)),
+        }
+    }
+
+    /// Shows what the access log wrote and dropped.
+    pub fn set_access_log(&self, stats: Arc<access_log::Stats>) {
+        self.sources.write().access_log = Some(stats);
+    }
+
+    /// Shows what the span exporter sent and dropped.
+    pub fn set_trace(&self, stats: Arc<trace::Stats>) {
+        self.sources.write().trace = Some(stats);
+    }
+
+    /// Shows what the provider beside the gateway answers.
+    pub fn set_provider(&self, stats: Arc<ProviderStats>) {
+        self.sources.write().provider = Some(stats);
+    }
+
+    /// Shows the CPU limit of the process's cgroup and what it costs.
+    pub fn set_cgroup(&self, cgroup: Cgroup) {
+        self.sources.write().cgroup = Some(cgroup);
+    }
+
+    /// Shows what runs.
+    pub fn set_build(&self, build: BuildInfo) {
+        self.sources.write().build = Some(build);
+    }
+
+    /// Requests finished so far, over all routes and workers.
+    pub fn requests_finished(&self) -> u64 {
+        self.workers.iter().map(|shard| shard.0.requests.ended()).fold(0, u64::wrapping_add)
+    }
+}
+
+/// Counts by codes out of the program text, of which there are a few dozen: made at first use.
+#[derive(Default)]
+struct Reasons(RwLock<Vec<(&'static str, AtomicU64)>>);
+
+impl Reasons {
+    fn count(&self, reason: &'static str) {
+        if let Some((_, count)) = self.0.read().iter().find(|(known, _)| *known == reason) {
+            count.fetch_add(1, Relaxed);
+            return;
+        }
+        let mut counts = self.0.write();
+        match counts.iter().find(|(known, _)| *known == reason) {
+            Some((_, count)) => drop(count.fetch_add(1, Relaxed)),
+            None => counts.push((reason, AtomicU64::new(1))),
+        }
+    }
+
+    /// All of them, in the order of their codes.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let mut counts: Vec<_> =
+            self.0.read().iter().map(|(reason, count)| (*reason, count.load(Relaxed))).collect();
+        counts.sort_unstable();
+        counts
+    }
+}
+
+/// The right of one thread to write its shard: every counting method asks for it.
+///
+/// It may move to the thread that will use it but is not `Sync`, and there is one per shard. That makes each
+/// slot single-writer, which is what allows counting without a locked instruction.
+pub struct Worker {
+    index: usize,
+    metrics: Arc<Metrics>,
+    one_thread: PhantomData<Cell<()>>,
+}
+
+impl Worker {
+    /// Which shard this writes: from 0 to [`Metrics::workers`].
+    #[inline]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// What it belongs to.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    fn shard(&self) -> &WorkerShard {
+        &self.metrics.workers[self.index].0
+    }
+
+    /// A request's head arrived. [`Worker::request_ended`] ends it, once, whatever became of it.
+    #[inline]
+    pub fn request_begun(&self) {
+        self.shard().requests.begin();
+    }
+
+    /// The request is over.
+    #[inline]
+    pub fn request_ended(&self) {
+        self.shard().requests.end();
+    }
+
+    /// The decision cache was asked, and this came of it.
+    #[inline]
+    pub fn cache_asked(&self, what: CacheUse) {
+        self.shard().cache[what as usize].add(1);
+    }
+
+    /// Adds nanoseconds spent in one phase.
+    #[inline]
+    pub fn phase(&self, phase: Phase, nanos: u64) {
+        self.shard().phases[phase as usize].record(nanos);
+    }
+
+    /// Adds all phases of a request.
+    #[inline]
+    pub fn phases(&self, recorder: &Recorder) {
+        let shard = self.shard();
+        recorder.for_each_slot(|slot, nanos| shard.phases[slot].record(nanos));
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.metrics.taken.lock()[self.index] = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_has_one_writer_at_a_time() {
+        let metrics = Metrics::new(2);
+        let first = metrics.worker(0).unwrap();
+        assert!(metrics.worker(0).is_none(), "taken");
+        assert!(metrics.worker(2).is_none(), "no such shard");
+        assert_eq!(metrics.worker(1).unwrap().index(), 1);
+        drop(first);
+        assert!(metrics.worker(0).is_some(), "given back");
+    }
+
+    #[test]
+    fn names_are_kept_while_somebody_holds_them() {
+        let metrics = Metrics::new(1);
+        let worker = metrics.worker(0).unwrap();
+        let api = metrics.route("api");
+        api.finish(&worker, Outcome::Allowed, 200, 1_000);
+        assert!(Arc::ptr_eq(&api, &metrics.route("api")), "the next configuration finds the same counts");
+        let gone = metrics.endpoint("app", "10.0.0.1:80");
+        drop(gone);
+        metrics.forget_unused();
+        assert!(metrics.endpoints.lock().is_empty());
+        assert!(Arc::ptr_eq(&api, &metrics.route("api")));
+    }
+
+    #[test]
+    fn many_threads_may_deny_for_many_reasons() {
+        let metrics = Metrics::new(1);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        metrics.denied("expired");
+                        metrics.denied("bad_signature");
+                    }
+                });
+            }
+        });
+        let counts = metrics.denials.counts();
+        assert_eq!(counts.len(), 2);
+        assert!(counts.iter().all(|(_, n)| *n == 4000), "{counts:?}");
+    }
+
+    #[test]
+    fn an_endpoint_is_as_healthy_as_the_workers_that_use_it() {
+        let metrics = Metrics::new(2);
+        let (a, b) = (metrics.worker(0).unwrap(), metrics.worker(1).unwrap());
+        let endpoint = metrics.endpoint("app", "10.0.0.1:80");
+        let share = || (endpoint.healthy_share() * 2.0).to_string();
+        assert_eq!(share(), "2");
+        endpoint.set_ejected(&a, true);
+        endpoint.set_ejected(&a, true);
+        assert_eq!((share().as_str(), endpoint.shards[0].0.ejections.get()), ("1", 1));
+        endpoint.set_ejected(&b, true);
+        assert_eq!(share(), "0");
+        endpoint.set_ejected(&a, false);
+        endpoint.set_ejected(&b, false);
+        endpoint.set_down(true);
+        endpoint.set_down(true);
+        assert_eq!((share().as_str(), endpoint.went_down.load(Relaxed)), ("0", 1));
+        endpoint.set_down(false);
+        assert_eq!(share(), "2");
+    }
+}

@@ -1,0 +1,97 @@
+//! Counts of the provider that runs beside the gateway, and how its database is.
+//!
+//! Its threads are not workers, and a request of it costs a thousand times what a lock costs: so here is one lock for each
+//! endpoint, where workers have shards. Does not own: the names of endpoints; the binary passes words of its program text.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::encode::{Encoder, FamilyKind};
+use super::histogram::{Histogram, REQUEST_BOUND, Total};
+
+/// Requests of a provider, by endpoint, and the state of its database.
+#[derive(Default)]
+pub struct ProviderStats {
+    endpoints: RwLock<BTreeMap<&'static str, Mutex<Endpoint>>>,
+    database: RwLock<Option<DatabaseState>>,
+}
+
+/// How a provider's database was when it was last looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatabaseState {
+    /// It proves that it is in force.
+    pub proven: bool,
+    /// It takes changes, as far as any were tried.
+    pub writable: bool,
+}
+
+#[derive(Default)]
+struct Endpoint {
+    statuses: BTreeMap<u16, u64>,
+    duration: Histogram,
+}
+
+impl Endpoint {
+    fn count(&mut self, status: u16, nanos: u64) {
+        *self.statuses.entry(status).or_default() += 1;
+        self.duration.record(nanos);
+    }
+}
+
+impl ProviderStats {
+    /// A request was answered: from its whole head to the head of its answer.
+    pub fn answered(&self, endpoint: &'static str, status: u16, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(known) = self.endpoints.read().get(endpoint) {
+            return known.lock().count(status, nanos);
+        }
+        self.endpoints.write().entry(endpoint).or_default().get_mut().count(status, nanos);
+    }
+
+    /// The database was looked at.
+    pub fn database(&self, state: DatabaseState) {
+        *self.database.write() = Some(state);
+    }
+
+    pub(super) fn render(&self, e: &mut Encoder) {
+        if let Some(DatabaseState { proven, writable }) = *self.database.read() {
+            for (name, help, is) in [
+                (
+                    "postern_provider_database_proven",
+                    "Whether the provider's database answers and proves that no other has taken over.",
+                    proven,
+                ),
+                (
+                    "postern_provider_database_writable",
+                    "Whether the provider's database takes changes.",
+                    writable,
+                ),
+            ] {
+                e.family(name, FamilyKind::Gauge, help).sample(&[], u64::from(is));
+            }
+        }
+        let endpoints = self.endpoints.read();
+        let mut family = e.family(
+            "postern_provider_requests",
+            FamilyKind::Counter,
+            "Requests to the provider answered, by endpoint and status.",
+        );
+        for (name, endpoint) in &*endpoints {
+            for (status, count) in &endpoint.lock().statuses {
+                let status = status.to_string();
+                family.sample(&[("endpoint", *name), ("status", &*status)], *count);
+            }
+        }
+        let mut family = e.family(
+            "postern_provider_request_duration_seconds",
+            FamilyKind::Histogram,
+            "Whole head of a request to the provider to the head of its answer, by endpoint.",
+        );
+        for (name, endpoint) in &*endpoints {
+            let total = Total::of(std::iter::once(&endpoint.lock().duration));
+            total.write(&mut family, ("endpoint", name), REQUEST_BOUND);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What is counted per route, listener and upstream endpoint.
+//!
+//! Owns: the shards of these and the methods that write them. Every writing method takes the [`Worker`] of
+//! the calling thread, and so touches only cache lines of that thread.
+
+use std::fmt::Display;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use http_engine::endpoint_stats::EndpointStats;
+use http_engine::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
+use outage::{CALM, Outage};
+
+use super::Worker;
+use super::histogram::Histogram;
+use super::local::{Local, LocalGauge, Shard, shards};
+
+#[derive(Debug, Default)]
+pub(super) struct RouteShard {
+    pub(super) requests: [[Local; StatusClass::COUNT]; Outcome::COUNT],
+    pub(super) duration: Histogram,
+    pub(super) received: Local,
+    pub(super) sent: Local,
+    pub(super) headers_removed: Local,
+}
+
+/// Requests of one route. Kept by name, so that a reload does not begin again at zero.
+#[derive(Debug)]
+pub struct RouteMetrics {
+    pub(super) name: Arc<str>,
+    pub(super) shards: Box<[Shard<RouteShard>]>,
+}
+
+impl RouteMetrics {
+    pub(super) fn new(name: &str, workers: usize) -> Self {
+        Self { name: name.into(), shards: shards(workers) }
+    }
+
+    /// The route's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Counts a finished request: how it ended, the status sent (0: none) and nanoseconds from its head to
+    /// the last byte of its answer. Once per request, also when the client went away.
+    #[inline]
+    pub fn finish(&self, worker: &Worker, outcome: Outcome, status: u16, total_nanos: u64) {
+        let shard = &self.shards[worker.index()].0;
+        shard.requests[outcome as usize][StatusClass::of(status) as usize].add(1);
+        shard.duration.record(total_nanos);
+    }
+
+    /// Counts body bytes of a request and of its response, framing not included.
+    #[inline]
+    pub fn bytes(&self, worker: &Worker, received: u64, sent: u64) {
+        let shard = &self.shards[worker.index()].0;
+        shard.received.add(received);
+        shard.sent.add(sent);
+    }
+
+    /// Counts header fields of a client's that were taken off its request.
+    pub fn headers_removed(&self, worker: &Worker, count: u32) {
+        self.shards[worker.index()].0.headers_removed.add(count.into());
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ListenerShard {
+    pub(super) accepted: Local,
+    pub(super) accept_errors: Local,
+    pub(super) open: [LocalGauge; Protocol::COUNT],
+    pub(super) refused: [Local; Refusal::COUNT],
+    pub(super) crowded_out: Local,
+    pub(super) handshake: [Local; HandshakeFailure::COUNT],
+}
+
+/// Connections of one listener.
+#[derive(Debug)]
+pub struct ListenerMetrics {
+    pub(super) name: Arc<str>,
+    pub(super) shards: Box<[Shard<ListenerShard>]>,
+}
+
+impl ListenerMetrics {
+    pub(super) fn new(name: &str, workers: usize) -> Self {
+        Self { name: name.into(), shards: shards(workers) }
+    }
+
+    fn shard(&self, worker: &Worker) -> &ListenerShard {
+        &self.shards[worker.index()].0
+    }
+
+    /// A connection came out of `accept`.
+    pub fn accepted(&self, worker: &Worker) {
+        self.shard(worker).accepted.add(1);
+    }
+
+    /// `accept` itself failed, such as for want of a file descriptor.
+    pub fn accept_failed(&self, worker: &Worker) {
+        self.shard(worker).accept_errors.add(1);
+    }
+
+    /// An accepted connection was closed before its first request.
+    pub fn refused(&self, worker: &Worker, why: Refusal) {
+        self.shard(worker).refused[why as usize].add(1);
+    }
+
+    /// Resting connections were asked to make room for others.
+    pub fn crowded_out(&self, worker: &Worker, how_many: usize) {
+        self.shard(worker).crowded_out.add(how_many as u64);
+    }
+
+    /// A TLS handshake did not come to its end.
+    pub fn handshake_failed(&self, worker: &Worker, why: HandshakeFailure) {
+        self.shard(worker).handshake[why as usize].add(1);
+    }
+
+    /// A connection begins to speak `protocol`. [`ListenerMetrics::closed`] with the same protocol ends it, on
+    /// the same worker.
+    pub fn opened(&self, worker: &Worker, protocol: Protocol) {
+        self.shard(worker).open[protocol as usize].begin();
+    }
+
+    /// A connection that spoke `protocol` ended, or switched to another.
+    pub fn closed(&self, worker: &Worker, protocol: Protocol) {
+        self.shard(worker).open[protocol as usize].end();
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct EndpointShard {
+    pub(super) requests: LocalGauge,
+    pub(super) connections: LocalGauge,
+    pub(super) connect_errors: Local,
+    pub(super) retries: Local,
+    pub(super) resets: Local,
+    pub(super) timeouts: Local,
+    pub(super) ejected: Local,
+    pub(super) ejections: Local,
+}
+
+/// Traffic to one endpoint of an upstream.
+#[derive(Debug)]
+pub struct EndpointMetrics {
+    pub(super) upstream: Arc<str>,
+    pub(super) endpoint: Arc<str>,
+    pub(super) shards: Box<[Shard<EndpointShard>]>,
+    pub(super) down: AtomicBool,
+    pub(super) went_down: AtomicU64,
+    outage: Outage,
+}
+
+impl EndpointMetrics {
+    pub(super) fn new(upstream: &str, endpoint: &str, workers: usize) -> Self {
+        Self {
+            upstream: upstream.into(),
+            endpoint: endpoint.into(),
+            shards: shards(workers),
+            down: AtomicBool::new(false),
+            went_down: AtomicU64::new(0),
+            outage: Outage::of(format!("endpoint {endpoint} of upstream {upstream}")).with_calm(CALM),
+        }
+    }
+
+    fn shard(&self, worker: &Worker) -> &EndpointShard {
+        &self.shards[worker.index()].0
+    }
+
+    /// A request is given to the endpoint. [`EndpointMetrics::request_ended`] ends it, on the same worker.
+    #[inline]
+    pub fn request_begun(&self, worker: &Worker) {
+        self.shard(worker).requests.begin();
+    }
+
+    /// The exchange is over, well or not.
+    #[inline]
+    pub fn request_ended(&self, worker: &Worker) {
+        self.shard(worker).requests.end();
+    }
+
+    /// A connection stands, TLS included. [`EndpointMetrics::disconnected`] ends it, on the same worker.
+    pub fn connected(&self, worker: &Worker) {
+        self.shard(worker).connections.begin();
+    }
+
+    /// A connection that stood was closed, by either side.
+    pub fn disconnected(&self, worker: &Worker) {
+        self.shard(worker).connections.end();
+    }
+
+    /// A connection could not be made.
+    pub fn connect_failed(&self, worker: &Worker) {
+        self.shard(worker).connect_errors.add(1);
+    }
+
+    /// A request of which nothing was sent is tried again; counted at the endpoint that failed.
+    pub fn retried(&self, worker: &Worker) {
+        self.shard(worker).retries.add(1);
+    }
+
+    /// A connection broke, or a stream was reset, in the middle of an exchange.
+    pub fn reset(&self, worker: &Worker) {
+        self.shard(worker).resets.add(1);
+    }
+
+    /// The endpoint did not answer, or stalled, within its time.
+    pub fn timed_out(&self, worker: &Worker) {
+        self.shard(worker).timeouts.add(1);
+    }
+
+    /// This worker no longer sends to the endpoint (`true`), or does again: for health judged per worker.
+    pub fn set_ejected(&self, worker: &Worker, ejected: bool) {
+        let shard = self.shard(worker);
+        if ejected && shard.ejected.get() == 0 {
+            shard.ejections.add(1);
+        }
+        shard.ejected.set(u64::from(ejected));
+    }
+
+    /// No worker sends to the endpoint (`true`), or all may again: for health judged in common. From any thread.
+    pub fn set_down(&self, down: bool) {
+        if down && !self.down.swap(true, Relaxed) {
+            self.went_down.fetch_add(1, Relaxed);
+        } else if !down {
+            self.down.store(false, Relaxed);
+        }
+    }
+
+    /// The share of workers that would send to the endpoint: 1 all of them, 0 none.
+    pub(super) fn healthy_share(&self) -> f64 {
+        if self.down.load(Relaxed) || self.shards.is_empty() {
+            return 0.0;
+        }
+        let ejected = self.shards.iter().filter(|shard| shard.0.ejected.get() != 0).count();
+        (self.shards.len() - ejected) as f64 / self.shards.len() as f64
+    }
+}
+
+/// An endpoint as one worker counts it.
+pub struct WorkerEndpoint {
+    metrics: Rc<Worker>,
+    endpoint: Arc<EndpointMetrics>,
+}
+
+impl WorkerEndpoint {
+    /// Counts of `endpoint` by the worker that `metrics` belongs to.
+    pub fn new(metrics: Rc<Worker>, endpoint: Arc<EndpointMetrics>) -> Self {
+        Self { metrics, endpoint }
+    }
+}
+
+impl EndpointStats for WorkerEndpoint {
+    fn request_begun(&self) {
+        self.endpoint.request_begun(&self.metrics);
+    }
+
+    fn request_ended(&self) {
+        self.endpoint.request_ended(&self.metrics);
+    }
+
+    fn connected(&self) {
+        self.endpoint.connected(&self.metrics);
+    }
+
+    fn disconnected(&self) {
+        self.endpoint.disconnected(&self.metrics);
+    }
+
+    fn connect_failed(&self) {
+        self.endpoint.connect_failed(&self.metrics);
+    }
+
+    fn retried(&self) {
+        self.endpoint.retried(&self.metrics);
+    }
+
+    fn reset(&self) {
+        self.endpoint.reset(&self.metrics);
+    }
+
+    fn timed_out(&self) {
+        self.endpoint.timed_out(&self.metrics);
+    }
+
+    fn ejected(&self) {
+        self.endpoint.set_ejected(&self.metrics, true);
+    }
+
+    fn readmitted(&self) {
+        self.endpoint.set_ejected(&self.metrics, false);
+    }
+
+    // Each worker finds out for itself; it is logged once for all.
+    fn unhealthy(&self, why: &dyn Display) {
+        self.endpoint.outage.failed(why);
+    }
+
+    fn healthy(&self) {
+        self.endpoint.outage.succeeded();
+    }
+}

@@ -1,0 +1,287 @@
+//! The HTTP client that talks to the collector.
+//!
+//! Owns: the collector's address and credentials, one kept connection, and turning answers into "sent", "try
+//! again" and "give up". Redirects are not followed: credentials go where the configuration says.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT,
+};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use http_engine::dial::dial;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use prost::Message as _;
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+
+use super::otlp::ExportResponse;
+
+/// Bytes of a collector's answer that are read.
+const ANSWER_BYTES: usize = 64 * 1024;
+
+/// A collector: where it is and how to be let in.
+#[derive(Clone)]
+pub struct Endpoint {
+    host: Box<str>,
+    port: u16,
+    /// Path and query.
+    target: Uri,
+    headers: HeaderMap,
+    tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+}
+
+/// What is wrong with a collector's address or headers. Names the part, never a header's value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointFault {
+    /// Not a URL with a host.
+    #[error("{0:?} is not a url like http://127.0.0.1:4318")]
+    Url(Box<str>),
+    /// Neither `http` nor `https`.
+    #[error("{0:?} has a scheme that is neither http nor https")]
+    Scheme(Box<str>),
+    /// `@`: a user name or password, or what looks like one.
+    #[error("the collector's url holds an @, put credentials into a header beside it instead")]
+    UserInformation,
+    /// `https` without roots to verify the collector by.
+    #[error("{0:?} needs tls, but no certificate authorities are configured for it")]
+    NoRoots(Box<str>),
+    /// A header name or value that cannot be sent.
+    #[error("header {0:?} of the collector cannot be sent as it is")]
+    Header(Box<str>),
+}
+
+/// Says where, not with which credentials (which may stand in a query too).
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{}{close}:{}{}", self.host, self.port, self.target.path())
+    }
+}
+
+impl Endpoint {
+    /// `url`: base of where the collector takes OTLP over HTTP; `/v1/traces` is added unless it stands there
+    /// already. `headers`: sent along, their values secret. `tls`: used for `https`.
+    pub fn new(
+        url: &str,
+        headers: &[(String, String)],
+        tls: Option<Arc<rustls::ClientConfig>>,
+    ) -> Result<Self, EndpointFault> {
+        // before anything prints the URL: it may hold a password
+        if url.contains('@') {
+            return Err(EndpointFault::UserInformation);
+        }
+        // a query may hold a key
+        let shown = url.split('?').next().unwrap_or_default();
+        let bad = || EndpointFault::Url(shown.into());
+        let uri: Uri = url.parse().map_err(|_| bad())?;
+        let authority = uri.authority().ok_or_else(bad)?;
+        let secure = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(EndpointFault::Scheme(shown.into())),
+        };
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let name = || ServerName::try_from(host.to_owned()).map_err(|_| bad());
+        let tls = match (secure, tls) {
+            (false, _) => None,
+            (true, Some(config)) => Some((config, name()?)),
+            (true, None) => return Err(EndpointFault::NoRoots(shown.into())),
+        };
+        let base = uri.path().trim_end_matches('/').trim_end_matches("/v1/traces");
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let target: Uri = format!("{base}/v1/traces{query}").parse().map_err(|_| bad())?;
+        let mut fields = HeaderMap::new();
+        fields.insert(HOST, HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?);
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        fields.insert(USER_AGENT, HeaderValue::from_static(concat!("postern/", env!("CARGO_PKG_VERSION"))));
+        for (name, value) in headers {
+            let (name, value) = header(name, value)?;
+            fields.insert(name, value);
+        }
+        let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        Ok(Self { host: host.into(), port, target, headers: fields, tls })
+    }
+}
+
+fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), EndpointFault> {
+    let fault = || EndpointFault::Header(name.into());
+    let name: HeaderName = name.parse().map_err(|_| fault())?;
+    if [HOST, CONTENT_TYPE, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name) {
+        return Err(fault());
+    }
+    let mut value = HeaderValue::from_str(value).map_err(|_| fault())?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+/// What became of a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Taken, except for so many spans.
+    Taken {
+        /// Spans the collector refused.
+        rejected: u64,
+    },
+    /// Not now: after this long, if it was said.
+    Later(Option<Duration>),
+    /// Never: sending the same again has no point.
+    Refused(StatusCode),
+}
+
+/// Why no answer came.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SendError {
+    #[error("cannot connect: {0}")]
+    Connect(std::io::Error),
+    #[error("exchange broken off: {0}")]
+    Exchange(hyper::Error),
+    #[error("answer cannot be read: {0}")]
+    Answer(Box<dyn std::error::Error + Send + Sync>),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+}
+
+/// Talks to one collector over at most one connection.
+pub(super) struct Client {
+    endpoint: Endpoint,
+    timeout: Duration,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Client {
+    pub(super) fn new(endpoint: Endpoint, timeout: Duration) -> Self {
+        Self { endpoint, timeout, connection: None }
+    }
+
+    /// Posts one encoded `ExportTraceServiceRequest`. On an error the connection is given up.
+    pub(super) async fn post(&mut self, body: Bytes) -> Result<Answer, SendError> {
+        let outcome = tokio::time::timeout(self.timeout, self.exchange(body)).await;
+        let outcome = outcome.unwrap_or(Err(SendError::Timeout(self.timeout)));
+        if outcome.is_err() {
+            self.connection = None;
+        }
+        outcome
+    }
+
+    async fn exchange(&mut self, body: Bytes) -> Result<Answer, SendError> {
+        // a collector closes idle connections; that is noticed here, or else costs one retry
+        if self.connection.as_ref().is_none_or(SendRequest::is_closed) {
+            self.connection = Some(self.connect().await?);
+        }
+        let request = self.request(body);
+        let Some(connection) = &mut self.connection else { unreachable!("just connected") };
+        connection.ready().await.map_err(SendError::Exchange)?;
+        let response = connection.send_request(request).await.map_err(SendError::Exchange)?;
+        answer(response).await
+    }
+
+    fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.endpoint.target.clone();
+        *request.headers_mut() = self.endpoint.headers.clone();
+        request
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, SendError> {
+        let Endpoint { host, port, tls, .. } = &self.endpoint;
+        let tcp = dial((host, *port)).await.map_err(SendError::Connect)?;
+        tcp.set_nodelay(true).map_err(SendError::Connect)?;
+        match tls {
+            None => converse(TokioIo::new(tcp)).await,
+            Some((config, name)) => {
+                let connector = TlsConnector::from(Arc::clone(config));
+                let stream = connector.connect(name.clone(), tcp).await.map_err(SendError::Connect)?;
+                converse(TokioIo::new(stream)).await
+            }
+        }
+    }
+}
+
+async fn converse<T>(io: T) -> Result<SendRequest<Full<Bytes>>, SendError>
+where
+    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let (sender, connection) = handshake(io).await.map_err(SendError::Exchange)?;
+    // ends when the sender is dropped; its error reaches us through the exchange
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
+}
+
+/// OTLP/HTTP "Response": 200 with an optional partial success; 429, 502, 503 and 504 may be retried.
+async fn answer(response: Response<Incoming>) -> Result<Answer, SendError> {
+    let status = response.status();
+    let later =
+        response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await.map_err(SendError::Answer)?;
+    Ok(match status {
+        StatusCode::OK => {
+            // an answer that is no protobuf still says that the spans were taken
+            let answer = ExportResponse::decode(body.to_bytes()).unwrap_or_default();
+            let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
+            Answer::Taken { rejected: u64::try_from(rejected).unwrap_or(0) }
+        }
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Answer::Later(later.map(Duration::from_secs)),
+        other => Answer::Refused(other),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(url: &str) -> Result<[String; 2], EndpointFault> {
+        let endpoint = Endpoint::new(url, &[], None)?;
+        Ok([format!("{endpoint:?}"), endpoint.target.to_string()])
+    }
+
+    #[test]
+    fn urls_of_collectors() {
+        for (url, shown, target) in [
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces", "/v1/traces"),
+            ("http://[::1]:4318/", "http://[::1]:4318/v1/traces", "/v1/traces"),
+            ("http://otel/api/?key=secret", "http://otel:80/api/v1/traces", "/api/v1/traces?key=secret"),
+            ("http://otel/v1/traces", "http://otel:80/v1/traces", "/v1/traces"),
+        ] {
+            assert_eq!(endpoint(url).unwrap(), [shown, target], "{url}");
+        }
+    }
+
+    #[test]
+    fn faults_of_collectors() {
+        for url in ["", "/v1/traces", "http://", "http://a b"] {
+            assert_eq!(endpoint(url), Err(EndpointFault::Url(url.into())), "{url}");
+        }
+        assert_eq!(endpoint("ftp://a"), Err(EndpointFault::Scheme("ftp://a".into())));
+        assert_eq!(endpoint("https://a?key=secret"), Err(EndpointFault::NoRoots("https://a".into())));
+        for url in ["http://user:secret@a/", "http:/user:secret@a", "user:secret@a"] {
+            assert_eq!(endpoint(url), Err(EndpointFault::UserInformation));
+        }
+        for (name, value) in [("a b", "x"), ("x", "a\nb"), ("Host", "x"), ("content-length", "1")] {
+            let headers = [(name.to_owned(), value.to_owned())];
+            assert_eq!(
+                Endpoint::new("http://a", &headers, None).unwrap_err(),
+                EndpointFault::Header(name.into()),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn credentials_are_not_printed() {
+        let headers = [("authorization".to_owned(), "Bearer s3cret".to_owned())];
+        let endpoint = Endpoint::new("http://a", &headers, None).unwrap();
+        assert!(!format!("{endpoint:?}").contains("s3cret"));
+    }
+}

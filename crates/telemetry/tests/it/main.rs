@@ -1,0 +1,8 @@
+//! Tests of what the process tells of itself, one file each.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+mod access_log;
+mod cgroup;
+mod metrics;
+mod otlp;
