@@ -743,9 +743,11 @@ fn random<const N: usize>() -> Result<[u8; N], Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
-    use ::config::{NoFiles, Source as File};
+    use ::config::{Disk, Source as File};
     use auth::time::Timestamp;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
@@ -761,14 +763,18 @@ mod tests {
 
     #[tokio::test]
     async fn messages_are_as_well_protected_as_facts() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("provider.secret");
+        std::fs::write(&secret, "q83vASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4k=\n").unwrap();
+        std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
         for mode in ["sslmode=require", "sslmode=REQUIRE", "ssl-mode=require", "ssl%6Dode=requ%69re"] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let text = format!(
                 "[provider]\nissuer = \"http://127.0.0.1:1\"\naddress = \"127.0.0.1:1\"\naudiences = [\"orders\"]\n\
-                 database = \"postgres://postern@{address}/postern?{mode}\"\n"
+                 database = \"postgres://postern@{address}/postern?{mode}\"\nsecret_file = \"provider.secret\"\n"
             );
-            let source = File { name: "postern.toml", text: &text, base: Path::new("/"), files: &NoFiles };
+            let source = File { name: "postern.toml", text: &text, base: folder.path(), files: &Disk };
             let loaded = config::load(source, Timestamp::from_secs(1_800_000_000), 1);
             let loaded = loaded.unwrap_or_else(|refused| panic!("{}", refused.report));
             let _ways = beside(&loaded.provider.unwrap().database, &store::outage_of("database"));
