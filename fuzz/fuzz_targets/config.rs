@@ -10,8 +10,8 @@
 use std::path::Path;
 
 use auth::time::Timestamp;
-use libfuzzer_sys::fuzz_target;
 use config::{NoFiles, Source, load};
+use libfuzzer_sys::fuzz_target;
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 

@@ -31,10 +31,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use http_engine::head::Version;
-use http_engine::http1::replay::{End, Message, replay};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
+use http_engine::head::Version;
+use http_engine::http1::replay::{End, Message, replay};
 use hyper::body::Incoming;
 use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;

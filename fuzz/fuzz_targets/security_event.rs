@@ -7,11 +7,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use auth::algorithm::AlgorithmSet;
 use auth::keyset::KeySet;
 use auth::time::Timestamp;
-use auth::token::security_event::{Expected, Kind, Name, security_events};
-use auth::algorithm::AlgorithmSet;
 use auth::token::jwt;
+use auth::token::security_event::{Expected, Kind, Name, security_events};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
