@@ -13,8 +13,8 @@
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use envoy_types::pb::envoy::service::auth::v3::CheckRequest;
-use gateway::asked::{About, grpc_message, grpc_patience, over_grpc, over_http};
-use gateway::config::Asking;
+use gateway::authz_question_parse::{ParsedQuestion, grpc_message, grpc_patience, over_grpc, over_http};
+use gateway::config::QuestionSource;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
 
@@ -33,10 +33,10 @@ fuzz_target!(|data: &[u8]| {
             }
         }
         1 => compare(Bytes::copy_from_slice(rest)),
-        2 => ask(&Asking::Itself { prefix: "".into() }, rest),
-        3 => ask(&Asking::Itself { prefix: PREFIX.into() }, rest),
-        4 => ask(&Asking::XOriginal, rest),
-        5 => ask(&Asking::XForwarded, rest),
+        2 => ask(&QuestionSource::Itself { prefix: "".into() }, rest),
+        3 => ask(&QuestionSource::Itself { prefix: PREFIX.into() }, rest),
+        4 => ask(&QuestionSource::XOriginal, rest),
+        5 => ask(&QuestionSource::XForwarded, rest),
         6 => deadline(rest),
         _ => {}
     }
@@ -78,7 +78,7 @@ fn compare(message: Bytes) {
 }
 
 /// Asks over HTTP.
-fn ask(asking: &Asking, text: &[u8]) {
+fn ask(asking: &QuestionSource, text: &[u8]) {
     let mut lines = text.split(|byte| *byte == b'\n');
     let method = lines.next().and_then(|method| std::str::from_utf8(method).ok());
     let (Some(method), Some(target), Some(host)) = (method, lines.next(), lines.next()) else { return };
@@ -100,18 +100,23 @@ fn ask(asking: &Asking, text: &[u8]) {
 }
 
 /// Each thing was said by whom it has to be, and by nobody else.
-fn said_once(asking: &Asking, about: &About, own: (&str, &[u8], &[u8]), fields: &[Field<'_>]) {
+fn said_once(
+    asking: &QuestionSource,
+    about: &ParsedQuestion,
+    own: (&str, &[u8], &[u8]),
+    fields: &[Field<'_>],
+) {
     let values = |name: &str| -> Vec<&[u8]> {
         fields.iter().filter(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value).collect()
     };
     let host = about.host.as_deref().expect("a host");
     let scheme = about.scheme.as_str().as_bytes();
     match asking {
-        Asking::Itself { prefix } => {
+        QuestionSource::Itself { prefix } => {
             assert_eq!((about.method.as_str(), host), (own.0, own.1));
             assert_eq!([prefix.as_bytes(), &about.target].concat(), own.2);
         }
-        Asking::XOriginal => {
+        QuestionSource::XOriginal => {
             assert_eq!(values("x-original-method"), [about.method.as_bytes()]);
             match (values("x-original-url").as_slice(), values("x-original-uri").as_slice()) {
                 ([url], []) => assert_eq!([scheme, b"://", host, &about.target].concat(), *url),
@@ -119,7 +124,7 @@ fn said_once(asking: &Asking, about: &About, own: (&str, &[u8], &[u8]), fields: 
                 other => panic!("said in two ways: {other:?}"),
             }
         }
-        Asking::XForwarded => {
+        QuestionSource::XForwarded => {
             assert_eq!(values("x-forwarded-method"), [about.method.as_bytes()]);
             assert_eq!(values("x-forwarded-uri"), [&*about.target]);
             assert_eq!(values("x-forwarded-host"), [host]);
@@ -130,7 +135,7 @@ fn said_once(asking: &Asking, about: &About, own: (&str, &[u8], &[u8]), fields: 
 }
 
 /// What has a canonical form has one.
-fn canonical(about: &About) {
+fn canonical(about: &ParsedQuestion) {
     let raw = |target| RawRequest {
         method: &about.method,
         scheme: about.scheme,

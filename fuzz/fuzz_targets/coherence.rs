@@ -9,10 +9,10 @@
 use std::sync::LazyLock;
 
 use aws_lc_rs::hmac;
-use coherence::query::{Query, Question};
-use coherence::statement::Statement;
+use coherence::query::{LogQuery, LogQuestion};
+use coherence::revocation_tags::RevocationTags;
 use coherence::wire::{Body, Keys, MAX, MAX_TAGS, VERSION, WireError};
-use coherence::{Name, Nonce};
+use coherence::{ConsumerName, Nonce};
 use libfuzzer_sys::fuzz_target;
 
 const NUMBER: u8 = 7;
@@ -48,12 +48,12 @@ fn check(bytes: &[u8], made_here: bool) {
     }
 }
 
-fn name() -> Name {
-    Name::new("main").expect("a name")
+fn name() -> ConsumerName {
+    ConsumerName::new("main").expect("a name")
 }
 
-static QUERY: LazyLock<Query> =
-    LazyLock::new(|| Query::new(&name(), Nonce([1; 16]), Question::Denials { after: None }));
+static QUERY: LazyLock<LogQuery> =
+    LazyLock::new(|| LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Denials { after: None }));
 
 /// An answer with this body to that query, made as the format says.
 fn answered(body: &[u8]) -> Vec<u8> {
@@ -71,7 +71,7 @@ fn check_answer(bytes: &[u8], made_here: bool) {
             assert!(made_here, "nobody else has the key");
             let sealed = QUERY.seal(&answer, &KEYS);
             assert_eq!(QUERY.open(&sealed, &KEYS), Ok(answer));
-            let other = Query::new(&name(), Nonce([2; 16]), Question::Denials { after: None });
+            let other = LogQuery::new(&name(), Nonce([2; 16]), LogQuestion::Denials { after: None });
             assert_eq!(other.open(bytes, &KEYS), Err(WireError::Mac), "another question's");
         }
         Err(error) => assert!(!made_here || error != WireError::Mac, "the format is another one"),
@@ -83,7 +83,7 @@ fuzz_target!(|data: &[u8]| {
         [b'm', bytes @ ..] => check(bytes, false),
         [b'k', kind, body @ ..] => check(&vouched(*kind, body), true),
         [b'q', bytes @ ..] => {
-            if let Ok(query) = Query::read(&name(), bytes) {
+            if let Ok(query) = LogQuery::read(&name(), bytes) {
                 assert_eq!(query.bytes(), bytes);
             }
         }
@@ -91,9 +91,9 @@ fuzz_target!(|data: &[u8]| {
         [b'b', body @ ..] => check_answer(&answered(body), true),
         [b's', text @ ..] => {
             let Ok(text) = std::str::from_utf8(text) else { return };
-            if let Some(statement) = Statement::parse(text) {
+            if let Some(statement) = RevocationTags::parse(text) {
                 assert!(!statement.tags.is_empty());
-                assert_eq!(Statement::parse(&statement.to_string()), Some(statement));
+                assert_eq!(RevocationTags::parse(&statement.to_string()), Some(statement));
             }
         }
         _ => {}

@@ -34,7 +34,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use http_engine::head::Version;
-use http_engine::http1::replay::{End, Message, replay};
+use http_engine::http1::replay::{ReplayEnd, ReplayedMessage, replay};
 use hyper::body::Incoming;
 use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
@@ -75,7 +75,7 @@ fuzz_target!(|data: &[u8]| {
         }
         compare(message, their);
     }
-    if end == End::Drained {
+    if end == ReplayEnd::Drained {
         assert_eq!(theirs.len(), ours.len(), "hyper found a further message");
     }
 });
@@ -88,7 +88,7 @@ fn cut(bytes: &[u8], size: usize) -> Vec<&[u8]> {
     fine.chunks(size).chain((!rest.is_empty()).then_some(rest)).collect()
 }
 
-fn compare(our: &Message, their: &Theirs) {
+fn compare(our: &ReplayedMessage, their: &Theirs) {
     assert_eq!(our.method, their.head.method.as_str());
     assert!(same_target(our, their), "{:?} and {:?}", our.target.escape_ascii().to_string(), their.head.uri);
     let version =
@@ -111,7 +111,7 @@ fn compare(our: &Message, their: &Theirs) {
     }
 }
 
-fn same_target(our: &Message, their: &Theirs) -> bool {
+fn same_target(our: &ReplayedMessage, their: &Theirs) -> bool {
     let uri = &their.head.uri;
     let path = uri.path_and_query().map_or("", |path| path.as_str()).as_bytes();
     match (uri.scheme_str(), uri.authority()) {

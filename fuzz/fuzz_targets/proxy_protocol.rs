@@ -8,7 +8,7 @@
 
 #![no_main]
 
-use http_engine::proxy_protocol::{MAX_V1, MAX_V2, Origin, Progress, parse};
+use http_engine::proxy_protocol::{MAX_V1, MAX_V2, ProxyOrigin, ProxyProgress, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -17,27 +17,27 @@ fuzz_target!(|data: &[u8]| {
     for len in 0..=data.len() {
         let progress = parse(&data[..len]);
         match verdict {
-            None if progress == Ok(Progress::NeedMore) => {
+            None if progress == Ok(ProxyProgress::NeedMore) => {
                 assert!(len < MAX_V2, "asks for more after {len} bytes")
             }
             None => verdict = Some(progress),
             Some(first) => assert_eq!(progress, first, "another verdict after {len} bytes"),
         }
     }
-    assert_eq!(verdict.unwrap_or(Ok(Progress::NeedMore)), whole);
+    assert_eq!(verdict.unwrap_or(Ok(ProxyProgress::NeedMore)), whole);
 
-    let Ok(Progress::Done(header)) = whole else { return };
+    let Ok(ProxyProgress::Done(header)) = whole else { return };
     assert!(header.consumed <= data.len() && header.consumed <= MAX_V2);
     assert_eq!(parse(&data[..header.consumed]), whole);
-    assert_eq!(parse(&data[..header.consumed - 1]), Ok(Progress::NeedMore));
+    assert_eq!(parse(&data[..header.consumed - 1]), Ok(ProxyProgress::NeedMore));
 
-    if let Origin::Relayed { source, destination } = header.origin {
+    if let ProxyOrigin::Relayed { source, destination } = header.origin {
         assert_eq!(source.is_ipv4(), destination.is_ipv4());
         let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
         let (from, to) = (source.ip(), destination.ip());
         let line = format!("PROXY {family} {from} {to} {} {}\r\n", source.port(), destination.port());
         assert!(line.len() <= MAX_V1);
-        let Ok(Progress::Done(again)) = parse(line.as_bytes()) else { panic!("{line:?} is refused") };
+        let Ok(ProxyProgress::Done(again)) = parse(line.as_bytes()) else { panic!("{line:?} is refused") };
         assert_eq!(again.origin, header.origin);
     }
 });

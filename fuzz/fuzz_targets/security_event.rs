@@ -11,7 +11,7 @@ use auth::algorithm::AlgorithmSet;
 use auth::keyset::KeySet;
 use auth::time::Timestamp;
 use auth::token::jwt;
-use auth::token::security_event::{Expected, Kind, Name, security_events};
+use auth::token::security_event::{EventKind, ExpectedEvents, SubjectName, security_events};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -33,25 +33,28 @@ fn check(token: &[u8]) {
     let Ok(unverified) = jwt::parse(token) else { return };
     let Ok(signed) = unverified.signed(AlgorithmSet::ALL, &KEYS) else { return };
     let audiences = ["a".into()];
-    let expected = Expected { issuer: "i", audiences: &audiences, clock_skew: SKEW };
+    let expected = ExpectedEvents { issuer: "i", audiences: &audiences, clock_skew: SKEW };
     let Ok(told) = security_events(signed, &expected, NOW) else { return };
     assert_eq!(security_events(signed, &expected, NOW).as_ref(), Ok(&told), "twice the same");
     assert!(!told.jti.is_empty() && told.issued <= NOW.plus(SKEW) && !told.events.is_empty());
     for event in &told.events {
         assert!(event.at <= NOW.plus(SKEW));
-        let has_subject = !matches!(event.kind, Kind::Verification | Kind::StreamUpdated | Kind::Other);
+        let has_subject =
+            !matches!(event.kind, EventKind::Verification | EventKind::StreamUpdated | EventKind::Other);
         assert_eq!(has_subject, !event.names.is_empty(), "who is meant is said");
-        assert!(event.state.is_none() || event.kind == Kind::Verification);
+        assert!(event.state.is_none() || event.kind == EventKind::Verification);
         for name in &event.names {
             let texts = match *name {
-                Name::User(issuer, text) => [issuer.unwrap_or("-"), text],
-                Name::Token(one, other) | Name::Consent(one, other) => [one, other],
-                Name::Session(text) | Name::Email(text) | Name::Opaque(text) => [text, "-"],
+                SubjectName::User(issuer, text) => [issuer.unwrap_or("-"), text],
+                SubjectName::Token(one, other) | SubjectName::Consent(one, other) => [one, other],
+                SubjectName::Session(text) | SubjectName::Email(text) | SubjectName::Opaque(text) => {
+                    [text, "-"]
+                }
             };
             assert!(texts.iter().all(|text| !text.is_empty() && !text.contains(char::is_control)));
         }
     }
-    let other = Expected { issuer: "j", ..expected };
+    let other = ExpectedEvents { issuer: "j", ..expected };
     assert!(security_events(signed, &other, NOW).is_err(), "another's");
 }
 

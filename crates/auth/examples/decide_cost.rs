@@ -10,7 +10,7 @@ use std::time::Instant;
 use auth::decide::{decide, explain::NoTrace};
 use auth::headers::StripSet;
 use auth::identity::{CredentialKind, Facts, Identity};
-use auth::policy::Fault;
+use auth::policy::PolicyFault;
 use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Attribute, ConditionSpec, Policy, RuleSet, RuleSpec, TestSpec, Vocabulary};
 use auth::request::{Canonical, Field, RawRequest, Scheme};
@@ -37,7 +37,7 @@ fn route(name: String, host: &str, path: PathMatch) -> RouteMatch {
 }
 
 /// Prefixes, templates and exact paths on an exact and a wildcard host.
-fn table(services: usize) -> Result<RouteTable, Vec<Fault>> {
+fn table(services: usize) -> Result<RouteTable, Vec<PolicyFault>> {
     let routes = (0..services).flat_map(|i| {
         [
             route(format!("p{i}"), "api.example.com", PathMatch::Prefix(format!("/svc{i}"))),
@@ -53,7 +53,7 @@ fn table(services: usize) -> Result<RouteTable, Vec<Fault>> {
     RouteTable::build(routes.collect())
 }
 
-fn rules() -> Result<Policy, Vec<Fault>> {
+fn rules() -> Result<Policy, Vec<PolicyFault>> {
     let condition = |attribute, values: &[&str]| ConditionSpec {
         attribute,
         test: TestSpec::Any(values.iter().map(ToString::to_string).collect()),
@@ -99,7 +99,7 @@ const NAMES: [&str; 10] = [
     "x-forwarded-for",
 ];
 
-fn main() -> Result<(), Vec<Fault>> {
+fn main() -> Result<(), Vec<PolicyFault>> {
     let raw = |target: &'static str| RawRequest {
         method: "GET",
         scheme: Scheme::Https,

@@ -15,7 +15,7 @@
 pub mod explain;
 
 use crate::identity::{Facts, Identity};
-use crate::policy::review::{OwnedQuestion, Question, ReviewTemplate, Unaskable};
+use crate::policy::review::{OwnedReviewQuestion, ReviewQuestion, ReviewTemplate, Unaskable};
 use crate::policy::route::Captures;
 use crate::policy::rule::{Policy, Rule, RuleSet};
 use crate::request::{Canonical, Field, Malformed, pairs};
@@ -25,7 +25,7 @@ use explain::{Effect, Step, Trace};
 
 /// What a decision may look at beside the request.
 #[derive(Clone)]
-pub struct Court<'c> {
+pub struct RuleContext<'c> {
     /// The request's header fields, which reviews may read.
     pub fields: &'c [Field<'c>],
     /// What the route's template captured of the path.
@@ -34,7 +34,7 @@ pub struct Court<'c> {
     pub reviews: &'c dyn Reviews,
 }
 
-impl Court<'_> {
+impl RuleContext<'_> {
     /// Where nothing is reviewed.
     pub const fn without_reviews() -> Self {
         Self { fields: &[], captures: Captures::none(), reviews: &NoReviews }
@@ -44,7 +44,7 @@ impl Court<'_> {
 /// Answers to reviews that are known at once.
 pub trait Reviews {
     /// Whether they may; `None`: it is not known.
-    fn verdict(&self, question: &Question<'_>) -> Option<bool>;
+    fn verdict(&self, question: &ReviewQuestion<'_>) -> Option<bool>;
 }
 
 /// Knows none.
@@ -52,7 +52,7 @@ pub trait Reviews {
 pub struct NoReviews;
 
 impl Reviews for NoReviews {
-    fn verdict(&self, _: &Question<'_>) -> Option<bool> {
+    fn verdict(&self, _: &ReviewQuestion<'_>) -> Option<bool> {
         None
     }
 }
@@ -69,7 +69,7 @@ pub fn decide<'r>(
     now: Timestamp,
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
-    decide_in(&Court::without_reviews(), policy, route, request, facts, now, trace)
+    decide_in(&RuleContext::without_reviews(), policy, route, request, facts, now, trace)
 }
 
 /// Decides about one request.
@@ -81,7 +81,7 @@ pub fn decide<'r>(
 /// # Errors
 /// [`Denial`]; nothing may reach the upstream.
 pub fn decide_in<'r>(
-    court: &Court<'_>,
+    court: &RuleContext<'_>,
     policy: &Policy,
     route: usize,
     request: &'r Canonical<'r>,
@@ -188,7 +188,7 @@ impl<'r> Permit<'r> {
     /// As [`decide`]. The permit is gone then.
     pub fn confirm(
         self,
-        court: &Court<'_>,
+        court: &RuleContext<'_>,
         policy: &Policy,
         now: Timestamp,
         trace: &mut impl Trace,
@@ -243,7 +243,7 @@ pub enum Denial {
     Reviewed,
     /// It is not known yet what the review says.
     #[error("Kubernetes has to be asked")]
-    Unreviewed(Vec<OwnedQuestion>),
+    Unreviewed(Vec<OwnedReviewQuestion>),
     /// A rewrite of the path led to a request that has no canonical form.
     #[error("the rewritten path is refused: {0}")]
     Rewrite(Malformed),
@@ -258,7 +258,7 @@ fn forbidden(deny_rule: Option<usize>) -> String {
 
 /// How a [`Denial`] is told to the client and to the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct DenialAnswer {
     /// The HTTP status code.
     pub status: u16,
     /// The RFC 6750 §3.1 error code of the challenge; none where the RFC wants none.
@@ -274,7 +274,7 @@ pub struct Answer {
 impl Denial {
     /// The one table of refusals.
     #[rustfmt::skip]
-    pub const fn answer(&self) -> Answer {
+    pub const fn answer(&self) -> DenialAnswer {
         let (status, error, challenge, code, text) = match self {
             Self::Unauthenticated =>
                 (401, None, true, "unauthenticated", "authentication is required"),
@@ -301,7 +301,7 @@ impl Denial {
             Self::Rewrite(_) =>
                 (400, Some("invalid_request"), false, "rewrite", "the path cannot be served"),
         };
-        Answer { status, error, challenge, code, text }
+        DenialAnswer { status, error, challenge, code, text }
     }
 }
 
@@ -309,7 +309,7 @@ impl Denial {
 #[derive(Clone, Copy)]
 enum Reviewing<'c> {
     /// It is looked up.
-    In(&'c Court<'c>),
+    In(&'c RuleContext<'c>),
     /// It was, for the same request.
     Done,
 }
@@ -379,7 +379,7 @@ fn reviewed(
     review: &ReviewTemplate,
     identity: &Identity,
     request: &Canonical<'_>,
-    court: &Court<'_>,
+    court: &RuleContext<'_>,
     trace: &mut impl Trace,
 ) -> Result<(), Denial> {
     let mut unknown = Vec::new();

@@ -238,7 +238,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
         let inner = self.deeper()?;
         let mut members = Vec::new();
-        while let Some(name) = map.next_key_seed(Name(self.text))? {
+        while let Some(name) = map.next_key_seed(JsonName(self.text))? {
             members.push((name, map.next_value_seed(inner)?));
         }
         // Sorting finds a repeated name in n log n whatever the sender piled up, and serves the lookups.
@@ -252,9 +252,9 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
 /// Reads the name of a member.
 #[derive(Clone, Copy)]
-struct Name<'r>(&'r str);
+struct JsonName<'r>(&'r str);
 
-impl<'de> DeserializeSeed<'de> for Name<'_> {
+impl<'de> DeserializeSeed<'de> for JsonName<'_> {
     type Value = Text;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Text, D::Error> {
@@ -262,7 +262,7 @@ impl<'de> DeserializeSeed<'de> for Name<'_> {
     }
 }
 
-impl Visitor<'_> for Name<'_> {
+impl Visitor<'_> for JsonName<'_> {
     type Value = Text;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,7 @@
 //! Answers for one log, on a node that reaches its database.
 //!
 //! Owns: whose questions an answer of the database may serve, what is told again, that a query that is repeated is answered once at a time. Does not own: the database, sockets, and who
-//! follows ([`crate::roster`]).
+//! follows ([`crate::consumers`]).
 //!
 //! One reading of the head serves every probe that came *before the reading began*, and none that came later: whoever asks is
 //! told of everything that was durable when they asked. Nothing is answered from memory.
@@ -9,9 +9,9 @@
 use std::collections::VecDeque;
 
 use crate::consumer::MAX_RANGE;
+use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead, Nonce};
 use crate::mutation::{self, Mutation};
 use crate::wire::Body;
-use crate::words::{ConsumerId, Epoch, Event, Head, Nonce};
 
 /// Probes that wait for a reading. Who is not among them asks again.
 const MAX_WAITING: usize = 10_000;
@@ -24,27 +24,27 @@ const MAX_TOLD: usize = 1024;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum AuthorityAction {
     /// Tell the consumers.
     Send(Body),
-    /// Read the head as it is from now on, linearizably, for these who ask, then call [`Authority::head`].
+    /// Read the head as it is from now on, linearizably, for these who ask, then call [`LogAuthority::head`].
     ReadHead(Vec<ConsumerId>),
-    /// Read at most `limit` events after `after`, then call [`Authority::range`].
+    /// Read at most `limit` events after `after`, then call [`LogAuthority::range`].
     ReadRange {
         /// Who asked.
         nonce: Nonce,
         /// From where.
-        after: Head,
+        after: LogHead,
         /// How many, one more than may be told.
         limit: usize,
     },
-    /// Answer this query by what is true from now on, then call [`Authority::answer`].
+    /// Answer this query by what is true from now on, then call [`LogAuthority::answer`].
     Answer(Vec<u8>),
 }
 
 /// The machine.
 #[derive(Debug, Default)]
-pub struct Authority {
+pub struct LogAuthority {
     /// Who asked, and in which question.
     waiting: Vec<(ConsumerId, Nonce)>,
     reading: Vec<(ConsumerId, Nonce)>,
@@ -56,26 +56,26 @@ pub struct Authority {
     /// Queries that are being answered: a copy that comes meanwhile has the same answer.
     answering: Vec<Vec<u8>>,
     /// What was last read: only for the fault of answering with it.
-    remembered: Option<Head>,
+    remembered: Option<LogHead>,
 }
 
-impl Authority {
+impl LogAuthority {
     /// Nobody has asked yet.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Something is durable in the log.
-    pub fn appended(epoch: Epoch, event: Event, actions: &mut Vec<Action>) {
-        actions.push(Action::Send(Body::Event { epoch, event }));
+    pub fn appended(epoch: Epoch, event: LogEvent, actions: &mut Vec<AuthorityAction>) {
+        actions.push(AuthorityAction::Send(Body::Event { epoch, event }));
     }
 
     /// Takes what a consumer says.
-    pub fn message(&mut self, body: &Body, actions: &mut Vec<Action>) {
+    pub fn message(&mut self, body: &Body, actions: &mut Vec<AuthorityAction>) {
         match body {
             Body::Probe { consumer, nonce, .. } => {
                 if let Some(head) = self.remembered.filter(|_| mutation::is(Mutation::HeadFromMemory)) {
-                    actions.push(Action::Send(Body::Echo { nonce: *nonce, head }));
+                    actions.push(AuthorityAction::Send(Body::Echo { nonce: *nonce, head }));
                     return;
                 }
                 if self.waiting.len() < MAX_WAITING {
@@ -90,11 +90,11 @@ impl Authority {
                     self.told.pop_front();
                 }
                 let limit = MAX_RANGE + 1;
-                actions.push(Action::ReadRange { nonce: *nonce, after: *after, limit });
+                actions.push(AuthorityAction::ReadRange { nonce: *nonce, after: *after, limit });
             }
             Body::Query(query) if self.answering.len() < MAX_ANSWERING && !self.answering.contains(query) => {
                 self.answering.push(query.clone());
-                actions.push(Action::Answer(query.clone()));
+                actions.push(AuthorityAction::Answer(query.clone()));
             }
             // Told again by whoever asks again, of no concern here, or said by an authority.
             Body::Ask { .. }
@@ -108,15 +108,20 @@ impl Authority {
     }
 
     /// The head was read, or could not be: then nobody is answered, and their leases lapse. Those who are `unlisted` are not answered either
-    /// ([`crate::roster`]).
-    pub fn head(&mut self, read: Option<Head>, unlisted: &[ConsumerId], actions: &mut Vec<Action>) {
+    /// ([`crate::consumers`]).
+    pub fn head(
+        &mut self,
+        read: Option<LogHead>,
+        unlisted: &[ConsumerId],
+        actions: &mut Vec<AuthorityAction>,
+    ) {
         self.is_reading = false;
         self.remembered = read.or(self.remembered);
         for (consumer, nonce) in self.reading.drain(..) {
             if let Some(head) = read
                 && !unlisted.contains(&consumer)
             {
-                actions.push(Action::Send(Body::Echo { nonce, head }));
+                actions.push(AuthorityAction::Send(Body::Echo { nonce, head }));
             }
         }
         self.read(actions);
@@ -126,34 +131,42 @@ impl Authority {
     pub fn range(
         &mut self,
         nonce: Nonce,
-        after: Head,
-        read: Option<(Epoch, Vec<Event>)>,
-        actions: &mut Vec<Action>,
+        after: LogHead,
+        read: Option<(Epoch, Vec<LogEvent>)>,
+        actions: &mut Vec<AuthorityAction>,
     ) {
         self.ranges = self.ranges.saturating_sub(1);
         let Some((epoch, events)) = read else { return };
         // What was dropped from the log's beginning cannot be told any more.
         let whole = events.first().is_none_or(|first| first.seq == after.seq + 1);
         if epoch != after.epoch || !whole || events.len() > MAX_RANGE {
-            actions.push(Action::Send(Body::Gone { nonce }));
+            actions.push(AuthorityAction::Send(Body::Gone { nonce }));
         } else {
-            actions.extend(events.into_iter().map(|event| Action::Send(Body::Event { epoch, event })));
+            actions
+                .extend(events.into_iter().map(|event| AuthorityAction::Send(Body::Event { epoch, event })));
         }
     }
 
     /// A query was answered, by its nonce; `None` when it could not be.
-    pub fn answer(&mut self, query: &[u8], answered: Option<(Nonce, Vec<u8>)>, actions: &mut Vec<Action>) {
+    pub fn answer(
+        &mut self,
+        query: &[u8],
+        answered: Option<(Nonce, Vec<u8>)>,
+        actions: &mut Vec<AuthorityAction>,
+    ) {
         self.answering.retain(|one| one != query);
-        let answer = answered.map(|(nonce, sealed)| Action::Send(Body::Answer { nonce, sealed }));
+        let answer = answered.map(|(nonce, sealed)| AuthorityAction::Send(Body::Answer { nonce, sealed }));
         actions.extend(answer);
     }
 
     /// Begins to read the head for whoever waits, unless that is under way: who came since waits for the next.
-    fn read(&mut self, actions: &mut Vec<Action>) {
+    fn read(&mut self, actions: &mut Vec<AuthorityAction>) {
         if !self.is_reading && !self.waiting.is_empty() {
             self.reading = std::mem::take(&mut self.waiting);
             self.is_reading = true;
-            actions.push(Action::ReadHead(self.reading.iter().map(|(consumer, _)| *consumer).collect()));
+            actions.push(AuthorityAction::ReadHead(
+                self.reading.iter().map(|(consumer, _)| *consumer).collect(),
+            ));
         }
     }
 }
@@ -164,15 +177,15 @@ mod tests {
 
     #[test]
     fn a_question_that_comes_again_gets_no_second_answer() {
-        let (mut authority, after) = (Authority::new(), Head { epoch: Epoch([1; 16]), seq: 7 });
-        let asked = |authority: &mut Authority, number: u16| {
+        let (mut authority, after) = (LogAuthority::new(), LogHead { epoch: Epoch([1; 16]), seq: 7 });
+        let asked = |authority: &mut LogAuthority, number: u16| {
             let mut nonce = [0; 16];
             nonce[..2].copy_from_slice(&number.to_be_bytes());
             let mut actions = Vec::new();
             authority.message(&Body::Ask { nonce: Nonce(nonce), after }, &mut actions);
             // Answered at once, so that no more are under way than may be.
             for action in &actions {
-                let Action::ReadRange { nonce, after, .. } = action else { panic!("{action:?}") };
+                let AuthorityAction::ReadRange { nonce, after, .. } = action else { panic!("{action:?}") };
                 authority.range(*nonce, *after, None, &mut Vec::new());
             }
             actions.len()

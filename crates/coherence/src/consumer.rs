@@ -20,12 +20,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::log_types::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce};
 use crate::mutation::{self, Mutation};
 use crate::silence::Hearing;
 use crate::time::Boot;
 use crate::view::View;
 use crate::wire::Body;
-use crate::words::{ConsumerId, Epoch, Event, Head, Name, Nonce};
 
 /// Events held beyond a hole, and the longest stretch that is worth telling again.
 pub const MAX_RANGE: usize = 10_000;
@@ -46,7 +46,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_m
 
 /// How a consumer goes about it.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct ConsumerSettings {
     /// L: how long entries are believed after a probe was sent. The promise rests on it.
     pub lease: Duration,
     /// H: between two probes.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub patience: Duration,
 }
 
-impl Default for Settings {
+impl Default for ConsumerSettings {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(5),
@@ -76,14 +76,14 @@ pub enum Action {
         ticket: u64,
     },
     /// Something was taken back just now: what is open on the strength of it is to be looked at again.
-    Revoked(Event),
+    Revoked(LogEvent),
     /// Everything was forgotten: whatever is open is to be looked at again.
-    Flushed(Cause),
+    Flushed(FlushCause),
 }
 
 /// Why everything is forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Cause {
+pub enum FlushCause {
     /// The authority's history is another one: a restore, or a failover.
     Epoch,
     /// The authority's history ends before what was applied of it.
@@ -134,8 +134,8 @@ impl RoundTrip {
 #[derive(Debug)]
 pub struct Consumer {
     id: ConsumerId,
-    called: Name,
-    settings: Settings,
+    called: ConsumerName,
+    settings: ConsumerSettings,
     view: Arc<View>,
     epoch: Option<Epoch>,
     /// Everything up to here is applied.
@@ -171,7 +171,11 @@ pub struct Consumer {
 
 impl Consumer {
     /// Knows nothing and believes nothing; the first tick asks. `called` is what people call it.
-    pub fn new((id, called): (ConsumerId, Name), settings: Settings, view: Arc<View>) -> Self {
+    pub fn new(
+        (id, called): (ConsumerId, ConsumerName),
+        settings: ConsumerSettings,
+        view: Arc<View>,
+    ) -> Self {
         let generation = view.generation();
         Self {
             id,
@@ -206,8 +210,8 @@ impl Consumer {
     }
 
     /// How far the log is applied, once anything is known of it.
-    pub fn applied(&self) -> Option<Head> {
-        self.epoch.filter(|_| !self.flushing).map(|epoch| Head { epoch, seq: self.contiguous })
+    pub fn applied(&self) -> Option<LogHead> {
+        self.epoch.filter(|_| !self.flushing).map(|epoch| LogHead { epoch, seq: self.contiguous })
     }
 
     /// When [`Consumer::tick`] has something to do, at the latest.
@@ -226,12 +230,12 @@ impl Consumer {
 
     /// Does what is due.
     pub fn tick(&mut self, now: Boot, nonce: &mut dyn FnMut() -> Nonce, actions: &mut Vec<Action>) {
-        let Settings { period, lease, .. } = self.settings;
+        let ConsumerSettings { period, lease, .. } = self.settings;
         self.view.silence().look(now, period, lease, self.view.lease());
         if self.generation != self.view.generation() {
-            self.flush(Cause::Epoch, now, actions);
+            self.flush(FlushCause::Epoch, now, actions);
         } else if self.gap.is_some_and(|since| now >= since.plus(self.settings.patience)) {
-            self.flush(Cause::Gap, now, actions);
+            self.flush(FlushCause::Gap, now, actions);
         }
         if self.gap.is_some() {
             self.ask(now, nonce, actions);
@@ -243,7 +247,7 @@ impl Consumer {
 
     /// What is denied was added to the view, all that there was at `head`, which was read before. `None` when it could not be
     /// read: it is asked for again.
-    pub fn loaded(&mut self, now: Boot, ticket: u64, head: Option<Head>) {
+    pub fn loaded(&mut self, now: Boot, ticket: u64, head: Option<LogHead>) {
         if self.loading != Some(ticket) {
             return;
         }
@@ -265,13 +269,13 @@ impl Consumer {
         actions: &mut Vec<Action>,
     ) {
         if self.generation != self.view.generation() {
-            self.flush(Cause::Epoch, now, actions);
+            self.flush(FlushCause::Epoch, now, actions);
         }
         match body {
             Body::Event { epoch, event } => self.event(now, *epoch, event, actions),
             Body::Echo { nonce, head } => self.echo(now, *nonce, *head, actions),
             Body::Gone { nonce } if self.asked.is_some_and(|(asked, _)| asked == *nonce) => {
-                self.flush(Cause::Gone, now, actions);
+                self.flush(FlushCause::Gone, now, actions);
             }
             // The rest is for authorities, for whoever asks about credentials, or an answer to nobody's question.
             Body::Gone { .. }
@@ -289,7 +293,7 @@ impl Consumer {
         self.tell(now, actions);
     }
 
-    fn event(&mut self, now: Boot, epoch: Epoch, event: &Event, actions: &mut Vec<Action>) {
+    fn event(&mut self, now: Boot, epoch: Epoch, event: &LogEvent, actions: &mut Vec<Action>) {
         if self.epoch != Some(epoch) && !mutation::is(Mutation::EpochIgnored) {
             // Older than what is known, or newer: only an echo can tell, since nobody can have kept that.
             return self.hurry(now);
@@ -303,13 +307,13 @@ impl Consumer {
         self.wanted = self.wanted.max(event.seq);
         self.advance();
         if self.beyond.len() > MAX_RANGE {
-            self.flush(Cause::Overflow, now, actions);
+            self.flush(FlushCause::Overflow, now, actions);
         } else if !self.beyond.is_empty() && !self.flushing {
             self.gap.get_or_insert(now);
         }
     }
 
-    fn echo(&mut self, now: Boot, nonce: Nonce, head: Head, actions: &mut Vec<Action>) {
+    fn echo(&mut self, now: Boot, nonce: Nonce, head: LogHead, actions: &mut Vec<Action>) {
         let asked = |probe: &Probe| probe.nonce == nonce || mutation::is(Mutation::EchoNonce);
         let Some(at) = self.probes.iter().rposition(asked) else { return };
         let Some(probe) = self.probes.remove(at) else { return };
@@ -340,9 +344,9 @@ impl Consumer {
                 self.gap.get_or_insert(now);
             }
         } else if self.epoch != Some(head.epoch) && !mutation::is(Mutation::EpochIgnored) {
-            return self.flush(Cause::Epoch, now, actions);
+            return self.flush(FlushCause::Epoch, now, actions);
         } else if head.seq < probe.contiguous && !mutation::is(Mutation::EpochIgnored) {
-            return self.flush(Cause::WentBack, now, actions);
+            return self.flush(FlushCause::WentBack, now, actions);
         }
         self.wanted = self.wanted.max(head.seq);
         let from = if mutation::is(Mutation::LeaseAtReceive) { now } else { probe.at };
@@ -400,9 +404,9 @@ impl Consumer {
         actions.push(Action::Load { ticket: self.loads });
     }
 
-    fn flush(&mut self, cause: Cause, now: Boot, actions: &mut Vec<Action>) {
+    fn flush(&mut self, cause: FlushCause, now: Boot, actions: &mut Vec<Action>) {
         // Numbers that were given once, and are given again, are another history in all but its name: a file that was put back.
-        if cause == Cause::WentBack {
+        if cause == FlushCause::WentBack {
             self.view.abandon();
         } else {
             self.view.shut();
@@ -410,9 +414,9 @@ impl Consumer {
         (self.flushing, self.generation) = (true, self.view.generation());
         (self.gap, self.asked, self.loading) = (None, None, None);
         self.owed.clear();
-        if matches!(cause, Cause::Epoch | Cause::WentBack) {
+        if matches!(cause, FlushCause::Epoch | FlushCause::WentBack) {
             (self.epoch, self.beyond, self.contiguous) = (None, BTreeSet::new(), 0);
-        } else if cause == Cause::Overflow {
+        } else if cause == FlushCause::Overflow {
             // They are tombstones all the same; the echo says from where on they count.
             self.beyond.clear();
         }
@@ -435,7 +439,7 @@ impl Consumer {
     /// How long after a probe the next one goes, if that one has no answer: the sooner, the less is left of the lease. Messages may be
     /// lost, and most of those may be that are sent.
     fn retry(&self, now: Boot) -> Duration {
-        let Settings { lease, period, .. } = self.settings;
+        let ConsumerSettings { lease, period, .. } = self.settings;
         if mutation::is(Mutation::NoRetry) {
             return period;
         }
@@ -456,7 +460,7 @@ impl Consumer {
         self.probes.push_back(Probe { nonce, at: now, generation, contiguous: self.contiguous });
         self.view.silence().asked(now, self.settings.period);
         (self.probe_at, self.hurry_at, self.probed) = (now.plus(self.retry(now)), None, Some(now));
-        let Settings { lease, .. } = self.settings;
+        let ConsumerSettings { lease, .. } = self.settings;
         let (called, applied) = (self.called.clone(), self.applied());
         actions.push(Action::Send(Body::Probe { consumer: self.id, called, lease, nonce, applied }));
     }
@@ -469,7 +473,7 @@ impl Consumer {
         }
         let nonce = nonce();
         self.asked = Some((nonce, now));
-        actions.push(Action::Send(Body::Ask { nonce, after: Head { epoch, seq: self.contiguous } }));
+        actions.push(Action::Send(Body::Ask { nonce, after: LogHead { epoch, seq: self.contiguous } }));
     }
 
     /// Says what is applied, for those who wait for it.
@@ -485,7 +489,7 @@ impl Consumer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Tag;
+    use crate::log_types::Tag;
 
     const EPOCH: Epoch = Epoch([1; 16]);
     const NOW: Boot = Boot(1_000_000_000);
@@ -517,7 +521,7 @@ mod tests {
 
         /// Asks how far the log has got, and is told.
         fn probe(&mut self, seq: u64) -> Vec<Action> {
-            self.now = self.now.plus(Settings::default().period);
+            self.now = self.now.plus(ConsumerSettings::default().period);
             let mut actions = Vec::new();
             self.consumer.tick(self.now, &mut draw(&mut self.drawn), &mut actions);
             let asked = actions.iter().find_map(|action| match action {
@@ -525,13 +529,13 @@ mod tests {
                 _ => None,
             });
             let nonce = asked.expect("a probe is due");
-            self.hear(&Body::Echo { nonce, head: Head { epoch: EPOCH, seq } })
+            self.hear(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq } })
         }
     }
 
     fn node(view: &Arc<View>) -> Node {
-        let called = (ConsumerId([1; 16]), Name::new("node").unwrap());
-        let consumer = Consumer::new(called, Settings::default(), view.clone());
+        let called = (ConsumerId([1; 16]), ConsumerName::new("node").unwrap());
+        let consumer = Consumer::new(called, ConsumerSettings::default(), view.clone());
         Node { consumer, now: NOW, drawn: 0 }
     }
 
@@ -545,21 +549,21 @@ mod tests {
             node.probe(seq);
             let asked = node.now;
             node.now = node.now.plus(Duration::from_millis(1));
-            assert!(view.lease() < asked.plus(Settings::default().lease), "not before it is applied");
-            let event = Event { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX };
+            assert!(view.lease() < asked.plus(ConsumerSettings::default().lease), "not before it is applied");
+            let event = LogEvent { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX };
             node.hear(&Body::Event { epoch: EPOCH, event });
-            assert_eq!(view.lease(), asked.plus(Settings::default().lease), "from when it was asked");
+            assert_eq!(view.lease(), asked.plus(ConsumerSettings::default().lease), "from when it was asked");
         }
         // What is owed of before a flush is not paid after it.
         node.probe(21);
         let event = |seq| Body::Event {
             epoch: EPOCH,
-            event: Event { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX },
+            event: LogEvent { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX },
         };
-        node.now = node.now.plus(Settings::default().patience);
+        node.now = node.now.plus(ConsumerSettings::default().patience);
         let mut actions = Vec::new();
         node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
-        assert!(actions.contains(&Action::Flushed(Cause::Gap)), "{actions:?}");
+        assert!(actions.contains(&Action::Flushed(FlushCause::Gap)), "{actions:?}");
         for seq in [20, 21] {
             node.hear(&event(seq));
         }
@@ -571,13 +575,13 @@ mod tests {
         let view = Arc::new(View::new(10));
         let mut node = node(&view);
         node.probe(99);
-        let event = Event { seq: 100, tags: vec![tag(1)], not_before: None, until: i64::MAX };
+        let event = LogEvent { seq: 100, tags: vec![tag(1)], not_before: None, until: i64::MAX };
         node.hear(&Body::Event { epoch: EPOCH, event });
         assert_eq!((view.contiguous(), view.tombstones()), (100, 1));
 
         // The log's file was put back, and keeps its name.
         let actions = node.probe(50);
-        assert!(actions.contains(&Action::Flushed(Cause::WentBack)), "{actions:?}");
+        assert!(actions.contains(&Action::Flushed(FlushCause::WentBack)), "{actions:?}");
         assert_eq!(view.epoch(), None, "no number of before is one of now");
         node.probe(50);
         assert_eq!((view.epoch(), view.contiguous()), (Some(EPOCH), 50));

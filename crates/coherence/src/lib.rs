@@ -25,27 +25,27 @@
 //! was never used.
 
 pub mod authority;
-pub mod confirm;
 pub mod consumer;
-pub mod denials;
-pub mod drive;
-pub mod end;
+pub mod consumers;
+pub mod denylist;
+pub mod event_loops;
+mod log_types;
+pub mod message_channel;
 mod mutation;
 pub mod query;
 pub mod relay;
 pub mod repeat;
-pub mod roster;
+pub mod revocation_query;
+pub mod revocation_tags;
 pub mod secret;
 pub mod silence;
-pub mod statement;
 pub mod tags;
 pub mod time;
 pub mod transport;
 pub mod view;
 pub mod wire;
-mod words;
 
 #[cfg(test)]
 mod simulation;
 
-pub use self::words::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
+pub use crate::log_types::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};

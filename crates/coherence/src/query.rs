@@ -4,8 +4,8 @@
 //! hand it to another question, or leave something out of it: what does not verify is no answer.
 //!
 //! Owns: the two questions, their form and that of their answers, the MAC that binds an answer to its question, and a copy of the denylist
-//! that is taken page by page ([`Copying`]). Does not own: the way they take (HTTP, in the binary), who may ask, or what becomes of an
-//! answer ([`crate::confirm`], [`crate::denials`]).
+//! that is taken page by page ([`DenylistCopying`]). Does not own: the way they take (HTTP, in the binary), who may ask, or what becomes of an
+//! answer ([`crate::revocation_query`], [`crate::denylist`]).
 //!
 //! ```text
 //! query:  version 1 | kind 1 | nonce 16 | kind 1, which of these are denied: count 4, tags 16 each
@@ -18,10 +18,10 @@
 //! the answer without the MAC. Each part has a fixed length or says its own, so no two questions and answers have one encoding. The nonce
 //! is drawn at random for each query: an answer that was recorded fits no other.
 
-use crate::denials::{Denial, Denials};
+use crate::denylist::{Denylist, DenylistEntry};
+use crate::log_types::{ConsumerName, LogHead, Nonce, Tag};
 use crate::mutation::{self, Mutation};
 use crate::wire::{Keys, MAC, Reader, VERSION, WireError, put_head, put_name};
-use crate::words::{Head, Name, Nonce, Tag};
 
 /// Sets this use of a key apart from every other.
 const CONTEXT: &[u8] = b"postern coherence answer\0";
@@ -35,7 +35,7 @@ const DENIED: usize = Tag::LENGTH + 1 + 8 + 8;
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum LogQuestion {
     /// Which of these are denied?
     Confirm(Vec<Tag>),
     /// What is denied, by tag, beginning after this one? One page of it.
@@ -47,27 +47,27 @@ pub enum Question {
 
 /// A question to one node, with what makes the answer belong to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Query {
+pub struct LogQuery {
     /// Whose log it is about, after its length.
     authority: Vec<u8>,
-    question: Question,
+    question: LogQuestion,
     bytes: Vec<u8>,
 }
 
 /// What a node says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct LogAnswer {
     /// How far the log had got before the rest was read.
-    pub head: Head,
+    pub head: LogHead,
     /// What is denied of what was asked about.
-    pub denied: Vec<(Tag, Denial)>,
+    pub denied: Vec<(Tag, DenylistEntry)>,
     /// Whether there is more after the last of them.
     pub more: bool,
 }
 
-impl Query {
+impl LogQuery {
     /// A question about the log of this authority. The nonce is random: whoever could guess it could have the answer made in advance.
-    pub fn new(authority: &Name, nonce: Nonce, question: Question) -> Self {
+    pub fn new(authority: &ConsumerName, nonce: Nonce, question: LogQuestion) -> Self {
         let mut bytes = vec![VERSION, question.kind()];
         bytes.extend(nonce.0);
         question.write(&mut bytes);
@@ -78,25 +78,25 @@ impl Query {
     ///
     /// # Errors
     /// [`WireError::Version`] and [`WireError::Malformed`]
-    pub fn read(authority: &Name, bytes: &[u8]) -> Result<Self, WireError> {
+    pub fn read(authority: &ConsumerName, bytes: &[u8]) -> Result<Self, WireError> {
         let mut from = Reader(bytes);
         let version = from.byte().ok_or(WireError::Malformed)?;
         if version != VERSION {
             return Err(WireError::Version(version));
         }
-        let question = Question::read(&mut from).filter(|_| from.0.is_empty());
+        let question = LogQuestion::read(&mut from).filter(|_| from.0.is_empty());
         let question = question.ok_or(WireError::Malformed)?;
         Ok(Self { authority: Self::of(authority), question, bytes: bytes.to_vec() })
     }
 
-    fn of(authority: &Name) -> Vec<u8> {
+    fn of(authority: &ConsumerName) -> Vec<u8> {
         let mut name = Vec::new();
         put_name(&mut name, authority);
         name
     }
 
     /// What is asked.
-    pub fn question(&self) -> &Question {
+    pub fn question(&self) -> &LogQuestion {
         &self.question
     }
 
@@ -113,7 +113,7 @@ impl Query {
     }
 
     /// The answer as bytes, which only this query takes.
-    pub fn seal(&self, answer: &Answer, keys: &Keys) -> Vec<u8> {
+    pub fn seal(&self, answer: &LogAnswer, keys: &Keys) -> Vec<u8> {
         let body = answer.write();
         let prefix = [VERSION, self.question.kind(), keys.number()];
         let mac = keys.sign(CONTEXT, &self.covered(&prefix, &body));
@@ -124,7 +124,7 @@ impl Query {
     ///
     /// # Errors
     /// [`WireError`]; then nothing was answered.
-    pub fn open(&self, bytes: &[u8], keys: &Keys) -> Result<Answer, WireError> {
+    pub fn open(&self, bytes: &[u8], keys: &Keys) -> Result<LogAnswer, WireError> {
         let mut from = Reader(bytes);
         let prefix: [u8; 3] = from.take().ok_or(WireError::Malformed)?;
         let [version, kind, number] = prefix;
@@ -141,7 +141,7 @@ impl Query {
         if !mutation::is(Mutation::AnswerMac) {
             keys.verify(number, CONTEXT, &self.covered(&prefix, from.0), &mac)?;
         }
-        Answer::read(&mut from).filter(|_| from.0.is_empty()).ok_or(WireError::Malformed)
+        LogAnswer::read(&mut from).filter(|_| from.0.is_empty()).ok_or(WireError::Malformed)
     }
 
     /// What the MAC covers; `answer` is longer than a head.
@@ -168,7 +168,7 @@ fn unless(mutation: Mutation, part: &[u8]) -> &[u8] {
     if mutation::is(mutation) { &[] } else { part }
 }
 
-impl Question {
+impl LogQuestion {
     fn kind(&self) -> u8 {
         match self {
             Self::Confirm(_) => 1,
@@ -206,13 +206,13 @@ impl Question {
     }
 }
 
-impl Answer {
+impl LogAnswer {
     fn write(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(HEAD + 5 + self.denied.len() * DENIED);
         put_head(&mut to, self.head);
         to.push(u8::from(self.more));
         put_count(&mut to, self.denied.len());
-        for (tag, Denial { not_before, until }) in &self.denied {
+        for (tag, DenylistEntry { not_before, until }) in &self.denied {
             to.extend(tag.0);
             to.push(u8::from(not_before.is_some()));
             to.extend(not_before.unwrap_or_default().to_be_bytes());
@@ -227,7 +227,7 @@ impl Answer {
         let denied = (0..count).map(|_| {
             let (tag, limited, not_before, until) =
                 (from.take()?, from.flag()?, from.millis()?, from.millis()?);
-            Some((Tag(tag), Denial { not_before: limited.then_some(not_before), until }))
+            Some((Tag(tag), DenylistEntry { not_before: limited.then_some(not_before), until }))
         });
         let denied = denied.collect::<Option<_>>()?;
         Some(Self { head, denied, more })
@@ -241,27 +241,27 @@ fn put_count(to: &mut Vec<u8>, count: usize) {
 
 /// A copy of all that is denied, taken page by page. It goes on where it was when an answer failed.
 #[derive(Debug, Default)]
-pub struct Copying {
+pub struct DenylistCopying {
     /// The least of the pages' heads: what the whole copy knows at least.
-    head: Option<Head>,
+    head: Option<LogHead>,
     after: Option<Tag>,
 }
 
 /// What a page brings a copy to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum CopyProgress {
     /// There is more.
     More,
     /// It is whole, as of this head at least.
-    Whole(Head),
+    Whole(LogHead),
     /// The log is another one meanwhile, or the page makes no sense: it has to be begun anew.
     Void,
 }
 
-impl Copying {
+impl DenylistCopying {
     /// What has to be asked next.
-    pub fn question(&self) -> Question {
-        Question::Denials { after: self.after }
+    pub fn question(&self) -> LogQuestion {
+        LogQuestion::Denials { after: self.after }
     }
 
     /// After which tag the next page begins.
@@ -270,21 +270,21 @@ impl Copying {
     }
 
     /// Takes the answer to that.
-    pub fn take(&mut self, answer: Answer, denials: &Denials) -> Progress {
-        let Answer { head, denied, more } = answer;
+    pub fn take(&mut self, answer: LogAnswer, denials: &Denylist) -> CopyProgress {
+        let LogAnswer { head, denied, more } = answer;
         let known = self.head.unwrap_or(head);
         let last = denied.last().map(|(tag, _)| *tag);
         if known.epoch != head.epoch || more && last <= self.after {
-            return Progress::Void;
+            return CopyProgress::Void;
         }
         // Nodes that answer different pages need not have read the same.
         let seq = if mutation::is(Mutation::OldPage) { known.seq } else { known.seq.min(head.seq) };
-        let known = *self.head.insert(Head { seq, ..head });
+        let known = *self.head.insert(LogHead { seq, ..head });
         for (tag, denial) in denied {
             denials.add(tag, denial);
         }
         self.after = last.or(self.after);
-        if more { Progress::More } else { Progress::Whole(known) }
+        if more { CopyProgress::More } else { CopyProgress::Whole(known) }
     }
 }
 
@@ -293,45 +293,49 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::log_types::Epoch;
     use crate::wire::Message;
-    use crate::words::Epoch;
 
     fn keys() -> Keys {
         Keys::one(1, &[1; 32])
     }
 
-    fn name() -> Name {
-        Name::new("main").expect("a name")
+    fn name() -> ConsumerName {
+        ConsumerName::new("main").expect("a name")
     }
 
     fn tag() -> impl Strategy<Value = Tag> {
         any::<[u8; 16]>().prop_map(Tag)
     }
 
-    fn question() -> impl Strategy<Value = Question> {
+    fn question() -> impl Strategy<Value = LogQuestion> {
         prop_oneof![
-            prop::collection::vec(tag(), 0..20).prop_map(Question::Confirm),
-            prop::option::of(tag()).prop_map(|after| Question::Denials { after }),
+            prop::collection::vec(tag(), 0..20).prop_map(LogQuestion::Confirm),
+            prop::option::of(tag()).prop_map(|after| LogQuestion::Denials { after }),
         ]
     }
 
-    fn query() -> impl Strategy<Value = Query> {
+    fn query() -> impl Strategy<Value = LogQuery> {
         (any::<[u8; 16]>(), question())
-            .prop_map(|(nonce, question)| Query::new(&name(), Nonce(nonce), question))
+            .prop_map(|(nonce, question)| LogQuery::new(&name(), Nonce(nonce), question))
     }
 
-    fn answer() -> impl Strategy<Value = Answer> {
+    fn answer() -> impl Strategy<Value = LogAnswer> {
         let denied = (tag(), any::<Option<i64>>(), any::<i64>())
-            .prop_map(|(tag, not_before, until)| (tag, Denial { not_before, until }));
+            .prop_map(|(tag, not_before, until)| (tag, DenylistEntry { not_before, until }));
         (any::<[u8; 16]>(), any::<u64>(), prop::collection::vec(denied, 0..20), any::<bool>()).prop_map(
-            |(epoch, seq, denied, more)| Answer { head: Head { epoch: Epoch(epoch), seq }, denied, more },
+            |(epoch, seq, denied, more)| LogAnswer {
+                head: LogHead { epoch: Epoch(epoch), seq },
+                denied,
+                more,
+            },
         )
     }
 
     proptest! {
         #[test]
         fn what_is_asked_and_answered_is_read(query in query(), answer in answer()) {
-            prop_assert_eq!(Query::read(&name(), query.bytes()), Ok(query.clone()));
+            prop_assert_eq!(LogQuery::read(&name(), query.bytes()), Ok(query.clone()));
             prop_assert_eq!(query.open(&query.seal(&answer, &keys()), &keys()), Ok(answer));
         }
 
@@ -339,7 +343,7 @@ mod tests {
         fn an_answer_fits_no_other_question(one in query(), other in query(), answer in answer()) {
             prop_assume!(one != other);
             prop_assert!(other.open(&one.seal(&answer, &keys()), &keys()).is_err());
-            let elsewhere = Query { authority: Query::of(&Name::new("other").expect("a name")), ..one.clone() };
+            let elsewhere = LogQuery { authority: LogQuery::of(&ConsumerName::new("other").expect("a name")), ..one.clone() };
             prop_assert!(elsewhere.open(&one.seal(&answer, &keys()), &keys()).is_err());
         }
 
@@ -366,22 +370,22 @@ mod tests {
         #[test]
         fn other_bytes_ask_and_answer_nothing(query in query(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(query.open(&bytes, &keys()).is_err());
-            if let Ok(read) = Query::read(&name(), &bytes) {
+            if let Ok(read) = LogQuery::read(&name(), &bytes) {
                 prop_assert_eq!(read.bytes(), &bytes[..]);
             }
         }
     }
 
-    const HEAD: Head = Head { epoch: Epoch([1; 16]), seq: 7 };
+    const HEAD: LogHead = LogHead { epoch: Epoch([1; 16]), seq: 7 };
 
     fn numbered(number: u8) -> Tag {
         Tag([number; Tag::LENGTH])
     }
 
-    fn page(head: Head, numbers: std::ops::Range<u8>, more: bool) -> Answer {
+    fn page(head: LogHead, numbers: std::ops::Range<u8>, more: bool) -> LogAnswer {
         let denied =
-            numbers.map(|number| (numbered(number), Denial { not_before: None, until: 1 })).collect();
-        Answer { head, denied, more }
+            numbers.map(|number| (numbered(number), DenylistEntry { not_before: None, until: 1 })).collect();
+        LogAnswer { head, denied, more }
     }
 
     #[test]
@@ -389,7 +393,7 @@ mod tests {
         let (old, new) = ((1, [1; 32]), (2, [2; 32]));
         let stages = [vec![old], vec![old, new], vec![new, old], vec![new]];
         let stages: Vec<_> = stages.iter().map(|stage| Keys::new(stage).expect("keys")).collect();
-        let query = Query::new(&name(), Nonce([1; 16]), Question::Confirm(Vec::new()));
+        let query = LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Confirm(Vec::new()));
         let answer = page(HEAD, 0..2, false);
         for neighbours in stages.windows(2) {
             for (one, other) in [(0, 1), (1, 0)] {
@@ -402,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_message_is_no_answer() {
-        let query = Query::new(&name(), Nonce([1; 16]), Question::Confirm(Vec::new()));
+        let query = LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Confirm(Vec::new()));
         let body = crate::wire::Body::Echo { nonce: Nonce([1; 16]), head: HEAD };
         let message = keys().write(&Message { authority: name(), body }).expect("it fits");
         assert!(query.open(&message, &keys()).is_err());
@@ -411,30 +415,37 @@ mod tests {
 
     #[test]
     fn a_copy_is_whole_after_its_last_page_and_as_of_the_oldest() {
-        let (mut copying, denials) = (Copying::default(), Denials::new(100));
-        assert_eq!(copying.question(), Question::Denials { after: None });
-        assert_eq!(copying.take(page(HEAD, 1..4, true), &denials), Progress::More);
-        assert_eq!(copying.question(), Question::Denials { after: Some(numbered(3)) });
-        let later = Head { seq: 9, ..HEAD };
-        assert_eq!(copying.take(page(later, 4..6, true), &denials), Progress::More);
-        let older = Head { seq: 5, ..HEAD };
-        assert_eq!(copying.take(page(older, 6..8, true), &denials), Progress::More);
-        assert_eq!(copying.take(page(later, 8..9, false), &denials), Progress::Whole(older));
+        let (mut copying, denials) = (DenylistCopying::default(), Denylist::new(100));
+        assert_eq!(copying.question(), LogQuestion::Denials { after: None });
+        assert_eq!(copying.take(page(HEAD, 1..4, true), &denials), CopyProgress::More);
+        assert_eq!(copying.question(), LogQuestion::Denials { after: Some(numbered(3)) });
+        let later = LogHead { seq: 9, ..HEAD };
+        assert_eq!(copying.take(page(later, 4..6, true), &denials), CopyProgress::More);
+        let older = LogHead { seq: 5, ..HEAD };
+        assert_eq!(copying.take(page(older, 6..8, true), &denials), CopyProgress::More);
+        assert_eq!(copying.take(page(later, 8..9, false), &denials), CopyProgress::Whole(older));
         assert_eq!(denials.len(), 8);
-        assert_eq!(Copying::default().take(page(HEAD, 0..0, false), &denials), Progress::Whole(HEAD));
+        assert_eq!(
+            DenylistCopying::default().take(page(HEAD, 0..0, false), &denials),
+            CopyProgress::Whole(HEAD)
+        );
     }
 
     #[test]
     fn a_copy_of_two_histories_or_without_an_end_is_none() {
-        let denials = Denials::new(100);
+        let denials = Denylist::new(100);
         let begun = || {
-            let mut copying = Copying::default();
-            assert_eq!(copying.take(page(HEAD, 1..4, true), &denials), Progress::More);
+            let mut copying = DenylistCopying::default();
+            assert_eq!(copying.take(page(HEAD, 1..4, true), &denials), CopyProgress::More);
             copying
         };
-        let another = Head { epoch: Epoch([2; 16]), seq: 9 };
-        assert_eq!(begun().take(page(another, 4..6, false), &denials), Progress::Void);
-        assert_eq!(begun().take(page(HEAD, 0..0, true), &denials), Progress::Void, "it would be asked again");
-        assert_eq!(begun().take(page(HEAD, 1..4, true), &denials), Progress::Void);
+        let another = LogHead { epoch: Epoch([2; 16]), seq: 9 };
+        assert_eq!(begun().take(page(another, 4..6, false), &denials), CopyProgress::Void);
+        assert_eq!(
+            begun().take(page(HEAD, 0..0, true), &denials),
+            CopyProgress::Void,
+            "it would be asked again"
+        );
+        assert_eq!(begun().take(page(HEAD, 1..4, true), &denials), CopyProgress::Void);
     }
 }

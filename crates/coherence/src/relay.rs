@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use tokio::sync::broadcast;
 
-use crate::end::End;
+use crate::message_channel::MessageChannel;
 use crate::transport::Topic;
 use crate::wire::Body;
 
@@ -30,7 +30,7 @@ impl Relay {
     }
 
     /// Hands on what this end hears, for ever.
-    pub async fn run(self, end: End) {
+    pub async fn run(self, end: MessageChannel) {
         let mut heard = end.transport.subscribe(Topic::Events(end.authority.clone()));
         while let Some(bytes) = heard.recv().await {
             if self.0.receiver_count() > 0 && is_event(&end, &bytes) {
@@ -42,7 +42,7 @@ impl Relay {
 }
 
 /// Not counted as believed: whoever follows in this process counts the same message.
-fn is_event(end: &End, bytes: &[u8]) -> bool {
+fn is_event(end: &MessageChannel, bytes: &[u8]) -> bool {
     let read = end.keys.read(bytes);
     read.is_ok_and(|message| message.authority == end.authority && matches!(message.body, Body::Event { .. }))
 }
@@ -52,17 +52,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::log_types::{ConsumerName, Epoch, LogEvent, LogHead, Nonce};
     use crate::time::BootClock;
     use crate::transport::Transport as _;
     use crate::transport::memory::Memory;
     use crate::wire::{Keys, Message};
-    use crate::words::{Epoch, Event, Head, Name, Nonce};
 
     #[tokio::test]
     async fn listeners_are_told_of_events_and_of_nothing_else() {
         let (way, own) = (Memory::default(), Keys::one(1, &[1; 32]));
-        let name = Name::new("main").expect("a name");
-        let end = End {
+        let name = ConsumerName::new("main").expect("a name");
+        let end = MessageChannel {
             authority: name.clone(),
             transport: Arc::new(way.clone()),
             keys: own.clone(),
@@ -76,17 +76,17 @@ mod tests {
         let topic = Topic::Events(name.clone());
         let event = |seq| Body::Event {
             epoch: Epoch([1; 16]),
-            event: Event { seq, tags: vec![], not_before: None, until: 0 },
+            event: LogEvent { seq, tags: vec![], not_before: None, until: 0 },
         };
         let send = |keys: &Keys, authority: &str, body: Body| {
-            let authority = Name::new(authority).expect("a name");
+            let authority = ConsumerName::new(authority).expect("a name");
             let bytes = Bytes::from(keys.write(&Message { authority, body }).expect("it fits"));
             way.send(&topic, bytes.clone());
             bytes
         };
         send(&Keys::one(1, &[2; 32]), "main", event(1));
         send(&own, "another", event(2));
-        let head = Head { epoch: Epoch([1; 16]), seq: 3 };
+        let head = LogHead { epoch: Epoch([1; 16]), seq: 3 };
         send(&own, "main", Body::Echo { nonce: Nonce([0; 16]), head });
         let good = send(&own, "main", event(4));
         assert_eq!(listener.recv().await, Ok(good), "and the others are not there");

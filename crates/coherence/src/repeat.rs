@@ -1,8 +1,8 @@
 //! Queries over ways that lose messages.
 //!
-//! Owns: cutting what is asked about into queries whose answers fit into messages, repeating those that have no answer ([`Repeated`], a
+//! Owns: cutting what is asked about into queries whose answers fit into messages, repeating those that have no answer ([`RepeatedMessage`], a
 //! machine without I/O), carrying them over a way for messages ([`ByMessage`]), and asking over every way there is, of which the first
-//! answer counts ([`EveryWay`]). Does not own: the form of a query, and what makes an answer belong to it ([`crate::query`]).
+//! answer counts ([`EveryTransport`]). Does not own: the form of a query, and what makes an answer belong to it ([`crate::query`]).
 //!
 //! A query that is repeated stays the same query. Whichever copy is answered, the answer was read after the first of them was sent, which is all
 //! that is asked of it.
@@ -15,15 +15,15 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::confirm::Confirm;
-use crate::denials::Denial;
-use crate::end::End;
+use crate::denylist::DenylistEntry;
+use crate::log_types::{ConsumerName, LogHead, Nonce, Tag};
+use crate::message_channel::MessageChannel;
 use crate::mutation::{self, Mutation};
-use crate::query::{Answer, Query, Question};
+use crate::query::{LogAnswer, LogQuery, LogQuestion};
+use crate::revocation_query::RevocationQuery;
 use crate::time::Boot;
 use crate::transport::Topic;
 use crate::wire::{self, Body, Keys};
-use crate::words::{Head, Name, Nonce, Tag};
 
 /// Tags of one query: with what may be said of each, the answer fits into a message.
 const TAGS: usize = 480;
@@ -42,16 +42,21 @@ const NEAREST_AGAIN_FOR_NOBODY: Duration = Duration::from_secs(10);
 
 /// What is asked about, until all of it is answered.
 #[derive(Debug)]
-pub struct Repeated {
-    queries: Vec<(Query, Option<Answer>)>,
+pub struct RepeatedMessage {
+    queries: Vec<(LogQuery, Option<LogAnswer>)>,
     next_at: Option<Boot>,
 }
 
-impl Repeated {
+impl RepeatedMessage {
     /// About these tags, of the log of this authority; `None` where no nonce can be drawn. Each is random, as [`Query::new`] needs it.
-    pub fn new(authority: &Name, tags: &[Tag], nonce: &mut dyn FnMut() -> Option<Nonce>) -> Option<Self> {
-        let mut query =
-            |tags: &[Tag]| Some((Query::new(authority, nonce()?, Question::Confirm(tags.to_vec())), None));
+    pub fn new(
+        authority: &ConsumerName,
+        tags: &[Tag],
+        nonce: &mut dyn FnMut() -> Option<Nonce>,
+    ) -> Option<Self> {
+        let mut query = |tags: &[Tag]| {
+            Some((LogQuery::new(authority, nonce()?, LogQuestion::Confirm(tags.to_vec())), None))
+        };
         // Also who asks about nothing wants to know how far the log has got.
         let queries = if tags.is_empty() {
             vec![query(&[])?]
@@ -61,7 +66,7 @@ impl Repeated {
         Some(Self { queries, next_at: None })
     }
 
-    /// When [`Repeated::tick`] has something to do; at once before the first time.
+    /// When [`RepeatedMessage::tick`] has something to do; at once before the first time.
     pub fn wakes_at(&self) -> Boot {
         self.next_at.unwrap_or_default()
     }
@@ -94,7 +99,7 @@ impl Repeated {
     }
 
     /// What is denied of all that was asked about, when all is answered; the head is the oldest.
-    pub fn answer(&self) -> Option<(Head, Vec<(Tag, Denial)>)> {
+    pub fn answer(&self) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let answers: Vec<_> =
             self.queries.iter().map(|(_, answer)| answer.as_ref()).collect::<Option<_>>()?;
         let head = answers.iter().map(|answer| answer.head).min_by_key(|head| head.seq)?;
@@ -106,10 +111,10 @@ type Draw = Box<dyn FnMut() -> Option<Nonce> + Send>;
 
 /// Asks by messages. Clones are one, and one question is under way at a time.
 #[derive(Clone)]
-pub struct ByMessage(Arc<Way>);
+pub struct ByMessage(Arc<RepeatTransport>);
 
-struct Way {
-    end: End,
+struct RepeatTransport {
+    end: MessageChannel,
     nonce: Mutex<Draw>,
     answers: tokio::sync::Mutex<mpsc::Receiver<Body>>,
 }
@@ -117,7 +122,7 @@ struct Way {
 impl ByMessage {
     /// Over the way of this end, and what has to run for answers to be heard. `nonce` draws at random, as [`Query::new`] needs it.
     pub fn new(
-        end: End,
+        end: MessageChannel,
         nonce: impl FnMut() -> Option<Nonce> + Send + 'static,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (to, answers) = mpsc::channel(ANSWERS);
@@ -134,17 +139,17 @@ impl ByMessage {
             }
         };
         let (nonce, answers) = (Mutex::new(Box::new(nonce) as Draw), tokio::sync::Mutex::new(answers));
-        (Self(Arc::new(Way { end, nonce, answers })), hear)
+        (Self(Arc::new(RepeatTransport { end, nonce, answers })), hear)
     }
 }
 
-impl Confirm for ByMessage {
+impl RevocationQuery for ByMessage {
     /// Asks until there is an answer: whoever has no more time drops it.
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
-        let Way { end, nonce, answers } = &*self.0;
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+        let RepeatTransport { end, nonce, answers } = &*self.0;
         let topic = Topic::Questions(end.authority.clone());
         let mut answers = answers.lock().await;
-        let mut asked = Repeated::new(&end.authority, &tags, &mut *nonce.lock())?;
+        let mut asked = RepeatedMessage::new(&end.authority, &tags, &mut *nonce.lock())?;
         let mut bodies = Vec::new();
         loop {
             asked.tick(end.clock.now(), &mut bodies);
@@ -162,20 +167,20 @@ impl Confirm for ByMessage {
 }
 
 /// Asks the nearest way, and another one as well when that does not answer soon, or did not the last time.
-pub struct EveryWay<A> {
+pub struct EveryTransport<A> {
     nearest: A,
     other: Option<ByMessage>,
     nearest_fails: AtomicBool,
 }
 
-impl<A: Confirm> EveryWay<A> {
+impl<A: RevocationQuery> EveryTransport<A> {
     /// Of these.
     pub fn new(nearest: A, other: Option<ByMessage>) -> Self {
         Self { nearest, other, nearest_fails: AtomicBool::new(false) }
     }
 
     /// Asks until there is an answer: whoever has no more time drops it.
-    pub async fn ask(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+    pub async fn ask(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let other = async {
             let Some(other) = &self.other else { return std::future::pending().await };
             if !self.nearest_fails.load(Ordering::Relaxed) {

@@ -165,7 +165,7 @@ impl fmt::Debug for SharedSecret {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tags::Subject;
+    use crate::tags::TagSubject;
 
     /// Bytes as they could have been drawn.
     fn drawn(bytes: usize) -> Vec<u8> {
@@ -201,7 +201,7 @@ mod tests {
         let secret = secret(1, &[2, 7]);
         let again = SharedSecret::parse(&format!("{}\n\n", *secret.to_text())).expect("read");
         assert_eq!(secret, again);
-        assert_eq!(secret.tag_key().tag(Subject::User("x")), again.tag_key().tag(Subject::User("x")));
+        assert_eq!(secret.tag_key().tag(TagSubject::User("x")), again.tag_key().tag(TagSubject::User("x")));
         assert!(secret.is_bearer(again.bearer().as_bytes()) && !secret.is_bearer(b""));
         assert_eq!(format!("{secret:?}"), "SharedSecret(..)");
         assert_eq!(secret.of("a"), again.of("a"));
@@ -230,7 +230,7 @@ mod tests {
             }
         }
         assert!(!stages[3].is_bearer(stages[0].bearer().as_bytes()), "the old one is over");
-        let tag = |secret: &SharedSecret| secret.tag_key().tag(Subject::User("x"));
+        let tag = |secret: &SharedSecret| secret.tag_key().tag(TagSubject::User("x"));
         assert_eq!(tag(&stages[0]), tag(&stages[3]), "what was revoked stays revoked");
         let mixed = format!("{}\n{}", *secret(1, &[1]).to_text(), *secret(2, &[2]).to_text());
         assert_eq!(SharedSecret::parse(&mixed), Err(SecretError::Mixed));

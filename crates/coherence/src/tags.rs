@@ -10,11 +10,11 @@ use std::fmt;
 
 use aws_lc_rs::hmac;
 
-use crate::words::Tag;
+use crate::log_types::Tag;
 
 /// What a tag stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject<'a> {
+pub enum TagSubject<'a> {
     /// One access token, by its `jti`.
     Token(&'a str),
     /// Everything that followed from one authorization.
@@ -44,26 +44,26 @@ impl TagKey {
     }
 
     /// What the log calls it.
-    pub fn tag(&self, subject: Subject<'_>) -> Tag {
+    pub fn tag(&self, subject: TagSubject<'_>) -> Tag {
         match subject {
-            Subject::Token(jti) => self.of(&["token", jti]),
-            Subject::Family(id) => self.of(&["family", id]),
-            Subject::Session(sid) => self.of(&["session", sid]),
-            Subject::User(id) => self.of(&["user", id]),
-            Subject::Client(id) => self.of(&["client", id]),
-            Subject::Consent(user, client) => self.of(&["consent", user, client]),
-            Subject::Key(kid) => self.of(&["key", kid]),
-            Subject::Email(address) => self.of(&["email", address]),
+            TagSubject::Token(jti) => self.of(&["token", jti]),
+            TagSubject::Family(id) => self.of(&["family", id]),
+            TagSubject::Session(sid) => self.of(&["session", sid]),
+            TagSubject::User(id) => self.of(&["user", id]),
+            TagSubject::Client(id) => self.of(&["client", id]),
+            TagSubject::Consent(user, client) => self.of(&["consent", user, client]),
+            TagSubject::Key(kid) => self.of(&["key", kid]),
+            TagSubject::Email(address) => self.of(&["email", address]),
         }
     }
 
     /// Of tokens that say themselves what is known of a subject: one that was made before that changed says what no longer holds.
-    pub fn said(&self, subject: Subject<'_>) -> Tag {
+    pub fn said(&self, subject: TagSubject<'_>) -> Tag {
         self.about("said", self.tag(subject))
     }
 
     /// Of what somebody was told about a subject: what was told before it changed no longer holds, and has to be asked for again.
-    pub fn told(&self, subject: Subject<'_>) -> Tag {
+    pub fn told(&self, subject: TagSubject<'_>) -> Tag {
         self.about("told", self.tag(subject))
     }
 
@@ -106,15 +106,15 @@ mod tests {
     fn each_thing_has_its_own_tag_and_each_authority_its_own() {
         let (ours, theirs) = (TagKey::new(&[1; 32]), TagKey::new(&[2; 32]));
         let subjects = [
-            Subject::Token("x"),
-            Subject::Family("x"),
-            Subject::Session("x"),
-            Subject::User("x"),
-            Subject::Client("x"),
-            Subject::Consent("x", "y"),
-            Subject::Consent("xy", ""),
-            Subject::Key("x"),
-            Subject::Email("x"),
+            TagSubject::Token("x"),
+            TagSubject::Family("x"),
+            TagSubject::Session("x"),
+            TagSubject::User("x"),
+            TagSubject::Client("x"),
+            TagSubject::Consent("x", "y"),
+            TagSubject::Consent("xy", ""),
+            TagSubject::Key("x"),
+            TagSubject::Email("x"),
         ];
         for (at, one) in subjects.iter().enumerate() {
             assert_eq!(ours.tag(*one), ours.tag(*one));

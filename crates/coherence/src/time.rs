@@ -32,7 +32,7 @@ impl Boot {
 }
 
 /// Tells the time that leases are measured by.
-pub trait Clock: Send + Sync + 'static {
+pub trait BootTime: Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Boot;
 }
@@ -41,7 +41,7 @@ pub trait Clock: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct BootClock;
 
-impl Clock for BootClock {
+impl BootTime for BootClock {
     fn now(&self) -> Boot {
         // Never negative. At the end of time every lease is over.
         let time = clock_gettime(ClockId::Boottime);

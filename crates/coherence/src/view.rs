@@ -5,9 +5,9 @@
 //!
 //! A cache uses it at three places:
 //!
-//! 1. **Departure.** [`View::depart`] before the authority is asked: the [`Ticket`] says when, and in which generation.
+//! 1. **Departure.** [`View::depart`] before the authority is asked: the [`QuestionTicket`] says when, and in which generation.
 //! 2. **Fill.** [`View::fill`] with the answer's `as_of`: the number of the last event that the answer knew of. It gives the
-//!    [`Stamp`] that the entry is kept with, or says why the answer may not be kept.
+//!    [`EntryStamp`] that the entry is kept with, or says why the answer may not be kept.
 //! 3. **Hit.** [`View::standing`]: whether an entry with this stamp may be believed now. While nothing was revoked since the
 //!    entry was last looked at, that is five loads and no lock.
 //!
@@ -24,11 +24,11 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 
-use crate::denials::{Denial, Denials};
+use crate::denylist::{Denylist, DenylistEntry};
+use crate::log_types::{Epoch, LogEvent, OwnBytes, Tag};
 use crate::mutation::{self, Mutation};
 use crate::silence::Silence;
 use crate::time::Boot;
-use crate::words::{Epoch, Event, OwnBytes, Tag};
 
 type Keyed = BuildHasherDefault<OwnBytes>;
 
@@ -63,7 +63,7 @@ pub struct View {
     order: Mutex<Order>,
     limit: usize,
     /// What is denied of credentials that are verified here, if any are.
-    denials: Option<Denials>,
+    denials: Option<Denylist>,
     silence: Arc<Silence>,
 }
 
@@ -79,7 +79,7 @@ struct Order {
 
 /// Notes when an authority was asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Ticket {
+pub struct QuestionTicket {
     generation: u64,
     openings: u64,
     /// No answer was new enough then: a flush was under way, or nothing was heard yet.
@@ -89,7 +89,7 @@ pub struct Ticket {
 
 /// What an entry is kept with.
 #[derive(Debug)]
-pub struct Stamp {
+pub struct EntryStamp {
     generation: u64,
     /// The last event that was known when it was true.
     version: u64,
@@ -99,7 +99,7 @@ pub struct Stamp {
 
 /// Whether an entry may be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum EntryState {
     /// It may.
     Good,
     /// It may not, and never will again.
@@ -110,9 +110,9 @@ pub enum Standing {
 
 /// What is known of a credential that was verified here.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum CredentialCheck {
     /// Nothing speaks against it.
-    Good(Stamp),
+    Good(EntryStamp),
     /// It was taken back.
     Denied,
     /// There is more than is kept here: the authority knows.
@@ -121,7 +121,7 @@ pub enum Verdict {
 
 /// Why an answer may not be kept. It may be used to deny; whoever wants more asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Voided {
+pub enum AnswerVoided {
     /// The cache was flushed meanwhile.
     #[error("the cache was flushed meanwhile")]
     Flushed,
@@ -162,12 +162,12 @@ impl View {
     /// For credentials that are verified without asking the authority: what it denies is kept here, up to `limit` tags.
     #[must_use]
     pub fn with_denials(mut self, limit: usize) -> Self {
-        self.denials = Some(Denials::new(limit));
+        self.denials = Some(Denylist::new(limit));
         self
     }
 
     /// What is denied, if credentials are verified here.
-    pub fn denials(&self) -> Option<&Denials> {
+    pub fn denials(&self) -> Option<&Denylist> {
         self.denials.as_ref()
     }
 
@@ -207,16 +207,16 @@ impl View {
     }
 
     /// Before the authority is asked.
-    pub fn depart(&self, now: Boot) -> Ticket {
+    pub fn depart(&self, now: Boot) -> QuestionTicket {
         // The generation first: what is shut after it is of another one.
         let generation = self.generation();
         let openings = self.openings.load(Ordering::Acquire);
         let shut = self.floor.load(Ordering::Acquire) == SHUT;
-        Ticket { generation, openings, shut, began: now }
+        QuestionTicket { generation, openings, shut, began: now }
     }
 
     /// Whether another question may join the one that this ticket was taken for: its answer could still be kept.
-    pub fn may_join(&self, ticket: &Ticket, now: Boot) -> bool {
+    pub fn may_join(&self, ticket: &QuestionTicket, now: Boot) -> bool {
         let young = now.since(ticket.began) < MAX_FLIGHT || mutation::is(Mutation::OldFlight);
         young && ticket.generation == self.generation()
     }
@@ -224,30 +224,30 @@ impl View {
     /// With the answer: `as_of` is the last event of `epoch` that it knew of, and `tags` all that can revoke it.
     pub fn fill(
         &self,
-        ticket: Ticket,
+        ticket: QuestionTicket,
         (epoch, as_of): (Epoch, u64),
         tags: &[Tag],
         now: Boot,
-    ) -> Result<Stamp, Voided> {
+    ) -> Result<EntryStamp, AnswerVoided> {
         if now.since(ticket.began) >= MAX_FLIGHT && !mutation::is(Mutation::OldFlight) {
-            return Err(Voided::Late);
+            return Err(AnswerVoided::Late);
         }
         if *self.epoch.read() != Some(epoch) && !mutation::is(Mutation::EpochIgnored) {
-            return Err(Voided::Epoch);
+            return Err(AnswerVoided::Epoch);
         }
         // Before the tombstones: what is applied from here on is compared with at the first hit.
         let compared = self.changes.load(Ordering::Acquire);
         if tags.iter().any(|tag| self.is_revoked(tag, as_of)) {
-            return Err(Voided::Revoked);
+            return Err(AnswerVoided::Revoked);
         }
         if self.is_below_floor(as_of) {
-            return Err(Voided::Old);
+            return Err(AnswerVoided::Old);
         }
         // Last: a flush that comes now voids the stamp by its generation.
         if ticket.generation != self.generation() && !mutation::is(Mutation::NoGeneration) {
-            return Err(Voided::Flushed);
+            return Err(AnswerVoided::Flushed);
         }
-        Ok(Stamp { generation: ticket.generation, version: as_of, compared: AtomicU64::new(compared) })
+        Ok(EntryStamp { generation: ticket.generation, version: as_of, compared: AtomicU64::new(compared) })
     }
 
     /// Whether an answer that [`View::fill`] refused for this reason lets in all the same whoever it was asked for: a proven one, which says
@@ -255,54 +255,56 @@ impl View {
     ///
     /// Not after something has become known here that it need not know: everything up to the head at which answers began to come in, or
     /// what was forgotten. Whoever revoked it may have been told that it is applied here.
-    pub fn admits_once(&self, ticket: &Ticket, why: Voided) -> bool {
+    pub fn admits_once(&self, ticket: &QuestionTicket, why: AnswerVoided) -> bool {
         // After the reason was found: `open` counts before it changes what the reason rests on.
         let as_before = ticket.generation == self.generation()
             && ticket.openings == self.openings.load(Ordering::Acquire);
         match why {
-            Voided::Old if mutation::is(Mutation::OnceAfterOpening) => ticket.generation == self.generation(),
+            AnswerVoided::Old if mutation::is(Mutation::OnceAfterOpening) => {
+                ticket.generation == self.generation()
+            }
             // Who was shut and has not opened since is shut. The floor itself may have been shut after the reason was found.
-            Voided::Old => as_before && ticket.shut,
-            Voided::Epoch => as_before,
-            Voided::Flushed | Voided::Late | Voided::Revoked => false,
+            AnswerVoided::Old => as_before && ticket.shut,
+            AnswerVoided::Epoch => as_before,
+            AnswerVoided::Flushed | AnswerVoided::Late | AnswerVoided::Revoked => false,
         }
     }
 
     /// Whether an entry with this stamp, which `tags` can revoke, may be believed now.
     #[inline]
-    pub fn standing(&self, stamp: &Stamp, tags: &[Tag], now: Boot) -> Standing {
+    pub fn standing(&self, stamp: &EntryStamp, tags: &[Tag], now: Boot) -> EntryState {
         if now >= self.lease() {
-            return Standing::NoLease;
+            return EntryState::NoLease;
         }
         let changes = self.changes.load(Ordering::Acquire);
         if stamp.compared.load(Ordering::Relaxed) != changes {
             if tags.iter().any(|tag| self.is_revoked(tag, stamp.version)) {
-                return Standing::Void;
+                return EntryState::Void;
             }
             stamp.compared.store(changes, Ordering::Relaxed);
         }
         let void = self.is_below_floor(stamp.version)
             || stamp.generation != self.generation() && !mutation::is(Mutation::NoGeneration);
-        if void { Standing::Void } else { Standing::Good }
+        if void { EntryState::Void } else { EntryState::Good }
     }
 
     /// Whether a credential that was found to be valid here, is revoked by none of `tags`, and was issued then (milliseconds since
     /// 1970) is not denied either. The stamp is as good as one of [`View::fill`]; before it is believed, [`View::standing`] is asked
     /// as on every hit.
-    pub fn verify(&self, tags: &[Tag], issued_at: i64) -> Verdict {
+    pub fn verify(&self, tags: &[Tag], issued_at: i64) -> CredentialCheck {
         // What is counted here is in the set already; what comes later is compared with at the hit.
         let generation = self.generation();
         let compared = self.changes.load(Ordering::Acquire);
         let version = self.contiguous();
         // A set that is being loaded may deny what answers under way do not know of: then it decides nothing yet.
-        let whole = |denials: &&Denials| denials.is_whole() || mutation::is(Mutation::NotLoaded);
+        let whole = |denials: &&Denylist| denials.is_whole() || mutation::is(Mutation::NotLoaded);
         match self.denials.as_ref().filter(whole) {
-            Some(denials) if denials.denies(tags, issued_at) => Verdict::Denied,
+            Some(denials) if denials.denies(tags, issued_at) => CredentialCheck::Denied,
             // An answer that denied is a tombstone, and may know more than what was followed so far.
             Some(_) if !tags.iter().any(|tag| self.is_revoked(tag, version)) => {
-                Verdict::Good(Stamp { generation, version, compared: AtomicU64::new(compared) })
+                CredentialCheck::Good(EntryStamp { generation, version, compared: AtomicU64::new(compared) })
             }
-            _ => Verdict::Ask,
+            _ => CredentialCheck::Ask,
         }
     }
 
@@ -383,10 +385,10 @@ impl View {
 /// What the consumer changes.
 impl View {
     /// An event of the current history.
-    pub(crate) fn apply(&self, event: &Event) {
+    pub(crate) fn apply(&self, event: &LogEvent) {
         for (denials, tag) in self.denials.iter().flat_map(|set| event.tags.iter().map(move |tag| (set, tag)))
         {
-            denials.add(*tag, Denial { not_before: event.not_before, until: event.until });
+            denials.add(*tag, DenylistEntry { not_before: event.not_before, until: event.until });
         }
         self.bury(&mut self.order.lock(), &event.tags, event.seq);
         self.changes.fetch_add(1, Ordering::Release);

@@ -18,8 +18,8 @@ use std::time::Duration;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 
+use crate::log_types::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
 use crate::mutation::{self, Mutation};
-use crate::words::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
 
 /// Version of the format, which is its first byte.
 pub const VERSION: u8 = 1;
@@ -43,7 +43,7 @@ const CONTEXT: &[u8] = b"postern coherence message\0";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Whose log it is about.
-    pub authority: Name,
+    pub authority: ConsumerName,
     /// What is said.
     pub body: Body,
 }
@@ -56,34 +56,34 @@ pub enum Body {
         /// The history.
         epoch: Epoch,
         /// The event.
-        event: Event,
+        event: LogEvent,
     },
     /// To the authority: how far has the log got?
     Probe {
         /// Who asks.
         consumer: ConsumerId,
         /// What people call it.
-        called: Name,
+        called: ConsumerName,
         /// For how long it believes the answer; in whole milliseconds.
         lease: Duration,
         /// Names the question.
         nonce: Nonce,
         /// How far the consumer has got, if it knows of any history.
-        applied: Option<Head>,
+        applied: Option<LogHead>,
     },
     /// To the consumer that asked: this far, after the question had come.
     Echo {
         /// The question.
         nonce: Nonce,
         /// How far.
-        head: Head,
+        head: LogHead,
     },
     /// To the authority: tell me again what came after this.
     Ask {
         /// Names the question.
         nonce: Nonce,
         /// The last event that is applied, and its history.
-        after: Head,
+        after: LogHead,
     },
     /// To the consumer that asked: that cannot be told any more, or is too much.
     Gone {
@@ -95,7 +95,7 @@ pub enum Body {
         /// Who.
         consumer: ConsumerId,
         /// How far.
-        head: Head,
+        head: LogHead,
     },
     /// To the authority: a [query](crate::query), as its bytes.
     Query(Vec<u8>),
@@ -255,7 +255,7 @@ impl Body {
     fn write(&self, to: &mut Vec<u8>) {
         match self {
             Self::Event { epoch, event } => {
-                put_head(to, Head { epoch: *epoch, seq: event.seq });
+                put_head(to, LogHead { epoch: *epoch, seq: event.seq });
                 to.push(u8::from(event.not_before.is_some()));
                 to.extend(event.not_before.unwrap_or_default().to_be_bytes());
                 to.extend(event.until.to_be_bytes());
@@ -268,7 +268,7 @@ impl Body {
                 to.extend(u32::try_from(lease.as_millis()).unwrap_or(u32::MAX).to_be_bytes());
                 to.extend(nonce.0);
                 to.push(u8::from(applied.is_some()));
-                put_head(to, applied.unwrap_or(Head { epoch: Epoch([0; 16]), seq: 0 }));
+                put_head(to, applied.unwrap_or(LogHead { epoch: Epoch([0; 16]), seq: 0 }));
             }
             Self::Echo { nonce, head } | Self::Ask { nonce, after: head } => {
                 to.extend(nonce.0);
@@ -288,12 +288,12 @@ impl Body {
     }
 }
 
-pub(crate) fn put_name(to: &mut Vec<u8>, name: &Name) {
+pub(crate) fn put_name(to: &mut Vec<u8>, name: &ConsumerName) {
     to.push(u8::try_from(name.as_str().len()).unwrap_or(u8::MAX));
     to.extend(name.as_str().as_bytes());
 }
 
-pub(crate) fn put_head(to: &mut Vec<u8>, head: Head) {
+pub(crate) fn put_head(to: &mut Vec<u8>, head: LogHead) {
     to.extend(head.epoch.0);
     to.extend(head.seq.to_be_bytes());
 }
@@ -320,8 +320,8 @@ impl Reader<'_> {
         }
     }
 
-    pub(crate) fn head(&mut self) -> Option<Head> {
-        Some(Head { epoch: Epoch(self.take()?), seq: u64::from_be_bytes(self.take()?) })
+    pub(crate) fn head(&mut self) -> Option<LogHead> {
+        Some(LogHead { epoch: Epoch(self.take()?), seq: u64::from_be_bytes(self.take()?) })
     }
 
     pub(crate) fn millis(&mut self) -> Option<i64> {
@@ -338,11 +338,11 @@ impl Reader<'_> {
         std::mem::take(&mut self.0).to_vec()
     }
 
-    fn name(&mut self) -> Option<Name> {
+    fn name(&mut self) -> Option<ConsumerName> {
         let length = usize::from(self.byte()?);
         let (name, left) = self.0.split_at_checked(length)?;
         self.0 = left;
-        Name::new(std::str::from_utf8(name).ok()?)
+        ConsumerName::new(std::str::from_utf8(name).ok()?)
     }
 
     fn message(&mut self, kind: u8) -> Option<Message> {
@@ -357,7 +357,7 @@ impl Reader<'_> {
                 }
                 let tags = (0..count).map(|_| self.take().map(Tag)).collect::<Option<_>>()?;
                 let not_before = limited.then_some(not_before);
-                Body::Event { epoch: head.epoch, event: Event { seq: head.seq, tags, not_before, until } }
+                Body::Event { epoch: head.epoch, event: LogEvent { seq: head.seq, tags, not_before, until } }
             }
             PROBE => {
                 let (consumer, called) = (ConsumerId(self.take()?), self.name()?);
@@ -387,14 +387,14 @@ mod tests {
         Keys::new(&[(number, [number; 32])]).expect("a key")
     }
 
-    fn head() -> impl Strategy<Value = Head> {
-        (any::<[u8; 16]>(), any::<u64>()).prop_map(|(epoch, seq)| Head { epoch: Epoch(epoch), seq })
+    fn head() -> impl Strategy<Value = LogHead> {
+        (any::<[u8; 16]>(), any::<u64>()).prop_map(|(epoch, seq)| LogHead { epoch: Epoch(epoch), seq })
     }
 
-    fn event() -> impl Strategy<Value = Event> {
+    fn event() -> impl Strategy<Value = LogEvent> {
         let tags = prop::collection::vec(any::<[u8; 16]>().prop_map(Tag), 0..=MAX_TAGS);
         (1..u64::MAX, tags, any::<Option<i64>>(), any::<i64>())
-            .prop_map(|(seq, tags, not_before, until)| Event { seq, tags, not_before, until })
+            .prop_map(|(seq, tags, not_before, until)| LogEvent { seq, tags, not_before, until })
     }
 
     fn body() -> impl Strategy<Value = Body> {
@@ -406,7 +406,7 @@ mod tests {
             (consumer(), "[a-z]{1,64}", any::<u32>(), nonce(), prop::option::of(head())).prop_map(
                 |(consumer, called, lease, nonce, applied)| Body::Probe {
                     consumer,
-                    called: Name::new(&called).expect("1 to 64 bytes"),
+                    called: ConsumerName::new(&called).expect("1 to 64 bytes"),
                     lease: Duration::from_millis(lease.into()),
                     nonce,
                     applied
@@ -423,8 +423,10 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = Message> {
-        ("[a-z]{1,64}", body())
-            .prop_map(|(name, body)| Message { authority: Name::new(&name).expect("1 to 64 bytes"), body })
+        ("[a-z]{1,64}", body()).prop_map(|(name, body)| Message {
+            authority: ConsumerName::new(&name).expect("1 to 64 bytes"),
+            body,
+        })
     }
 
     proptest! {
@@ -464,9 +466,9 @@ mod tests {
 
     #[test]
     fn an_event_is_told_whole_or_not_at_all() {
-        let event = |tags| Event { seq: 1, tags: vec![Tag([1; 16]); tags], not_before: None, until: 0 };
+        let event = |tags| LogEvent { seq: 1, tags: vec![Tag([1; 16]); tags], not_before: None, until: 0 };
         let message = |tags| Message {
-            authority: Name::new("main").expect("a name"),
+            authority: ConsumerName::new("main").expect("a name"),
             body: Body::Event { epoch: Epoch([1; 16]), event: event(tags) },
         };
         assert!(keys(1).write(&message(MAX_TAGS)).is_some());
@@ -474,7 +476,10 @@ mod tests {
     }
 
     fn gone() -> Message {
-        Message { authority: Name::new("main").expect("a name"), body: Body::Gone { nonce: Nonce([7; 16]) } }
+        Message {
+            authority: ConsumerName::new("main").expect("a name"),
+            body: Body::Gone { nonce: Nonce([7; 16]) },
+        }
     }
 
     #[test]

@@ -4,18 +4,18 @@
 //! and every message about what is wrong. Does not own: what the values do; that is the gateway's.
 //!
 //! Flow: [`load`] parses the text, compares it with the schema, reads it into raw tables, judges those, and
-//! answers a [`Loaded`] or a [`Refused`] that names every fault with its line. It reads the files that the
+//! answers a [`LoadedConfig`] or a [`RefusedConfig`] that names every fault with its line. It reads the files that the
 //! configuration names and touches nothing else, so `postern check` and `postern serve` cannot differ.
 
 mod check;
 mod fault;
 mod files;
+mod partial;
 pub mod raw;
+mod restart_only;
 mod scalar;
 pub mod schema;
 mod shape;
-mod sound;
-mod start;
 mod text;
 mod version;
 
@@ -25,20 +25,21 @@ use std::path::{Path, PathBuf};
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 pub use check::{
-    Broker, Coherence, Database, EventsDatabase, Follow, Otlp, Provider, SecretFile, SecurityEvents, Settings,
+    Broker, Coherence, DatabaseSettings, EventsDatabase, FollowConfig, Otlp, ProcessSettings,
+    ProviderSettings, SecretFile, SecurityEvents,
 };
 use fault::Faults;
 pub use fault::{Fault, KeyPath, Report, Severity};
 use files::Digests;
 pub use files::{Disk, Files, NoFiles, Stamp};
+use partial::Partial;
+pub use restart_only::{InEffect, RestartOnly};
 use scalar::Word as _;
-use sound::Sound;
-pub use start::{AtStart, InForce};
 use text::Document;
 
 /// A configuration file and what it may look at.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct ConfigSource<'a> {
     /// What messages call the file.
     pub name: &'a str,
     /// Its content.
@@ -50,15 +51,15 @@ pub struct Source<'a> {
 }
 
 /// A configuration that holds.
-pub struct Loaded {
+pub struct LoadedConfig {
     /// What the gateway runs on.
     pub config: gateway::config::Config,
     /// What the process is told besides.
-    pub settings: Settings,
+    pub settings: ProcessSettings,
     /// What the provider runs on.
-    pub provider: Option<Provider>,
+    pub provider: Option<ProviderSettings>,
     /// Where sessions of browsers are kept, if not by the browsers.
-    pub sessions: Option<Database>,
+    pub sessions: Option<DatabaseSettings>,
     /// How it hears of what is revoked.
     pub coherence: Coherence,
     /// Who tells of what happens elsewhere.
@@ -79,7 +80,7 @@ pub struct Loaded {
 
 /// A configuration that does not hold.
 #[derive(Debug)]
-pub struct Refused {
+pub struct RefusedConfig {
     /// Every fault.
     pub report: Report,
     /// Every file that was read or asked for, as it was then: one of them may change for the better.
@@ -87,15 +88,19 @@ pub struct Refused {
 }
 
 /// Reads and judges a configuration at a point in time (certificates have one).
-pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<Loaded>, Box<Refused>> {
+pub fn load(
+    source: ConfigSource<'_>,
+    now: Timestamp,
+    generation: u64,
+) -> Result<Box<LoadedConfig>, Box<RefusedConfig>> {
     let mut faults = Faults::default();
     let Some(document) = Document::parse(source.text, &mut faults) else {
         let report = faults.into_report(source.name, source.text, |_, _| 0..0);
-        return Err(Box::new(Refused { report, files: BTreeMap::new() }));
+        return Err(Box::new(RefusedConfig { report, files: BTreeMap::new() }));
     };
     let places = document.clone();
     let mut context = check::Context::new(source.files, source.base, now);
-    let checked = Sound::read(document, &mut faults).and_then(|sound| {
+    let checked = Partial::read(document, &mut faults).and_then(|sound| {
         let checked = check::check(&sound, generation, &mut context)?;
         Some((checked, sound.into_file()))
     });
@@ -108,7 +113,7 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
                 checked;
             let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
             let digest = hex(&digest.as_ref()[..8]);
-            Ok(Box::new(Loaded {
+            Ok(Box::new(LoadedConfig {
                 config,
                 settings,
                 provider,
@@ -123,17 +128,21 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
                 digests,
             }))
         }
-        _ => Err(Box::new(Refused { report, files })),
+        _ => Err(Box::new(RefusedConfig { report, files })),
     }
 }
 
 /// Reads and judges a file on disk.
-pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loaded>, Box<Refused>> {
+pub fn load_file(
+    path: &Path,
+    now: Timestamp,
+    generation: u64,
+) -> Result<Box<LoadedConfig>, Box<RefusedConfig>> {
     let name = path.display().to_string();
     let stamp = Stamp::of(path);
     let refused = |what: String| {
         let report = Report::unreadable(&name, what);
-        Box::new(Refused { report, files: BTreeMap::from([(path.to_owned(), stamp)]) })
+        Box::new(RefusedConfig { report, files: BTreeMap::from([(path.to_owned(), stamp)]) })
     };
     let bytes =
         std::fs::read(path).map_err(|error| refused(format!("cannot be read: {}", files::reason(&error))))?;
@@ -141,7 +150,7 @@ pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loa
     // Absolute, so that what was resolved once stays what it is when it is resolved again.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let base = absolute.parent().unwrap_or(Path::new(""));
-    let source = Source { name: &name, text: &text, base, files: &Disk };
+    let source = ConfigSource { name: &name, text: &text, base, files: &Disk };
     match load(source, now, generation) {
         Ok(mut loaded) => {
             loaded.files.insert(path.to_owned(), stamp);
@@ -154,7 +163,7 @@ pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loa
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// What tells one content of a file from another; `None`: it is not read, or was not there.
     fn content(&self, file: &Path) -> Option<u64> {
         self.digests.get(file).copied()

@@ -33,7 +33,7 @@ pub struct Address(pub SocketAddr);
 
 /// Where requests come in: an [`Address`], or the path of a Unix socket: `"unix:/run/postern/web.sock"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum EndpointAddress {
     /// An IP address and a port.
     Ip(SocketAddr),
     /// A path, as it stands in the file.
@@ -85,7 +85,7 @@ pub(super) fn check(format: &str, text: &str) -> Result<(), Wrong> {
         (Bound::<ByteSize>::FORMAT, explain::<Bound<ByteSize>>),
         (Network::FORMAT, explain::<Network>),
         (Address::FORMAT, explain::<Address>),
-        (Place::FORMAT, explain::<Place>),
+        (EndpointAddress::FORMAT, explain::<EndpointAddress>),
         (Mode::FORMAT, explain::<Mode>),
         (Name::FORMAT, explain::<Name>),
         (FieldName::FORMAT, explain::<FieldName>),
@@ -103,7 +103,7 @@ pub(super) fn expected(format: &str) -> Option<&'static str> {
         (Bound::<ByteSize>::FORMAT, Bound::<ByteSize>::EXPECTED),
         (Network::FORMAT, Network::EXPECTED),
         (Address::FORMAT, Address::EXPECTED),
-        (Place::FORMAT, Place::EXPECTED),
+        (EndpointAddress::FORMAT, EndpointAddress::EXPECTED),
         (Mode::FORMAT, Mode::EXPECTED),
         (Name::FORMAT, Name::EXPECTED),
         (FieldName::FORMAT, FieldName::EXPECTED),
@@ -154,7 +154,7 @@ word!(Bound<Timespan>, "DurationOrUnlimited");
 word!(Bound<ByteSize>, "SizeOrUnlimited");
 word!(Network, "Network");
 word!(Address, "Address");
-word!(Place, "ListenAddress");
+word!(EndpointAddress, "ListenAddress");
 word!(Mode, "FileMode");
 word!(Name, "Name");
 word!(FieldName, "FieldName");
@@ -314,7 +314,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl Word for Place {
+impl Word for EndpointAddress {
     const FORMAT: &'static str = "listen-address";
     const PATTERN: &'static str = "^(.+:[0-9]{1,5}|unix:.+)$";
     const EXPECTED: &'static str =
@@ -335,7 +335,7 @@ impl Word for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for EndpointAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(address) => address.fmt(f),

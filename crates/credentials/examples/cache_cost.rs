@@ -12,18 +12,22 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use coherence::confirm::Confirm;
-use coherence::consumer::{Consumer, Settings};
-use coherence::denials::{Denial, Denials};
-use coherence::drive::{self, Answers, Log};
-use coherence::end::End;
-use coherence::roster::Follower;
+use coherence::consumer::{Consumer, ConsumerSettings};
+use coherence::consumers::Follower;
+use coherence::denylist::{Denylist, DenylistEntry};
+use coherence::event_loops;
+use coherence::event_loops::{Log, QueryAnswers};
+use coherence::message_channel::MessageChannel;
+use coherence::revocation_query::RevocationQuery;
 use coherence::time::BootClock;
 use coherence::transport::memory::Memory;
-use coherence::view::{Verdict, View};
+use coherence::view::{CredentialCheck, View};
 use coherence::wire::Keys;
-use coherence::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
-use credentials::cache::{DecisionCache, Generation, Held, Hold, Lifetime, Lookup, Scope, Secret, Weigh};
+use coherence::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
+use credentials::cache::{
+    CacheEntryBasis, CacheLookup, CacheScope, CacheSecret, DecisionCache, EntryBasis, Generation, Lifetime,
+    Weigh,
+};
 use credentials::config::CacheLimits;
 use http_engine::clock::{Clock, SystemClock};
 
@@ -64,7 +68,7 @@ fn tokens() -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn walk(cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], seed: u64, start: &Barrier) -> Duration {
+fn walk(cache: &Cache, scope: &CacheScope, tokens: &[Vec<u8>], seed: u64, start: &Barrier) -> Duration {
     let clock = SystemClock;
     let mut state = seed;
     // As a worker does it: the clock is read by a ticker, not per request.
@@ -77,7 +81,7 @@ fn walk(cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], seed: u64, start: &Bar
         }
         let token = &tokens[usize::try_from(next(&mut state)).unwrap_or(0) % tokens.len()];
         match cache.lookup(scope.key(black_box(token)), now) {
-            Lookup::Hit(fact) => {
+            CacheLookup::Hit(fact) => {
                 black_box(fact.0[0]);
             }
             _ => unreachable!("everything was filled and nothing expires meanwhile"),
@@ -86,7 +90,7 @@ fn walk(cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], seed: u64, start: &Bar
     begun.elapsed()
 }
 
-fn measure(name: &str, cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], threads: u64) {
+fn measure(name: &str, cache: &Cache, scope: &CacheScope, tokens: &[Vec<u8>], threads: u64) {
     let mut rounds: Vec<u128> = (0..ROUNDS)
         .map(|_| {
             let start = Barrier::new(usize::try_from(threads).unwrap_or(1));
@@ -117,69 +121,69 @@ struct Revocations(Arc<std::sync::atomic::AtomicU64>);
 
 const EPOCH: Epoch = Epoch([1; 16]);
 
-fn event(seq: u64) -> Event {
+fn event(seq: u64) -> LogEvent {
     let mut tag = [9; Tag::LENGTH];
     tag[..8].copy_from_slice(&seq.to_le_bytes());
-    Event { seq, tags: vec![Tag(tag)], not_before: None, until: i64::MAX }
+    LogEvent { seq, tags: vec![Tag(tag)], not_before: None, until: i64::MAX }
 }
 
 impl Log for Revocations {
-    async fn head(&self) -> Option<Head> {
-        Some(Head { epoch: EPOCH, seq: self.0.load(std::sync::atomic::Ordering::SeqCst) })
+    async fn head(&self) -> Option<LogHead> {
+        Some(LogHead { epoch: EPOCH, seq: self.0.load(std::sync::atomic::Ordering::SeqCst) })
     }
 
     async fn note(&self, _: &[Follower]) -> bool {
         true
     }
 
-    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
+    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<LogEvent>)> {
         let head = self.0.load(std::sync::atomic::Ordering::SeqCst);
         Some((EPOCH, (after + 1..=head).take(limit).map(event).collect()))
     }
 }
 
-impl Confirm for Revocations {
-    async fn denied(&self, _: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+impl RevocationQuery for Revocations {
+    async fn denied(&self, _: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         Some((Log::head(self).await?, Vec::new()))
     }
 }
 
-impl drive::Copies for Revocations {
-    async fn load(&self, _: &Denials) -> Option<Head> {
+impl event_loops::DenylistCopy for Revocations {
+    async fn load(&self, _: &Denylist) -> Option<LogHead> {
         Log::head(self).await
     }
 }
 
 /// An authority, followed; what it takes back is sent to it.
-async fn follow(revocations: &Revocations) -> (Arc<View>, tokio::sync::mpsc::Sender<(Epoch, Event)>) {
-    let end = End {
-        authority: Name::new("main").expect("a name"),
+async fn follow(revocations: &Revocations) -> (Arc<View>, tokio::sync::mpsc::Sender<(Epoch, LogEvent)>) {
+    let end = MessageChannel {
+        authority: ConsumerName::new("main").expect("a name"),
         transport: Arc::new(Memory::default()),
         keys: Keys::one(1, &[7; 32]),
         clock: Arc::new(BootClock),
         counts: Arc::default(),
     };
     let view = Arc::new(View::new(100_000).with_denials(1_000_000));
-    let id = (ConsumerId([1; 16]), Name::new("gateway").expect("a name"));
-    let consumer = Consumer::new(id, Settings::default(), view.clone());
+    let id = (ConsumerId([1; 16]), ConsumerName::new("gateway").expect("a name"));
+    let consumer = Consumer::new(id, ConsumerSettings::default(), view.clone());
     let mut drawn = 0_u128;
     let nonce = move || {
         drawn += 1;
         Nonce(drawn.to_le_bytes())
     };
     let (append, appended) = tokio::sync::mpsc::channel(1024);
-    tokio::spawn(Answers::new(end.clone(), revocations.clone()).run(appended));
-    tokio::spawn(drive::follow(end, consumer, revocations.clone(), nonce, |_| {}));
-    while !matches!(view.verify(&[], 0), Verdict::Good(_)) {
+    tokio::spawn(QueryAnswers::new(end.clone(), revocations.clone()).run(appended));
+    tokio::spawn(event_loops::follow(end, consumer, revocations.clone(), nonce, |_| {}));
+    while !matches!(view.verify(&[], 0), CredentialCheck::Good(_)) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     (view, append)
 }
 
-fn fill(cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], hold: impl Fn(usize) -> Option<Hold>) {
+fn fill(cache: &Cache, scope: &CacheScope, tokens: &[Vec<u8>], hold: impl Fn(usize) -> Option<EntryBasis>) {
     let now = SystemClock.now();
     for (at, token) in tokens.iter().enumerate() {
-        if let Lookup::Miss(ticket) = cache.lookup(scope.key(token), now) {
+        if let CacheLookup::Miss(ticket) = cache.lookup(scope.key(token), now) {
             let life = Lifetime { expires: Timestamp::MAX, until: None, hold: hold(at) };
             let _ = ticket.fill(Fact([1; 700]), life, now);
         }
@@ -194,7 +198,7 @@ fn main() {
         deny_entries: 4096,
     };
     let cache = Cache::new(&limits, Generation::default());
-    let scope = Secret::new([0x42; 16]).scope(1, 1);
+    let scope = CacheSecret::new([0x42; 16]).scope(1, 1);
     let tokens = tokens();
     fill(&cache, &scope, &tokens, |_| None);
     let usage = cache.usage();
@@ -219,8 +223,13 @@ fn main() {
         let tag =
             |kind: u8| Tag(std::array::from_fn(|byte| if byte < 8 { at.to_le_bytes()[byte] } else { kind }));
         let tags: Arc<[Tag]> = (0..7).map(tag).collect();
-        let Verdict::Good(stamp) = view.verify(&tags, 0) else { unreachable!("nothing was revoked") };
-        Some(Hold::Followed(Arc::new(Held::new(view.clone(), Arc::new(BootClock), (tags, 0), stamp))))
+        let CredentialCheck::Good(stamp) = view.verify(&tags, 0) else { unreachable!("nothing was revoked") };
+        Some(EntryBasis::Followed(Arc::new(CacheEntryBasis::new(
+            view.clone(),
+            Arc::new(BootClock),
+            (tags, 0),
+            stamp,
+        ))))
     });
     for threads in [1, 2] {
         measure("followed, random walk", &held, &scope, &tokens, threads);

@@ -50,13 +50,13 @@ pub struct AssertionMinter {
 
 /// How many bytes to set aside for the statements of one credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reserve {
+pub struct AssertionReserve {
     audiences: usize,
 }
 
-impl Reserve {
+impl AssertionReserve {
     /// What assertions of this configuration weigh in the cache.
-    pub fn of(config: Option<&crate::config::Assertion>) -> Self {
+    pub fn of(config: Option<&crate::config::AssertionConfig>) -> Self {
         let audiences = config.map_or(0, |config| if config.audience.is_some() { 1 } else { KEPT });
         Self { audiences }
     }
@@ -100,7 +100,7 @@ struct Claims<'a> {
 
 impl AssertionMinter {
     /// From the checked configuration; `random` draws the ids.
-    pub fn new(config: &crate::config::Assertion, random: SystemRandom) -> Self {
+    pub fn new(config: &crate::config::AssertionConfig, random: SystemRandom) -> Self {
         let jwks = jws::public_jwks([&*config.signer]);
         Self {
             signer: config.signer.clone(),

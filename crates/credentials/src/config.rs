@@ -10,16 +10,16 @@ use std::time::Duration;
 use auth::authority::AuthorityConfig;
 use auth::mapping::CertificateMapping;
 use auth::token::IssuerConfig;
-use http_engine::config::Server;
+use http_engine::config::ServerConfig;
 use http_engine::url::Url;
 use zeroize::Zeroizing;
 
 /// Who may vouch for callers.
 pub struct Authentication {
     /// JWT issuers.
-    pub issuers: Vec<Issuer>,
+    pub issuers: Vec<IssuerSource>,
     /// Authorities that are asked about tokens which nobody can verify here.
-    pub authorities: Vec<Authority>,
+    pub authorities: Vec<TokenAuthority>,
     /// Client certificates as a credential.
     pub certificates: Option<CertificateMapping>,
     /// Bounds of the decision cache.
@@ -33,7 +33,7 @@ pub struct Authentication {
 
 /// A JWT issuer and where its keys come from.
 #[derive(Debug, Clone)]
-pub struct Issuer {
+pub struct IssuerSource {
     /// Claim checks and mapping.
     pub config: Arc<IssuerConfig>,
     /// Where its keys come from.
@@ -48,17 +48,17 @@ pub struct Issuer {
 
 /// Somebody who is asked what a token is worth.
 #[derive(Debug, Clone)]
-pub struct Authority {
+pub struct TokenAuthority {
     /// What is expected of its answers.
     pub config: Arc<AuthorityConfig>,
     /// How it is asked.
-    pub question: Question,
+    pub question: AuthorityQuestion,
     /// About which tokens.
-    pub selection: Selection,
+    pub selection: TokenSelection,
     /// Whose signature introspections must bear (RFC 9701); its audience is whom they must be for. `None`: they are plain JSON.
-    pub signed: Option<Issuer>,
+    pub signed: Option<IssuerSource>,
     /// How it is reached.
-    pub server: Server,
+    pub server: ServerConfig,
     /// How long an answer is believed; the cache's own bound holds as well. Default 10 s.
     pub ttl: Duration,
     /// The API server where deletions are watched, without a slash at the end, so that answers about what is deleted are
@@ -68,7 +68,7 @@ pub struct Authority {
 
 /// How an authority is asked about a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum AuthorityQuestion {
     /// RFC 7662, at this URL.
     Introspection {
         /// Of the endpoint.
@@ -88,14 +88,14 @@ pub enum Question {
 
 /// Which tokens an authority is asked about. Each token is asked of one authority at most.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct TokenSelection {
     /// Those that begin so. Of several prefixes that fit, the longest counts.
     pub prefixes: Vec<Box<str>>,
     /// JWTs whose `iss` is one of these, which no configured issuer has.
     pub issuers: Vec<Box<str>>,
 }
 
-impl Selection {
+impl TokenSelection {
     /// Whether every token is meant that is nobody else's and no JWT.
     pub fn is_rest(&self) -> bool {
         self.prefixes.is_empty() && self.issuers.is_empty()
@@ -127,7 +127,7 @@ pub struct CacheLimits {
 }
 
 /// The signed statement of the caller for the upstream (JWT, ES256).
-pub struct Assertion {
+pub struct AssertionConfig {
     /// Request field that carries it. Default `X-Postern-Assertion`.
     pub header: Box<str>,
     /// `iss`.
@@ -146,7 +146,7 @@ pub struct Assertion {
 #[derive(Clone)]
 pub struct Transmitter {
     /// Whose tokens they come in, with its keys and the audiences that we are to it.
-    pub issuer: Issuer,
+    pub issuer: IssuerSource,
     /// Whose tokens and sessions it speaks of, by `iss`.
     pub tokens_of: Vec<Box<str>>,
     /// For how long these tokens are believed at most.
@@ -154,20 +154,20 @@ pub struct Transmitter {
     /// How long what it told is remembered.
     pub kept: Duration,
     /// How its tokens come.
-    pub way: EventsWay,
+    pub way: EventDelivery,
 }
 
 impl Transmitter {
     /// Whether its tokens are pushed there.
     pub fn is_pushed_to(&self, authority: &str, path: &str) -> bool {
-        matches!(&self.way, EventsWay::Pushed { authority: at, path: below, .. }
+        matches!(&self.way, EventDelivery::Pushed { authority: at, path: below, .. }
             if **at == *authority && **below == *path)
     }
 }
 
 /// How tokens of a transmitter come.
 #[derive(Clone)]
-pub enum EventsWay {
+pub enum EventDelivery {
     /// It sends them (RFC 8935).
     Pushed {
         /// Where: host and port as requests are known by.
@@ -182,7 +182,7 @@ pub enum EventsWay {
         /// Where.
         url: Url,
         /// How that is reached, and as whom.
-        server: Server,
+        server: ServerConfig,
         /// The pause after an answer that came at once and had nothing.
         interval: Duration,
         /// Tokens of one answer, at most.

@@ -11,12 +11,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use credentials::cache::{Landing, Lifetime, Lookup};
+use credentials::cache::{CacheLookup, FlightResult, Lifetime};
 use http_engine::labels::Consulted;
 
-use self::exchange::Silent;
-use crate::authorizer::{Answered, Authorizer, Question, Said, Unknown, Unshared, answer};
-use crate::worker::{Running, Worker};
+use self::exchange::QueryError;
+use crate::authorizer::{
+    Authorizer, AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown, Unshared, answer,
+};
+use crate::worker::{ActiveConfig, Worker};
 
 /// Looking up, waiting and asking, so often at most for one request.
 const ROUNDS: usize = 4;
@@ -27,38 +29,38 @@ impl Authorizer {
     /// Waits for who asks already, or asks.
     pub(crate) async fn find_out(
         &self,
-        question: &Question,
+        question: &AuthorizerQuestion,
         worker: &Worker,
-        running: &Rc<Running>,
-    ) -> Answered {
+        running: &Rc<ActiveConfig>,
+    ) -> AuthorizerResult {
         let counts = &running.authorizers[self.at].counts;
         let alone = async || match self.ask(question, worker, running).await {
             Ok((said, _)) => Ok(Arc::new(said)),
-            Err(_) => Err(Unknown),
+            Err(_) => Err(AuthorizerUnknown),
         };
         for _ in 0..ROUNDS {
             match self.cache.lookup(question.key(), worker.clock.refresh()) {
                 // Found out by another since this request looked.
-                Lookup::Hit(said) => {
+                CacheLookup::Hit(said) => {
                     counts.answered(&worker.metrics, Consulted::Hit);
                     return Ok(said);
                 }
                 // Whoever waits for what cannot be shared in the end waits twice.
-                Lookup::Pending(_) if !self.keeps.load(Relaxed) => return alone().await,
-                Lookup::Pending(flight) => match flight.land().await {
-                    Landing::Known(said) => {
+                CacheLookup::Pending(_) if !self.keeps.load(Relaxed) => return alone().await,
+                CacheLookup::Pending(flight) => match flight.land().await {
+                    FlightResult::Known(said) => {
                         counts.answered(&worker.metrics, Consulted::Coalesced);
                         return Ok(said);
                     }
-                    Landing::Denied(Unshared::Silent) => return Err(Unknown),
-                    Landing::Denied(Unshared::Alone) => return alone().await,
-                    Landing::Again => {}
+                    FlightResult::Denied(Unshared::Silent) => return Err(AuthorizerUnknown),
+                    FlightResult::Denied(Unshared::Alone) => return alone().await,
+                    FlightResult::Again => {}
                 },
-                Lookup::Denied(_) => return alone().await,
-                Lookup::Miss(ticket) => match self.ask(question, worker, running).await {
+                CacheLookup::Denied(_) => return alone().await,
+                CacheLookup::Miss(ticket) => match self.ask(question, worker, running).await {
                     Err(_) => {
                         ticket.fail(Unshared::Silent);
-                        return Err(Unknown);
+                        return Err(AuthorizerUnknown);
                     }
                     Ok((said, None)) => {
                         ticket.fail(Unshared::Alone);
@@ -73,16 +75,16 @@ impl Authorizer {
                 },
             }
         }
-        Err(Unknown)
+        Err(AuthorizerUnknown)
     }
 
     /// Asks, and says how long the answer may be kept; `None`: it is for this request alone.
     async fn ask(
         &self,
-        question: &Question,
+        question: &AuthorizerQuestion,
         worker: &Worker,
-        running: &Rc<Running>,
-    ) -> Result<(Said, Option<Lifetime>), Silent> {
+        running: &Rc<ActiveConfig>,
+    ) -> Result<(AuthorizerAnswer, Option<Lifetime>), QueryError> {
         let began = worker.clock.refresh();
         let answer = self.try_ask(question, worker, running).await;
         let took = worker.clock.refresh().monotonic.saturating_duration_since(began.monotonic);
@@ -104,15 +106,15 @@ impl Authorizer {
 
     async fn try_ask(
         &self,
-        question: &Question,
+        question: &AuthorizerQuestion,
         worker: &Worker,
-        running: &Rc<Running>,
-    ) -> Result<(Said, Option<Lifetime>), Silent> {
+        running: &Rc<ActiveConfig>,
+    ) -> Result<(AuthorizerAnswer, Option<Lifetime>), QueryError> {
         for _ in 0..ASKED {
             // Before it is asked: its answer may be as old as the question.
             let (departed, now) = (self.follows.depart(), worker.clock.refresh());
             let heard = exchange::ask(&self.config, question, worker, running).await?;
-            let answer::Read { said, fresh, statement, lasts } =
+            let answer::ParsedAnswer { said, fresh, statement, lasts } =
                 answer::read(heard, &self.config, &running.config.identity_headers, question)?;
             let (asked, ends) = (now.monotonic, lasts.map(|lasts| now.wall.plus(lasts)));
             let said = said.until(ends);
@@ -131,6 +133,6 @@ impl Authorizer {
             let life = until.zip(hold).map(|(until, hold)| life(until, Some(hold)));
             return Ok((said.until_revoked(revocable), life));
         }
-        Err(Silent::Behind)
+        Err(QueryError::Behind)
     }
 }

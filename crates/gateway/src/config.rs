@@ -13,14 +13,14 @@ use auth::headers::{IdentityHeaders, StripSet, is_same};
 use auth::policy::review::ReviewTemplate;
 use auth::policy::route::{Guards, RouteTable};
 use auth::policy::rule::Policy;
-use credentials::authenticate::Setup;
-use credentials::config::{Assertion, Authentication};
-pub use credentials::config::{EventsWay, Transmitter};
-use http_engine::config::{Limits, ListenAddress, ListenerTimeouts, Server, Upstream};
+use credentials::authenticate::AuthenticatorSetup;
+use credentials::config::{AssertionConfig, Authentication};
+pub use credentials::config::{EventDelivery, Transmitter};
+use http_engine::config::{Limits, ListenAddress, ListenerTimeouts, ServerConfig, Upstream};
 use http_engine::tls::ClientAuthorities;
 use ipnet::IpNet;
 
-pub use self::authorizer::{Authorizer, SHOWN, Shown, Told};
+pub use self::authorizer::{AuthorizerConfig, QuestionForm, SHOWN, ShownField};
 
 /// Everything one generation of the gateway runs on.
 pub struct Config {
@@ -35,11 +35,11 @@ pub struct Config {
     /// For each of [`Config::upstreams`] that a rewriting route leads to: who guards what stands behind it.
     pub guards: Vec<Option<Guards>>,
     /// Logging in with a browser, where that is configured.
-    pub login: Option<Arc<login::config::Login>>,
+    pub login: Option<Arc<login::config::LoginConfig>>,
     /// Who answers reviews, where some route asks for them.
-    pub kubernetes: Option<Kubernetes>,
+    pub kubernetes: Option<KubernetesConfig>,
     /// Who else is asked whether requests may pass.
-    pub authorizers: Vec<Authorizer>,
+    pub authorizers: Vec<AuthorizerConfig>,
     /// What is protected, in file order.
     pub routes: Vec<Route>,
     /// Where requests go.
@@ -51,8 +51,8 @@ pub struct Config {
     /// What the upstream is told of the caller.
     pub identity_headers: IdentityHeaders,
     /// A short-lived signed statement of the caller for the upstream.
-    pub assertion: Option<Assertion>,
-    /// Send `Server-Timing` with the named phases to these peers; empty: to nobody.
+    pub assertion: Option<AssertionConfig>,
+    /// Send `ServerConfig-Timing` with the named phases to these peers; empty: to nobody.
     pub server_timing: Vec<IpNet>,
 }
 
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-impl<'a> From<&'a Config> for Setup<'a> {
+impl<'a> From<&'a Config> for AuthenticatorSetup<'a> {
     fn from(config: &'a Config) -> Self {
         Self {
             authentication: &config.authentication,
@@ -79,7 +79,11 @@ impl<'a> From<&'a Config> for Setup<'a> {
 }
 
 /// Names of the request fields that decisions read, each once: a route's, a review's, an authorizer's. For [`Config::read`].
-pub fn fields_read(table: &RouteTable, routes: &[Route], authorizers: &[Authorizer]) -> Box<[Box<str>]> {
+pub fn fields_read(
+    table: &RouteTable,
+    routes: &[Route],
+    authorizers: &[AuthorizerConfig],
+) -> Box<[Box<str>]> {
     let reviews = routes.iter().filter_map(|route| match &route.policy {
         Policy::Rules(rules) => rules.review(),
         Policy::Public => None,
@@ -97,7 +101,7 @@ pub struct Listener {
     /// As in the file; names it in metrics and logs.
     pub name: Box<str>,
     /// What becomes of the requests.
-    pub service: Service,
+    pub service: ListenerService,
     /// Where.
     pub address: ListenAddress,
     /// Permission bits of the file of a Unix socket: who may write to it may connect.
@@ -118,16 +122,16 @@ pub struct Listener {
 
 /// What becomes of a listener's requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Service {
+pub enum ListenerService {
     /// They are forwarded to upstreams.
     Proxy,
     /// Other proxies ask whether theirs may pass.
-    Authorization(Authorization),
+    Authorization(AuthorizationService),
 }
 
-impl Service {
+impl ListenerService {
     /// The authorization service, if it is one.
-    pub fn authorization(&self) -> Option<&Authorization> {
+    pub fn authorization(&self) -> Option<&AuthorizationService> {
         match self {
             Self::Proxy => None,
             Self::Authorization(service) => Some(service),
@@ -137,18 +141,18 @@ impl Service {
 
 /// How other proxies ask whether a request may pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Authorization {
+pub struct AuthorizationService {
     /// Who may ask: what they say of a request is believed.
     pub from: Vec<IpNet>,
     /// How an HTTP request says which request it is about; `None`: they ask over gRPC.
-    pub http: Option<Asking>,
+    pub http: Option<QuestionSource>,
     /// Whether answers over HTTP may be kept, and how.
-    pub keeping: Option<Keeping>,
+    pub keeping: Option<ResponseCacheControl>,
 }
 
 /// How answers may be kept by those who ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keeping {
+pub struct ResponseCacheControl {
     /// For how long at most: as late a changed rule is in force with them.
     pub max_age: Duration,
     /// `Vary`: every field that a decision can depend on.
@@ -157,7 +161,7 @@ pub struct Keeping {
 
 /// How an HTTP request says which request it asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asking {
+pub enum QuestionSource {
     /// It is that request, with a prefix before its path that may be empty (Envoy's HTTP service).
     Itself {
         /// In canonical form, without a slash at the end.
@@ -179,11 +183,11 @@ pub struct ListenerTls {
 
 /// The Kubernetes API server that answers `SubjectAccessReview`s.
 #[derive(Debug, Clone)]
-pub struct Kubernetes {
+pub struct KubernetesConfig {
     /// Its URL, without a slash at the end.
     pub url: Box<str>,
     /// How it is reached.
-    pub server: Server,
+    pub server: ServerConfig,
     /// How long a yes is believed. Default 10 s.
     pub ttl: Duration,
     /// How long a no is believed. Default 5 s.

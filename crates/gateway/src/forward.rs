@@ -4,7 +4,7 @@
 //! authorizer, which is no request of a client's; the
 //! one retry, when nothing was sent or the peer guarantees that it processed nothing (RFC 9113 §8.7); what a
 //! fault of the exchange means for its endpoint; that a request which had to wait for a connection is looked at again. Does not own: which
-//! fields stay behind ([`crate::passage`]), connections, the relay, whether it may still be sent ([`crate::stay`]).
+//! fields stay behind ([`crate::forward_filter`]), connections, the relay, whether it may still be sent ([`crate::stream_guard`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,28 +17,28 @@ use http_engine::buffer::borrow_vec;
 use http_engine::config::UpstreamProtocol;
 use http_engine::deadline::Deadline;
 use http_engine::head::{Framing, HeadFault};
+use http_engine::http_stream::{Downstream, HttpStreamError};
 use http_engine::http1::writing::{put_decimal, put_field};
 use http_engine::http2::stream::ClientStream;
-use http_engine::inbound::Inbound;
-use http_engine::leg::{Downstream, LegError};
+use http_engine::parsed_request::ParsedRequest;
 use http_engine::upstream::connect::ConnectError;
-use http_engine::upstream::pool::{Lease, Link, Place, Pool};
+use http_engine::upstream::pool::{Lease, LeasedLink, Pool, RequestSlot};
 
-use crate::authorizer::Allowed;
+use crate::authorizer::AuthorizerAllowed;
 use crate::config::{OnExpiry, Route};
-use crate::fault::Fault;
-use crate::passage::Sieve;
+use crate::exchange_error::ExchangeError;
+use crate::forward_filter::ForwardFilter;
 use crate::peer::Peer;
-use crate::record::Record;
+use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::relay::{Progress, Relayed, Terms, relay};
-use crate::stay::{Expiry, may_be_sent};
-use crate::worker::{Running, Worker, access_token};
+use crate::stream_guard::{Expiry, may_be_sent};
+use crate::worker::{ActiveConfig, Worker, access_token};
 
 /// A permitted request, ready to be sent.
-pub(crate) struct Outbound {
+pub(crate) struct ForwardedRequest {
     pool: Rc<Pool>,
-    head: OutboundHead,
+    head: ForwardedHead,
     framing: Framing,
     head_request: bool,
     terms: Terms,
@@ -53,31 +53,31 @@ pub(crate) struct QuestionHead<'q> {
     pub(crate) fields: Vec<(&'q str, &'q [u8])>,
 }
 
-enum OutboundHead {
+enum ForwardedHead {
     /// The whole head; `host_at` is where the endpoint's own `Host` goes when the client's is not kept.
     Http1 { bytes: Vec<u8>, host_at: Option<usize> },
     /// `own_host` when the endpoint's own authority takes the place of the client's.
     Http2 { request: Box<Request<()>>, own_host: bool },
 }
 
-impl Outbound {
+impl ForwardedRequest {
     /// Turns a permit into what it permits. The request forwarded is the permit's, byte for byte what was
     /// matched and decided; from `inbound` come only its fields and its body framing.
     #[allow(clippy::needless_pass_by_value, reason = "a permit is used up by what it permits")]
     pub(crate) fn new(
         permit: Permit<'_>,
         worker: &Worker,
-        running: &Rc<Running>,
+        running: &Rc<ActiveConfig>,
         peer: &Peer,
-        inbound: &Inbound<'_>,
+        inbound: &ParsedRequest<'_>,
         caller: Option<&Verified>,
-        record: &mut Record,
+        record: &mut RequestRecord,
     ) -> Result<Self, Refusal> {
         let consent = record.allowed();
         let route = &running.config.routes[permit.route()];
         let Some(upstream) = route.upstream else { return Err(Refusal::NoRoute) };
         let pool = running.pools[upstream].clone();
-        let sieve = Sieve::new(&running.config, route, inbound.fields, inbound.nominates);
+        let sieve = ForwardFilter::new(&running.config, route, inbound.fields, inbound.nominates);
         let draft =
             Draft { permit: &permit, running, route, peer, inbound, sieve: &sieve, caller, consent, record };
         let head = match pool.config.protocol {
@@ -118,7 +118,7 @@ impl Outbound {
         pool: Rc<Pool>,
         question: &QuestionHead<'_>,
         timeout: Duration,
-        running: &Rc<Running>,
+        running: &Rc<ActiveConfig>,
     ) -> Result<Self, Refusal> {
         // Of methods that have one as a rule it is said that there is none (RFC 9110 section 8.6).
         let length = (!matches!(question.method, "GET" | "HEAD")).then_some(("content-length", &b"0"[..]));
@@ -146,7 +146,7 @@ impl QuestionHead<'_> {
         self.fields.iter().copied().chain(length)
     }
 
-    fn http1(&self, length: Option<(&'static str, &'static [u8])>) -> OutboundHead {
+    fn http1(&self, length: Option<(&'static str, &'static [u8])>) -> ForwardedHead {
         let mut out = borrow_vec();
         for part in [self.method.as_bytes(), b" ", self.target, b" HTTP/1.1\r\n"] {
             out.extend_from_slice(part);
@@ -156,14 +156,14 @@ impl QuestionHead<'_> {
             put_field(&mut out, name, value);
         }
         out.extend_from_slice(b"\r\n");
-        OutboundHead::Http1 { bytes: out, host_at: None }
+        ForwardedHead::Http1 { bytes: out, host_at: None }
     }
 
     fn http2(
         &self,
         length: Option<(&'static str, &'static [u8])>,
         tls: bool,
-    ) -> Result<OutboundHead, Refusal> {
+    ) -> Result<ForwardedHead, Refusal> {
         let uri = http2_uri(tls, self.authority, self.target.to_vec())?;
         let mut request = Request::new(());
         *request.method_mut() = self.method.parse().map_err(|_| Refusal::Head(HeadFault::FirstLine))?;
@@ -174,23 +174,23 @@ impl QuestionHead<'_> {
                 HeaderName::from_bytes(name.as_bytes()).map_err(|_| Refusal::Head(HeadFault::FieldLine))?;
             request.headers_mut().append(name, value);
         }
-        Ok(OutboundHead::Http2 { request: Box::new(request), own_host: false })
+        Ok(ForwardedHead::Http2 { request: Box::new(request), own_host: false })
     }
 }
 
 /// The parts a request head is written from.
 struct Draft<'a, 'r> {
     permit: &'a Permit<'r>,
-    running: &'a Running,
+    running: &'a ActiveConfig,
     route: &'a Route,
     peer: &'a Peer,
-    inbound: &'a Inbound<'a>,
+    inbound: &'a ParsedRequest<'a>,
     /// What of the client's fields passes.
-    sieve: &'a Sieve<'a>,
+    sieve: &'a ForwardFilter<'a>,
     caller: Option<&'a Verified>,
     /// What an authorizer says that was asked as well.
-    consent: Option<&'a Allowed>,
-    record: &'a Record,
+    consent: Option<&'a AuthorizerAllowed>,
+    record: &'a RequestRecord,
 }
 
 impl<'a> Draft<'a, '_> {
@@ -241,7 +241,7 @@ impl<'a> Draft<'a, '_> {
             && (name.eq_ignore_ascii_case("traceparent") || name.eq_ignore_ascii_case("tracestate"))
     }
 
-    fn http1(&self, worker: &Worker) -> Result<OutboundHead, Refusal> {
+    fn http1(&self, worker: &Worker) -> Result<ForwardedHead, Refusal> {
         let request = self.permit.request();
         let mut out = borrow_vec();
         out.extend_from_slice(request.method().as_bytes());
@@ -285,10 +285,10 @@ impl<'a> Draft<'a, '_> {
             put_field(&mut out, "upgrade", protocol);
         }
         out.extend_from_slice(b"\r\n");
-        Ok(OutboundHead::Http1 { bytes: out, host_at })
+        Ok(ForwardedHead::Http1 { bytes: out, host_at })
     }
 
-    fn http2(&self, worker: &Worker) -> Result<OutboundHead, Refusal> {
+    fn http2(&self, worker: &Worker) -> Result<ForwardedHead, Refusal> {
         let canonical = self.permit.request();
         let mut fields = HeaderMap::with_capacity(self.inbound.fields.len() + 8);
         let mut append = |name: &str, value: &[u8]| {
@@ -326,7 +326,7 @@ impl<'a> Draft<'a, '_> {
             canonical.method().parse().map_err(|_| Refusal::Head(HeadFault::FirstLine))?;
         *request.uri_mut() = uri;
         *request.headers_mut() = fields;
-        Ok(OutboundHead::Http2 { request: Box::new(request), own_host: !self.route.preserve_host })
+        Ok(ForwardedHead::Http2 { request: Box::new(request), own_host: !self.route.preserve_host })
     }
 }
 
@@ -362,10 +362,10 @@ fn http2_target(target: Vec<u8>) -> Vec<u8> {
 /// Sends a permitted request and brings back its answer; or says what to answer, as long as nothing of the
 /// upstream's was passed on.
 pub(crate) async fn exchange<D: Downstream>(
-    outbound: Outbound,
+    outbound: ForwardedRequest,
     down: &mut D,
     deadline: &Deadline,
-    record: &mut Record,
+    record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
     let Some(place) = outbound.pool.enter() else { return Err(Refusal::Overloaded) };
     record.let_through();
@@ -382,7 +382,12 @@ pub(crate) async fn exchange<D: Downstream>(
 }
 
 /// A connection that is waited for. What the request was let in by may have been taken back meanwhile.
-async fn awaited(pool: &Rc<Pool>, fresh: bool, terms: &Terms, record: &Record) -> Result<Lease, Refusal> {
+async fn awaited(
+    pool: &Rc<Pool>,
+    fresh: bool,
+    terms: &Terms,
+    record: &RequestRecord,
+) -> Result<Lease, Refusal> {
     let lease = pool.lease(fresh).await.map_err(|e| unreachable(&e))?;
     // Boxed like what connects: it happens once per connection.
     Box::pin(may_be_sent(record, terms.expiry.as_ref())).await.map_err(Refusal::unfit)?;
@@ -396,21 +401,21 @@ fn unreachable(e: &ConnectError) -> Refusal {
 
 async fn over<D: Downstream>(
     lease: Lease,
-    _place: Place,
-    outbound: Outbound,
+    _place: RequestSlot,
+    outbound: ForwardedRequest,
     down: &mut D,
     deadline: &Deadline,
-    record: &mut Record,
+    record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
     // Told now: a request that is cut never comes to `settle`.
     record.endpoint = Some(lease.endpoint);
     match outbound.head {
-        OutboundHead::Http1 { bytes, host_at } => {
+        ForwardedHead::Http1 { bytes, host_at } => {
             let (framing, head_request) = (outbound.framing, outbound.head_request);
             let plan = Http1Plan { head: bytes, host_at, framing, head_request };
             over_http1(lease, outbound.pool, plan, down, deadline, &outbound.terms, record).await
         }
-        OutboundHead::Http2 { request, own_host } => {
+        ForwardedHead::Http2 { request, own_host } => {
             let plan = Http2Plan { request, own_host, end: outbound.framing == Framing::Length(0) };
             over_http2(lease, outbound.pool, plan, down, deadline, &outbound.terms, record).await
         }
@@ -439,7 +444,7 @@ impl Http2Plan {
             uri.authority = Some(lease.host().parse().map_err(|_| Refusal::UpstreamUnreachable)?);
             *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Refusal::UpstreamUnreachable)?;
         }
-        let Link::Http2(stream) = &mut lease.link else { return Err(Refusal::UpstreamUnreachable) };
+        let LeasedLink::Http2(stream) = &mut lease.link else { return Err(Refusal::UpstreamUnreachable) };
         let head_request = request.method() == Method::HEAD;
         let opened = stream.send.send_request(request, self.end);
         Ok(opened
@@ -458,7 +463,7 @@ async fn over_http1<D: Downstream>(
     down: &mut D,
     deadline: &Deadline,
     terms: &Terms,
-    record: &mut Record,
+    record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
     if let Some(at) = plan.host_at {
         plan.head.splice(at..at, host_line(&lease).bytes());
@@ -471,7 +476,8 @@ async fn over_http1<D: Downstream>(
     loop {
         let Some(connection) = lease.http1() else { return Err(Refusal::UpstreamUnreachable) };
         let relayed = relay(down, connection, deadline, terms, &mut progress, record).await;
-        let stale = matches!(relayed.fault, Some(Fault::UpstreamClosed(_))) && relayed.status.is_none();
+        let stale =
+            matches!(relayed.fault, Some(ExchangeError::UpstreamClosed(_))) && relayed.status.is_none();
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
             // The peer closed while the connection rested. Not a byte was sent, so sending is not repeating.
             lease.retried();
@@ -501,7 +507,7 @@ async fn over_http2<D: Downstream>(
     down: &mut D,
     deadline: &Deadline,
     terms: &Terms,
-    record: &mut Record,
+    record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
     let mut retry = true;
     loop {
@@ -535,34 +541,34 @@ async fn over_http2<D: Downstream>(
 /// Whether the upstream guarantees that it did nothing with the request: it refused the stream, or went away having
 /// announced a last stream below it, which is the only way a stream fails of GOAWAY (RFC 9113 §8.7). One that goes away
 /// for an error may well have found it in the request.
-fn is_unprocessed(fault: Option<&Fault>) -> bool {
-    let Some(Fault::UpstreamClosed(LegError::Http2(e))) = fault else { return false };
+fn is_unprocessed(fault: Option<&ExchangeError>) -> bool {
+    let Some(ExchangeError::UpstreamClosed(HttpStreamError::Http2(e))) = fault else { return false };
     e.is_remote()
         && (e.is_reset() && e.reason() == Some(Reason::REFUSED_STREAM)
             || e.is_go_away() && e.reason() == Some(Reason::NO_ERROR))
 }
 
 /// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.
-fn settle(lease: Lease, relayed: Relayed, record: &mut Record) -> Result<Relayed, Refusal> {
+fn settle(lease: Lease, relayed: Relayed, record: &mut RequestRecord) -> Result<Relayed, Refusal> {
     record.endpoint = Some(lease.endpoint);
     let Some(fault) = &relayed.fault else {
         lease.release();
         return Ok(relayed);
     };
     match fault {
-        Fault::UpstreamClosed(error) | Fault::UpstreamProtocol(error) => {
+        ExchangeError::UpstreamClosed(error) | ExchangeError::UpstreamProtocol(error) => {
             tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
             lease.fail(false, error);
         }
         // Event streams rest by design, and their clients leave them to: that says nothing of the endpoint.
-        Fault::UpstreamTimeout if relayed.status.is_some() => lease.stalled(),
-        Fault::UpstreamTimeout => lease.fail(true, &"no answer in time"),
-        Fault::ClientBody(error) => tracing::debug!(%error, "request body refused"),
-        Fault::ClientGone
-        | Fault::ClientStalled
-        | Fault::BodyTooLarge
-        | Fault::RequestTimeout
-        | Fault::Unfit(_) => {}
+        ExchangeError::UpstreamTimeout if relayed.status.is_some() => lease.stalled(),
+        ExchangeError::UpstreamTimeout => lease.fail(true, &"no answer in time"),
+        ExchangeError::ClientBody(error) => tracing::debug!(%error, "request body refused"),
+        ExchangeError::ClientGone
+        | ExchangeError::ClientStalled
+        | ExchangeError::BodyTooLarge
+        | ExchangeError::RequestTimeout
+        | ExchangeError::Unfit(_) => {}
     }
     match fault.refusal() {
         Some(refusal) if relayed.status.is_none() => Err(refusal),

@@ -1,7 +1,7 @@
 //! Requests by which another proxy asks over HTTP whether a request may pass: Envoy's HTTP service, nginx `auth_request`,
 //! Traefik's and Caddy's forward authentication.
 //!
-//! Owns: which request is asked about. Does not own: the decision, the answer ([`crate::vouch`]), who may ask (the pipeline
+//! Owns: which request is asked about. Does not own: the decision, the answer ([`crate::auth_response`]), who may ask (the pipeline
 //! looks that up before).
 //!
 //! What the proxy says is believed, because it is configured to be asked by that peer; so each thing must be said once. A
@@ -12,13 +12,13 @@ use std::net::IpAddr;
 
 use auth::headers::Repeats;
 use auth::request::{Field, Scheme};
-use http_engine::inbound::Inbound;
+use http_engine::parsed_request::ParsedRequest;
 
-use crate::config::Asking;
+use crate::config::QuestionSource;
 
 /// Why nobody can tell which request is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unclear {
+pub(crate) enum AskedRequestUnclear {
     /// The proxy does not say it.
     #[error("the proxy in front does not send the header {0}, which says what it asks about")]
     Missing(&'static str),
@@ -43,56 +43,66 @@ pub(crate) enum Unclear {
 }
 
 /// Whether a request asks about another one, as far as that can be told from it.
-pub(crate) fn is_question(asking: &Asking, asked: &Inbound<'_>) -> bool {
+pub(crate) fn is_question(asking: &QuestionSource, asked: &ParsedRequest<'_>) -> bool {
     let says: &[&str] = match asking {
-        Asking::Itself { .. } => return true,
-        Asking::XOriginal => &["x-original-method", "x-original-url", "x-original-uri"],
-        Asking::XForwarded => &["x-forwarded-method", "x-forwarded-uri"],
+        QuestionSource::Itself { .. } => return true,
+        QuestionSource::XOriginal => &["x-original-method", "x-original-url", "x-original-uri"],
+        QuestionSource::XForwarded => &["x-forwarded-method", "x-forwarded-uri"],
     };
     asked.fields.iter().any(|field| says.iter().any(|name| field.name.eq_ignore_ascii_case(name)))
 }
 
 /// The request that is asked about.
-pub(crate) fn original<'a>(asking: &Asking, asked: &Inbound<'a>) -> Result<Inbound<'a>, Unclear> {
-    let about = About { fields: asked.fields };
+pub(crate) fn original<'a>(
+    asking: &QuestionSource,
+    asked: &ParsedRequest<'a>,
+) -> Result<ParsedRequest<'a>, AskedRequestUnclear> {
+    let about = AskedRequest { fields: asked.fields };
     let (method, target, url) = match asking {
-        Asking::Itself { prefix } => {
-            let rest = asked.target.strip_prefix(prefix.as_bytes()).ok_or(Unclear::Prefix)?;
+        QuestionSource::Itself { prefix } => {
+            let rest = asked.target.strip_prefix(prefix.as_bytes()).ok_or(AskedRequestUnclear::Prefix)?;
             // `/checks/x` is not below `/check`.
             if !prefix.is_empty() && !rest.starts_with(b"/") {
-                return Err(Unclear::Prefix);
+                return Err(AskedRequestUnclear::Prefix);
             }
             (asked.method, rest, None)
         }
-        Asking::XOriginal => {
-            let method = about.text("X-Original-Method")?.ok_or(Unclear::Missing("X-Original-Method"))?;
+        QuestionSource::XOriginal => {
+            let method =
+                about.text("X-Original-Method")?.ok_or(AskedRequestUnclear::Missing("X-Original-Method"))?;
             match (about.one("X-Original-URL")?, about.one("X-Original-URI")?) {
                 (Some(url), None) => {
                     let (scheme, authority, target) =
-                        split(url).ok_or(Unclear::Unreadable("X-Original-URL"))?;
+                        split(url).ok_or(AskedRequestUnclear::Unreadable("X-Original-URL"))?;
                     (method, target, Some((scheme, authority)))
                 }
                 (None, Some(target)) => (method, target, None),
-                (None, None) => return Err(Unclear::Missing("X-Original-URI")),
-                (Some(_), Some(_)) => return Err(Unclear::Repeated("X-Original-URL or X-Original-URI")),
+                (None, None) => return Err(AskedRequestUnclear::Missing("X-Original-URI")),
+                (Some(_), Some(_)) => {
+                    return Err(AskedRequestUnclear::Repeated("X-Original-URL or X-Original-URI"));
+                }
             }
         }
-        Asking::XForwarded => {
-            let method = about.text("X-Forwarded-Method")?.ok_or(Unclear::Missing("X-Forwarded-Method"))?;
-            let target = about.one("X-Forwarded-Uri")?.ok_or(Unclear::Missing("X-Forwarded-Uri"))?;
+        QuestionSource::XForwarded => {
+            let method = about
+                .text("X-Forwarded-Method")?
+                .ok_or(AskedRequestUnclear::Missing("X-Forwarded-Method"))?;
+            let target =
+                about.one("X-Forwarded-Uri")?.ok_or(AskedRequestUnclear::Missing("X-Forwarded-Uri"))?;
             (method, target, None)
         }
     };
     // Where nobody is to set it, it is the client that says `X-Forwarded-Host`.
     let (scheme, authority, host) = match (url, asking) {
         (Some((scheme, authority)), _) => (scheme, None, Some(authority)),
-        (None, Asking::XForwarded) => {
-            let host = about.one("X-Forwarded-Host")?.ok_or(Unclear::Missing("X-Forwarded-Host"))?;
+        (None, QuestionSource::XForwarded) => {
+            let host =
+                about.one("X-Forwarded-Host")?.ok_or(AskedRequestUnclear::Missing("X-Forwarded-Host"))?;
             (about.scheme()?.unwrap_or(asked.scheme), None, Some(host))
         }
         (None, _) => (asked.scheme, asked.authority, asked.host),
     };
-    Ok(Inbound {
+    Ok(ParsedRequest {
         method,
         target,
         scheme,
@@ -102,41 +112,43 @@ pub(crate) fn original<'a>(asking: &Asking, asked: &Inbound<'a>) -> Result<Inbou
         is_original: true,
         // Envoy asks with what it would tell over gRPC; the others pass on what they got.
         repeats: match asking {
-            Asking::Itself { .. } => Repeats::Joined,
-            Asking::XOriginal | Asking::XForwarded => Repeats::Apart,
+            QuestionSource::Itself { .. } => Repeats::Joined,
+            QuestionSource::XOriginal | QuestionSource::XForwarded => Repeats::Apart,
         },
         ..*asked
     })
 }
 
 /// What the proxy says beside the client's own fields.
-struct About<'f, 'a> {
+struct AskedRequest<'f, 'a> {
     fields: &'f [Field<'a>],
 }
 
-impl<'a> About<'_, 'a> {
+impl<'a> AskedRequest<'_, 'a> {
     /// The one value of a field.
-    fn one(&self, name: &'static str) -> Result<Option<&'a [u8]>, Unclear> {
+    fn one(&self, name: &'static str) -> Result<Option<&'a [u8]>, AskedRequestUnclear> {
         let mut found = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
-            (Some(_), Some(_)) => Err(Unclear::Repeated(name)),
-            (Some(field), None) if field.value.is_empty() => Err(Unclear::Unreadable(name)),
+            (Some(_), Some(_)) => Err(AskedRequestUnclear::Repeated(name)),
+            (Some(field), None) if field.value.is_empty() => Err(AskedRequestUnclear::Unreadable(name)),
             (field, _) => Ok(field.map(|field| field.value)),
         }
     }
 
-    fn text(&self, name: &'static str) -> Result<Option<&'a str>, Unclear> {
+    fn text(&self, name: &'static str) -> Result<Option<&'a str>, AskedRequestUnclear> {
         let value = self.one(name)?;
-        value.map(|value| std::str::from_utf8(value).map_err(|_| Unclear::Unreadable(name))).transpose()
+        value
+            .map(|value| std::str::from_utf8(value).map_err(|_| AskedRequestUnclear::Unreadable(name)))
+            .transpose()
     }
 
     /// `X-Forwarded-Proto`. A WebSocket begins as an HTTP request, and Traefik calls it by its own name.
-    fn scheme(&self) -> Result<Option<Scheme>, Unclear> {
+    fn scheme(&self) -> Result<Option<Scheme>, AskedRequestUnclear> {
         match self.one("X-Forwarded-Proto")? {
             None => Ok(None),
             Some(b"https" | b"wss") => Ok(Some(Scheme::Https)),
             Some(b"http" | b"ws") => Ok(Some(Scheme::Http)),
-            Some(_) => Err(Unclear::Unreadable("X-Forwarded-Proto")),
+            Some(_) => Err(AskedRequestUnclear::Unreadable("X-Forwarded-Proto")),
         }
     }
 
@@ -165,8 +177,8 @@ mod tests {
     use super::*;
     use http_engine::head::Framing;
 
-    fn asked<'a>(target: &'a str, fields: &'a [Field<'a>]) -> Inbound<'a> {
-        Inbound {
+    fn asked<'a>(target: &'a str, fields: &'a [Field<'a>]) -> ParsedRequest<'a> {
+        ParsedRequest {
             method: "GET",
             scheme: Scheme::Http,
             authority: None,
@@ -184,7 +196,11 @@ mod tests {
         }
     }
 
-    fn about(asking: &Asking, target: &str, fields: &[(&str, &str)]) -> Result<String, Unclear> {
+    fn about(
+        asking: &QuestionSource,
+        target: &str,
+        fields: &[(&str, &str)],
+    ) -> Result<String, AskedRequestUnclear> {
         let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
         let original = original(asking, &asked(target, &fields))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -196,20 +212,20 @@ mod tests {
 
     #[test]
     fn envoy_asks_with_the_request_itself() {
-        let bare = Asking::Itself { prefix: "".into() };
+        let bare = QuestionSource::Itself { prefix: "".into() };
         assert_eq!(about(&bare, "/a?b", &[]).unwrap(), "GET http://auth.internal/a?b");
         let more = [("x-forwarded-host", "other.example"), ("x-forwarded-for", "203.0.113.9, 10.0.0.1")];
         assert_eq!(about(&bare, "/a", &more).unwrap(), "GET http://auth.internal/a for 10.0.0.1");
-        let below = Asking::Itself { prefix: "/check".into() };
+        let below = QuestionSource::Itself { prefix: "/check".into() };
         assert_eq!(about(&below, "/check/a", &[]).unwrap(), "GET http://auth.internal/a");
         for target in ["/checks", "/check", "/a", "/"] {
-            assert_eq!(about(&below, target, &[]), Err(Unclear::Prefix), "{target}");
+            assert_eq!(about(&below, target, &[]), Err(AskedRequestUnclear::Prefix), "{target}");
         }
     }
 
     #[test]
     fn nginx_names_method_and_address() {
-        let asking = Asking::XOriginal;
+        let asking = QuestionSource::XOriginal;
         let uri = [("X-Original-Method", "POST"), ("X-Original-URI", "/a?b=c")];
         assert_eq!(about(&asking, "/auth", &uri).unwrap(), "POST http://auth.internal/a?b=c");
         let from_the_client = [uri[0], uri[1], ("X-Forwarded-Host", "public.example")];
@@ -217,24 +233,28 @@ mod tests {
         let url = [("x-original-method", "PUT"), ("X-Original-URL", "https://app.example:8443/a")];
         assert_eq!(about(&asking, "/auth", &url).unwrap(), "PUT https://app.example:8443/a");
         let missing = about(&asking, "/auth", &[("X-Original-Method", "GET")]);
-        assert_eq!(missing, Err(Unclear::Missing("X-Original-URI")));
+        assert_eq!(missing, Err(AskedRequestUnclear::Missing("X-Original-URI")));
         let missing = about(&asking, "/auth", &[("X-Original-URI", "/a")]);
-        assert_eq!(missing, Err(Unclear::Missing("X-Original-Method")));
+        assert_eq!(missing, Err(AskedRequestUnclear::Missing("X-Original-Method")));
         for url in ["app.example/a", "https://", "https:///a", "ftp://a/b", "https://app.example?x"] {
             let fields = [("X-Original-Method", "GET"), ("X-Original-URL", url)];
-            assert_eq!(about(&asking, "/auth", &fields), Err(Unclear::Unreadable("X-Original-URL")), "{url}");
+            assert_eq!(
+                about(&asking, "/auth", &fields),
+                Err(AskedRequestUnclear::Unreadable("X-Original-URL")),
+                "{url}"
+            );
         }
         let both = [
             ("X-Original-Method", "GET"),
             ("X-Original-URI", "/a"),
             ("X-Original-URL", "https://app.example/b"),
         ];
-        assert!(matches!(about(&asking, "/auth", &both), Err(Unclear::Repeated(_))));
+        assert!(matches!(about(&asking, "/auth", &both), Err(AskedRequestUnclear::Repeated(_))));
     }
 
     #[test]
     fn traefik_and_caddy_name_every_part() {
-        let asking = Asking::XForwarded;
+        let asking = QuestionSource::XForwarded;
         let whole = [
             ("X-Forwarded-Method", "DELETE"),
             ("X-Forwarded-Proto", "wss"),
@@ -246,7 +266,7 @@ mod tests {
         assert_eq!(about(&asking, "/", &whole).unwrap(), expected);
         for missing in ["X-Forwarded-Method", "X-Forwarded-Host", "X-Forwarded-Uri"] {
             let rest: Vec<_> = whole.iter().copied().filter(|(name, _)| *name != missing).collect();
-            assert_eq!(about(&asking, "/", &rest), Err(Unclear::Missing(missing)));
+            assert_eq!(about(&asking, "/", &rest), Err(AskedRequestUnclear::Missing(missing)));
         }
     }
 
@@ -260,9 +280,18 @@ mod tests {
             ("x-forwarded-uri", "/admin"),
         ] {
             let twice: Vec<_> = whole.iter().copied().chain([(name, value)]).collect();
-            assert!(matches!(about(&Asking::XForwarded, "/", &twice), Err(Unclear::Repeated(_))), "{name}");
+            assert!(
+                matches!(
+                    about(&QuestionSource::XForwarded, "/", &twice),
+                    Err(AskedRequestUnclear::Repeated(_))
+                ),
+                "{name}"
+            );
         }
         let odd = [whole[0], whole[1], whole[2], ("X-Forwarded-Proto", "gopher")];
-        assert_eq!(about(&Asking::XForwarded, "/", &odd), Err(Unclear::Unreadable("X-Forwarded-Proto")));
+        assert_eq!(
+            about(&QuestionSource::XForwarded, "/", &odd),
+            Err(AskedRequestUnclear::Unreadable("X-Forwarded-Proto"))
+        );
     }
 }

@@ -12,15 +12,17 @@
 //! needs is on its thread, and a cached decision waits for nothing.
 
 pub mod admin;
-pub mod asked;
+pub mod auth_response;
 pub mod authorizer;
 mod authorizer_query;
+pub mod authz_question_parse;
 pub mod config;
+mod exchange_error;
 mod ext_authz;
-mod fault;
 mod forward;
 mod forward_auth;
-pub mod passage;
+pub mod forward_filter;
+mod in_flight;
 mod peer;
 mod pipeline;
 mod record;
@@ -29,7 +31,5 @@ mod relay;
 pub mod review;
 mod serve;
 pub mod server;
-mod stay;
-mod under_way;
-pub mod vouch;
+mod stream_guard;
 mod worker;

@@ -5,58 +5,60 @@
 //! they parsed and leave with an [`Admission`]. Does not own: the grammar (codecs), verification
 //! ([`credentials::authenticate`]), the decision (`auth::decide`), what others say ([`crate::authorizer`]), what is sent upstream ([`crate::forward`]).
 //!
-//! Flow: `admit → Forward | Vouch | Answer | Wait`; the last is answered by [`Found::find_out`] and another `admit` of the
+//! Flow: `admit → Forward | Vouch | Answer | Wait`; the last is answered by [`Lookups::find_out`] and another `admit` of the
 //! same bytes, so that a cached decision takes one synchronous call without a future. Which of the
 //! first two a permit becomes is the listener's: it forwards, or vouches to a proxy that asked and forwards itself.
 
-mod bench;
+mod authorize;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::credential;
 use auth::decide::Denial;
-use auth::policy::review::OwnedQuestion;
+use auth::policy::review::OwnedReviewQuestion;
 use auth::policy::rule::Policy;
 use auth::request::Canonical;
-use credentials::authenticate::{Lookup, Outcome, Rejection, Verified};
-use credentials::cache::Key;
+use credentials::authenticate::{AuthenticationOutcome, CredentialLookup, Rejection, Verified};
+use credentials::cache::CacheKey;
 use credentials::cookies::Cookie;
-use credentials::events::{self, Push};
-use credentials::followed::{Known as Heard, Revocable};
-use http_engine::answer::Answer;
+use credentials::events::{self, EventPush};
+use credentials::revocation::{RevocableToken, RevocationStatus as Heard};
 use http_engine::clock::Now;
 use http_engine::head::Framing;
-use http_engine::inbound::Inbound;
-use login::call::{Call, MAX_BODY};
-use login::{Login, Rejected, SessionOutcome};
+use http_engine::local_reply::LocalReply;
+use http_engine::parsed_request::ParsedRequest;
+use login::call::{LoginCall, MAX_BODY};
+use login::{Login, SessionOutcome, SessionRejected};
 use telemetry::phases::{CacheUse, Phase};
 
-use self::bench::Bench;
-use crate::authorizer::{Answered, Question, Said, Unknown};
-use crate::config::{Asking, Authorization, Config, Route};
-use crate::forward::Outbound;
-use crate::forward_auth::{self, Unclear};
-use crate::passage::{self, is_own_document};
+use crate::auth_response;
+use crate::auth_response::{AuthResponse, ResponseCaching, look_alike};
+use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown};
+use crate::config::{AuthorizationService, Config, QuestionSource, Route};
+use crate::forward::ForwardedRequest;
+use crate::forward_auth::{self, AskedRequestUnclear};
+use crate::forward_filter;
+use crate::forward_filter::is_own_document;
 use crate::peer::Peer;
-use crate::record::Record;
+use crate::pipeline::authorize::RouteAuthorizer;
+use crate::record::RequestRecord;
 use crate::refusal::Refusal;
-use crate::vouch::{self, Kept, Voucher, look_alike};
-use crate::worker::{Running, Worker};
+use crate::worker::{ActiveConfig, Worker};
 
 /// What a request has to wait for.
-pub(crate) enum Wanted {
+pub(crate) enum LookupNeeded {
     /// Who holds this token.
     Caller(Vec<u8>),
     /// Whose session a cookie is at an origin.
     Session(usize, Vec<u8>),
     /// Whether Kubernetes says yes to all of these.
-    Reviews(Vec<OwnedQuestion>),
+    Reviews(Vec<OwnedReviewQuestion>),
     /// What an authorizer says to this.
-    Consent(Box<Question>),
+    Consent(Box<AuthorizerQuestion>),
 }
 
-impl Wanted {
+impl LookupNeeded {
     /// The phase that the waiting is part of.
     pub(crate) fn phase(&self) -> Phase {
         match self {
@@ -68,36 +70,41 @@ impl Wanted {
 
 /// What was found out for a request while it waited.
 #[derive(Default)]
-pub(crate) struct Found {
-    outcome: Option<Outcome>,
+pub(crate) struct Lookups {
+    outcome: Option<AuthenticationOutcome>,
     session: Option<SessionOutcome>,
-    reviews: Vec<(OwnedQuestion, bool)>,
+    reviews: Vec<(OwnedReviewQuestion, bool)>,
     /// Some review cannot be had.
     unreviewed: bool,
     /// What authorizers said, by what their answers are kept under.
-    consents: Vec<(Key, Answered)>,
+    consents: Vec<(CacheKey, AuthorizerResult)>,
     /// It has waited.
     waited: bool,
 }
 
-impl Found {
+impl Lookups {
     /// Finds out what is wanted. What was found out before is as old as that takes.
-    pub(crate) async fn find_out(&mut self, wanted: Wanted, worker: &Worker, running: &Rc<Running>) {
+    pub(crate) async fn find_out(
+        &mut self,
+        wanted: LookupNeeded,
+        worker: &Worker,
+        running: &Rc<ActiveConfig>,
+    ) {
         let now = || worker.clock.refresh();
         let before = (self.outcome.is_some(), self.session.is_some());
         self.waited = true;
         match wanted {
-            Wanted::Caller(token) => {
+            LookupNeeded::Caller(token) => {
                 self.outcome = Some(running.authenticator.authenticate(&token, now).await);
             }
-            Wanted::Session(origin, cookie) => {
+            LookupNeeded::Session(origin, cookie) => {
                 // Rare and large: apart from the future of every miss.
                 self.session = Some(match &running.login {
                     Some(login) => Box::pin(login.find_out(origin, &cookie)).await,
-                    None => (Err(Rejected::Silent), CacheUse::Miss),
+                    None => (Err(SessionRejected::Silent), CacheUse::Miss),
                 });
             }
-            Wanted::Reviews(questions) => {
+            LookupNeeded::Reviews(questions) => {
                 let answers = match &running.reviewer {
                     // Rare and large: apart from the future of every miss.
                     Some(reviewer) => Box::pin(reviewer.find_out(questions, now)).await,
@@ -108,7 +115,7 @@ impl Found {
                     None => self.unreviewed = true,
                 }
             }
-            Wanted::Consent(question) => {
+            LookupNeeded::Consent(question) => {
                 let asked = &running.authorizers[question.authorizer()].authorizer;
                 // Rare and large: apart from the future of every miss.
                 let answer = Box::pin(asked.find_out(&question, worker, running)).await;
@@ -121,33 +128,38 @@ impl Found {
     /// Forgets what may have been taken back meanwhile, so that it is found out anew: of what was known before, outcome and session, all that
     /// is not known to be good; of what was found out just now, by somebody else perhaps or on another thread, what is known not to be.
     fn forget_doubtful(&mut self, (outcome, session): (bool, bool)) {
-        let doubtful = |revocable: Option<&Revocable>, before: bool| match revocable.map(Revocable::known) {
-            None | Some(Heard::Good(_)) => false,
-            Some(Heard::Denied) => true,
-            Some(Heard::Nothing) => before,
-        };
+        let doubtful =
+            |revocable: Option<&RevocableToken>, before: bool| match revocable.map(RevocableToken::known) {
+                None | Some(Heard::Good(_)) => false,
+                Some(Heard::Denied) => true,
+                Some(Heard::Nothing) => before,
+            };
         let caller = |caller: &Arc<Verified>, before| doubtful(caller.revocable.as_ref(), before);
         self.outcome.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, outcome)));
         self.session.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, session)));
         // An authorizer that was asked about this very request is taken at its word (decision 0021).
-        let doubtful = |said: &Said| doubtful(said.revocable(), false);
+        let doubtful = |said: &AuthorizerAnswer| doubtful(said.revocable(), false);
         self.consents.retain(|(_, answer)| !answer.as_ref().is_ok_and(|said| doubtful(said)));
     }
 
     /// The same, for when what is wanted is not found out in time.
-    pub(crate) fn given_up(&self, wanted: &Wanted, running: &Running) -> Self {
+    pub(crate) fn given_up(&self, wanted: &LookupNeeded, running: &ActiveConfig) -> Self {
         let outcome = match wanted {
-            Wanted::Caller(_) => Some(running.authenticator.not_in_time()),
-            Wanted::Session(..) | Wanted::Reviews(_) | Wanted::Consent(_) => self.outcome.clone(),
+            LookupNeeded::Caller(_) => Some(running.authenticator.not_in_time()),
+            LookupNeeded::Session(..) | LookupNeeded::Reviews(_) | LookupNeeded::Consent(_) => {
+                self.outcome.clone()
+            }
         };
         let session = match wanted {
-            Wanted::Session(..) => Some((Err(Rejected::Silent), CacheUse::Miss)),
-            Wanted::Caller(_) | Wanted::Reviews(_) | Wanted::Consent(_) => self.session.clone(),
+            LookupNeeded::Session(..) => Some((Err(SessionRejected::Silent), CacheUse::Miss)),
+            LookupNeeded::Caller(_) | LookupNeeded::Reviews(_) | LookupNeeded::Consent(_) => {
+                self.session.clone()
+            }
         };
-        let unreviewed = matches!(wanted, Wanted::Reviews(_));
+        let unreviewed = matches!(wanted, LookupNeeded::Reviews(_));
         let mut consents = self.consents.clone();
-        if let Wanted::Consent(question) = wanted {
-            consents.push((question.key(), Err(Unknown)));
+        if let LookupNeeded::Consent(question) = wanted {
+            consents.push((question.key(), Err(AuthorizerUnknown)));
         }
         Self { outcome, session, reviews: self.reviews.clone(), unreviewed, consents, waited: true }
     }
@@ -156,22 +168,22 @@ impl Found {
 /// What becomes of a request.
 pub(crate) enum Admission {
     /// It is permitted: here is what to send.
-    Forward(Box<Outbound>),
+    Forward(Box<ForwardedRequest>),
     /// It is permitted, and whoever asked forwards it: here is what to tell them.
-    Vouch(Box<Voucher>),
+    Vouch(Box<AuthResponse>),
     /// It is answered here.
-    Answer(Box<Answer>),
+    Answer(Box<LocalReply>),
     /// It is for the login, or brings a security event: it is answered here.
-    Serve(Box<Served>),
+    Serve(Box<ServedHere>),
     /// Something has to be found out; then admit it again.
-    Wait(Wanted),
+    Wait(LookupNeeded),
 }
 
 impl Admission {
     /// With answers that a proxy, which asked so, does not take for leave to forward.
-    fn refusing(self, asking: &Asking) -> Self {
+    fn refusing(self, asking: &QuestionSource) -> Self {
         match self {
-            Self::Answer(answer) => Self::Answer(Box::new(vouch::refusing(asking, *answer))),
+            Self::Answer(answer) => Self::Answer(Box::new(auth_response::refusing(asking, *answer))),
             Self::Serve(mut served) => {
                 served.asking = Some(asking.clone());
                 Self::Serve(served)
@@ -182,22 +194,22 @@ impl Admission {
 }
 
 /// A request that is answered here, when it is known what is to be read of it.
-pub(crate) struct Served {
+pub(crate) struct ServedHere {
     what: Own,
     /// How it was asked about, by a proxy that takes the status for its answer.
-    asking: Option<Asking>,
+    asking: Option<QuestionSource>,
 }
 
 /// Whose it is.
 enum Own {
     /// The login's.
-    Login(Arc<Login>, Call),
+    Login(Arc<Login>, LoginCall),
     /// It brings a security event.
-    Event(Push),
+    Event(EventPush),
 }
 
-impl Served {
-    fn login(login: &Arc<Login>, call: Call) -> Admission {
+impl ServedHere {
+    fn login(login: &Arc<Login>, call: LoginCall) -> Admission {
         Admission::Serve(Box::new(Self { what: Own::Login(login.clone(), call), asking: None }))
     }
 
@@ -210,13 +222,13 @@ impl Served {
     }
 
     /// Answers it.
-    pub(crate) async fn answer(self, body: Vec<u8>) -> Answer {
+    pub(crate) async fn answer(self, body: Vec<u8>) -> LocalReply {
         let answer = match self.what {
             Own::Login(login, call) => login.serve(call, body).await,
             Own::Event(push) => push.answer(body).await,
         };
         match &self.asking {
-            Some(asking) => vouch::refusing(asking, answer),
+            Some(asking) => auth_response::refusing(asking, answer),
             None => answer,
         }
     }
@@ -225,11 +237,11 @@ impl Served {
 /// Takes a request to its decision.
 pub(crate) fn admit(
     worker: &Worker,
-    running: &Rc<Running>,
+    running: &Rc<ActiveConfig>,
     peer: &Peer,
-    inbound: &Inbound<'_>,
-    found: &Found,
-    record: &mut Record,
+    inbound: &ParsedRequest<'_>,
+    found: &Lookups,
+    record: &mut RequestRecord,
 ) -> Admission {
     let admission = if peer.listener().service.authorization().is_none() {
         try_admit(worker, running, peer, inbound, found, record)
@@ -256,10 +268,10 @@ pub(crate) fn admit(
 
 /// The authorization service that a peer may ask: by the configuration in force, for a connection may outlive the trust it
 /// was accepted with.
-pub(crate) fn authorization<'r>(running: &'r Running, peer: &Peer) -> Option<&'r Authorization> {
+pub(crate) fn authorization<'r>(running: &'r ActiveConfig, peer: &Peer) -> Option<&'r AuthorizationService> {
     let listener = running.config.listeners.iter().find(|l| l.name == peer.listener().name)?;
     let address = peer.address.ip().to_canonical();
-    let trusts = |service: &&Authorization| service.from.iter().any(|net| net.contains(&address));
+    let trusts = |service: &&AuthorizationService| service.from.iter().any(|net| net.contains(&address));
     listener.service.authorization().filter(trusts)
 }
 
@@ -267,10 +279,10 @@ pub(crate) fn authorization<'r>(running: &'r Running, peer: &Peer) -> Option<&'r
 /// to a question (nginx, `HAProxy`).
 fn for_the_login(
     worker: &Worker,
-    running: &Running,
+    running: &ActiveConfig,
     peer: &Peer,
-    inbound: &Inbound<'_>,
-    record: &mut Record,
+    inbound: &ParsedRequest<'_>,
+    record: &mut RequestRecord,
 ) -> Option<Admission> {
     let login = running.login.as_ref()?;
     let asking = authorization(running, peer)?.http.as_ref()?;
@@ -281,13 +293,17 @@ fn for_the_login(
     worker.begin_trace(inbound.fields, record);
     record.describe(&request);
     Some(match login.call(&request, inbound.fields, false)? {
-        Ok(call) => Served::login(login, call),
+        Ok(call) => ServedHere::login(login, call),
         Err(answer) => Admission::Answer(Box::new(answer)),
     })
 }
 
 /// The request that a proxy asks about.
-fn asked_about<'a>(running: &Running, peer: &Peer, inbound: &Inbound<'a>) -> Result<Inbound<'a>, Refusal> {
+fn asked_about<'a>(
+    running: &ActiveConfig,
+    peer: &Peer,
+    inbound: &ParsedRequest<'a>,
+) -> Result<ParsedRequest<'a>, Refusal> {
     let service = authorization(running, peer).ok_or(Refusal::NotAsked)?;
     if inbound.is_original {
         return Ok(*inbound);
@@ -297,7 +313,7 @@ fn asked_about<'a>(running: &Running, peer: &Peer, inbound: &Inbound<'a>) -> Res
     if let Some(name) = look_alike(&running.config, inbound.fields) {
         return Err(Refusal::LookAlike(name.into()));
     }
-    if let Some(login) = running.login.as_ref().filter(|_| !matches!(asking, Asking::Itself { .. })) {
+    if let Some(login) = running.login.as_ref().filter(|_| !matches!(asking, QuestionSource::Itself { .. })) {
         apart_from_the_login(login, inbound)?;
     }
     forward_auth::original(asking, inbound).map_err(Refusal::Unclear)
@@ -306,12 +322,12 @@ fn asked_about<'a>(running: &Running, peer: &Peer, inbound: &Inbound<'a>) -> Res
 /// Refuses a question that may have come through the way to the login's pages: there a client could ask for itself, and read
 /// what is meant for a service. It is the proxy that tells which way an address takes, and by its own reading; so one that has
 /// more readings than one is nobody's to ask at.
-fn apart_from_the_login(login: &Login, asked: &Inbound<'_>) -> Result<(), Refusal> {
+fn apart_from_the_login(login: &Login, asked: &ParsedRequest<'_>) -> Result<(), Refusal> {
     let at = Canonical::parse(&asked.raw()).map_err(Refusal::Malformed)?;
     let unclear = if login.is_below(&at) {
-        Unclear::AtTheLogin
+        AskedRequestUnclear::AtTheLogin
     } else if at.path().contains(['%', ';']) {
-        Unclear::Address
+        AskedRequestUnclear::Address
     } else {
         return Ok(());
     };
@@ -320,11 +336,11 @@ fn apart_from_the_login(login: &Login, asked: &Inbound<'_>) -> Result<(), Refusa
 
 fn try_admit(
     worker: &Worker,
-    running: &Rc<Running>,
+    running: &Rc<ActiveConfig>,
     peer: &Peer,
-    inbound: &Inbound<'_>,
-    found: &Found,
-    record: &mut Record,
+    inbound: &ParsedRequest<'_>,
+    found: &Lookups,
+    record: &mut RequestRecord,
 ) -> Result<Admission, Refusal> {
     let config = &*running.config;
     worker.begin_trace(inbound.fields, record);
@@ -340,7 +356,7 @@ fn try_admit(
         && let Some(push) = events.call(&request, inbound.fields)
     {
         return Ok(match push {
-            Ok(push) => Admission::Serve(Box::new(Served { what: Own::Event(push), asking: None })),
+            Ok(push) => Admission::Serve(Box::new(ServedHere { what: Own::Event(push), asking: None })),
             Err(answer) => Admission::Answer(Box::new(answer)),
         });
     }
@@ -348,7 +364,7 @@ fn try_admit(
         && let Some(call) = login.call(&request, inbound.fields, inbound.is_original)
     {
         return Ok(match call {
-            Ok(call) => Served::login(login, call),
+            Ok(call) => ServedHere::login(login, call),
             Err(answer) => Admission::Answer(Box::new(answer)),
         });
     }
@@ -365,7 +381,7 @@ fn try_admit(
     // Most requests are not even looked at: without an upgrade, a client's own opens no WebSocket.
     if (inbound.upgrade.is_some() || inbound.is_original)
         && let Some(caller) = &verified
-        && passage::is_foreign_page(
+        && forward_filter::is_foreign_page(
             config,
             route,
             &request,
@@ -379,7 +395,7 @@ fn try_admit(
     }
     // Waiting makes the first reading old.
     let now = if found.waited { worker.clock.refresh() } else { began };
-    let bench = Bench { running, peer, fields: inbound.fields, found, now };
+    let bench = RouteAuthorizer { running, peer, fields: inbound.fields, found, now };
     let admission = judge(&bench, worker, inbound, index, &request, verified.as_ref(), record);
     // Whom a refusal concerned belongs into the log as well.
     record.caller = verified;
@@ -388,20 +404,20 @@ fn try_admit(
 
 /// Whether a request whose caller is known passes, and what becomes of it then.
 fn judge(
-    bench: &Bench<'_>,
+    bench: &RouteAuthorizer<'_>,
     worker: &Worker,
-    inbound: &Inbound<'_>,
+    inbound: &ParsedRequest<'_>,
     index: usize,
     request: &Canonical<'_>,
     caller: Option<&Arc<Verified>>,
-    record: &mut Record,
+    record: &mut RequestRecord,
 ) -> Result<Admission, Refusal> {
-    let Bench { running, peer, found, now, .. } = *bench;
+    let RouteAuthorizer { running, peer, found, now, .. } = *bench;
     let route = &running.config.routes[index];
     let verified = caller.map(|caller| &**caller);
     let permit = match bench.decide(index, request, verified.map(|verified| &verified.facts)) {
         Err(Denial::Unreviewed(questions)) if !found.unreviewed => {
-            return Ok(Admission::Wait(Wanted::Reviews(questions)));
+            return Ok(Admission::Wait(LookupNeeded::Reviews(questions)));
         }
         Err(ref denial)
             if may_log_in(denial, verified)
@@ -419,8 +435,9 @@ fn judge(
         let keeping = authorization(running, peer).and_then(|service| service.keeping.as_ref());
         let token = credential::bearer(inbound.fields, request.query()).ok().flatten();
         let until = token.and_then(|token| running.authenticator.until(token.unchecked(), now));
-        let kept = keeping.and_then(|keeping| Kept::new(keeping, running, route, verified, until, now));
-        let voucher = Voucher::new(permit, running, caller, inbound.fields, now)?.kept(kept);
+        let kept =
+            keeping.and_then(|keeping| ResponseCaching::new(keeping, running, route, verified, until, now));
+        let voucher = AuthResponse::new(permit, running, caller, inbound.fields, now)?.kept(kept);
         record.end(Phase::Decide);
         return Ok(Admission::Vouch(Box::new(voucher)));
     }
@@ -436,7 +453,7 @@ fn judge(
     record.guards = guards;
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
-        && !passage::may_switch(route, protocol)
+        && !forward_filter::may_switch(route, protocol)
     {
         return Err(Refusal::UpgradeRefused);
     }
@@ -445,12 +462,12 @@ fn judge(
     {
         return Err(Refusal::BodyTooLarge);
     }
-    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified, record)?;
+    let outbound = ForwardedRequest::new(permit, worker, running, peer, inbound, verified, record)?;
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
 /// The route that takes a request.
-fn route_of(config: &Config, inbound: &Inbound<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
+fn route_of(config: &Config, inbound: &ParsedRequest<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
     let found = config.table.lookup(request, inbound.fields, inbound.repeats).map_err(Refusal::disputed)?;
     // `ok_or` would make a refusal for each request, only to drop it.
     match found {
@@ -461,20 +478,20 @@ fn route_of(config: &Config, inbound: &Inbound<'_>, request: &Canonical<'_>) -> 
 
 enum Caller {
     Known(Option<Arc<Verified>>),
-    Unknown(Wanted),
+    Unknown(LookupNeeded),
 }
 
 /// What the request's credential proves: nothing on a public route, where nobody asks.
 #[allow(clippy::too_many_arguments, reason = "one step of `try_admit`, split off for its length")]
 fn credential(
     began: Now,
-    running: &Running,
+    running: &ActiveConfig,
     peer: &Peer,
     route: &Route,
-    inbound: &Inbound<'_>,
+    inbound: &ParsedRequest<'_>,
     request: &Canonical<'_>,
-    found: &Found,
-    record: &mut Record,
+    found: &Lookups,
+    record: &mut RequestRecord,
 ) -> Result<Caller, Refusal> {
     if matches!(route.policy, Policy::Public) {
         return Ok(Caller::Known(None));
@@ -493,9 +510,11 @@ fn credential(
         Some(outcome) => outcome.clone(),
         // Whatever the cache knows passed the check of its characters when it was new.
         None => match running.authenticator.lookup(token.unchecked(), began) {
-            Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
-            Lookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
-            Lookup::Unknown => return Ok(Caller::Unknown(Wanted::Caller(token.checked()?.to_vec()))),
+            CredentialLookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
+            CredentialLookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
+            CredentialLookup::Unknown => {
+                return Ok(Caller::Unknown(LookupNeeded::Caller(token.checked()?.to_vec())));
+            }
         },
     };
     record.cache = Some(cache);
@@ -511,12 +530,12 @@ fn credential(
 /// What the request's session proves, on a route where one is a credential; `None`: there is no session.
 fn session(
     began: Now,
-    running: &Running,
+    running: &ActiveConfig,
     route: &Route,
-    inbound: &Inbound<'_>,
+    inbound: &ParsedRequest<'_>,
     request: &Canonical<'_>,
-    found: &Found,
-    record: &mut Record,
+    found: &Lookups,
+    record: &mut RequestRecord,
 ) -> Result<Option<Caller>, Refusal> {
     let Some(login) = running.login.as_ref().filter(|_| route.login) else { return Ok(None) };
     let Some(origin) = login.origin(request.authority()) else { return Ok(None) };
@@ -524,10 +543,10 @@ fn session(
     let (outcome, cache) = match &found.session {
         Some(outcome) => outcome.clone(),
         None => match login.lookup(origin, cookie, began) {
-            login::Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
-            login::Lookup::Denied(rejected) => (Err(rejected), CacheUse::Denied),
-            login::Lookup::Unknown => {
-                return Ok(Some(Caller::Unknown(Wanted::Session(origin, cookie.to_vec()))));
+            login::SessionLookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
+            login::SessionLookup::Denied(rejected) => (Err(rejected), CacheUse::Denied),
+            login::SessionLookup::Unknown => {
+                return Ok(Some(Caller::Unknown(LookupNeeded::Session(origin, cookie.to_vec()))));
             }
         },
     };
@@ -535,8 +554,8 @@ fn session(
     match outcome {
         Ok(verified) => Ok(Some(Caller::Known(Some(verified)))),
         // As if there were none: whoever it was can log in again, or show a certificate.
-        Err(Rejected::Over) => Ok(None),
-        Err(Rejected::Silent) => Err(Refusal::AuthUnavailable { retry_after: 1 }),
+        Err(SessionRejected::Over) => Ok(None),
+        Err(SessionRejected::Silent) => Err(Refusal::AuthUnavailable { retry_after: 1 }),
     }
 }
 
@@ -551,17 +570,17 @@ fn may_log_in(denial: &Denial, caller: Option<&Verified>) -> bool {
 
 /// What somebody is answered who has to log in first; `None`: no page helps whoever it is.
 fn invitation(
-    running: &Running,
+    running: &ActiveConfig,
     route: &Route,
-    inbound: &Inbound<'_>,
+    inbound: &ParsedRequest<'_>,
     request: &Canonical<'_>,
-) -> Option<Answer> {
+) -> Option<LocalReply> {
     let login = running.login.as_ref().filter(|_| route.login)?;
     login.invite(request, inbound.fields, inbound.upgrade.is_some())
 }
 
 /// Documents the gateway serves itself: the keys of its assertions.
-fn own_document(running: &Running, request: &Canonical<'_>) -> Option<Answer> {
+fn own_document(running: &ActiveConfig, request: &Canonical<'_>) -> Option<LocalReply> {
     let minter = running.minter.as_ref().filter(|_| is_own_document(&running.config, request))?;
-    Some(Answer::document("application/jwk-set+json", "public, max-age=300", minter.jwks().to_vec()))
+    Some(LocalReply::document("application/jwk-set+json", "public, max-age=300", minter.jwks().to_vec()))
 }

@@ -8,20 +8,20 @@ use std::time::Instant;
 use auth::request::Canonical;
 use auth::time::Timestamp;
 use credentials::authenticate::Verified;
-use credentials::followed::Revocable;
-use credentials::lasting::Lasting;
-use http_engine::answer::Answer;
+use credentials::open_session::OpenSession;
+use credentials::revocation::RevocableToken;
 use http_engine::clock::CoarseClock;
+use http_engine::http_stream::OwnField;
 use http_engine::labels::Outcome;
-use http_engine::leg::OwnField;
+use http_engine::local_reply::LocalReply;
 use telemetry::access_log::RequestProtocol;
 use telemetry::phases::{CacheUse, Phase, Recorder, server_timing};
 
-use crate::authorizer::{Allowed, Said};
-use crate::fault::Fault;
+use crate::authorizer::{AuthorizerAllowed, AuthorizerAnswer};
+use crate::exchange_error::ExchangeError;
 
 /// What is remembered of a request.
-pub(crate) struct Record {
+pub(crate) struct RequestRecord {
     /// When its head was complete.
     pub(crate) started: Instant,
     /// What it spoke.
@@ -39,9 +39,9 @@ pub(crate) struct Record {
     /// What the decision cache said.
     pub(crate) cache: Option<CacheUse>,
     /// What an authorizer said that let it pass, and which one; whether it was asked for that.
-    pub(crate) consent: Option<Consent>,
+    pub(crate) consent: Option<AuthorizerConsent>,
     /// The same of those who guard its new path.
-    pub(crate) guards: Vec<Consent>,
+    pub(crate) guards: Vec<AuthorizerConsent>,
     /// Who called.
     pub(crate) caller: Option<Arc<Verified>>,
     /// Method, host and path for the log; absent when nothing is logged.
@@ -65,17 +65,17 @@ pub(crate) struct Record {
     /// Body bytes sent.
     pub(crate) bytes_down: u64,
     /// The trace it belongs to, and the caller's `tracestate`.
-    pub(crate) trace: Option<(telemetry::trace::Context, Option<String>)>,
+    pub(crate) trace: Option<(telemetry::trace::TraceContext, Option<String>)>,
 }
 
 /// What an authorizer said that was asked as well.
 #[derive(Debug, Clone)]
-pub(crate) struct Consent {
+pub(crate) struct AuthorizerConsent {
     /// Index among the configured ones.
     pub(crate) authorizer: usize,
     /// Its answer was kept.
     pub(crate) kept: bool,
-    pub(crate) said: Arc<Said>,
+    pub(crate) said: Arc<AuthorizerAnswer>,
 }
 
 /// The parts of a request that the log names.
@@ -86,7 +86,7 @@ pub(crate) struct RequestText {
     pub(crate) path: String,
 }
 
-impl Record {
+impl RequestRecord {
     /// Begins when the head of a request is complete.
     pub(crate) fn begin(
         started: Instant,
@@ -131,7 +131,7 @@ impl Record {
     }
 
     /// The gateway answered by itself.
-    pub(crate) fn answered_by_us(&mut self, answer: &Answer, head_request: bool) {
+    pub(crate) fn answered_by_us(&mut self, answer: &LocalReply, head_request: bool) {
         self.outcome = answer.outcome;
         self.status = answer.status;
         let as_wished = matches!(answer.outcome, Outcome::Local | Outcome::Allowed);
@@ -183,7 +183,7 @@ impl Record {
     }
 
     /// The exchange broke off after the answer had begun, or with nobody left to answer.
-    pub(crate) fn failed(&mut self, fault: &Fault) {
+    pub(crate) fn failed(&mut self, fault: &ExchangeError) {
         let (outcome, reason) = fault.told();
         self.outcome = outcome;
         self.reason = Some(reason);
@@ -215,12 +215,12 @@ impl Record {
     }
 
     /// What all authorizers said that let it pass.
-    pub(crate) fn consents(&self) -> impl Iterator<Item = &Consent> {
+    pub(crate) fn consents(&self) -> impl Iterator<Item = &AuthorizerConsent> {
         self.consent.iter().chain(&self.guards)
     }
 
     /// Of what it was let in by, its credential and what authorizers said, all that may be taken back while it lasts.
-    pub(crate) fn revocable(&self) -> impl Iterator<Item = &Revocable> {
+    pub(crate) fn revocable(&self) -> impl Iterator<Item = &RevocableToken> {
         self.caller_revocable().chain(self.revocable_consents().map(|(_, revocable)| revocable))
     }
 
@@ -233,25 +233,25 @@ impl Record {
     }
 
     /// The session that it was let in by, if it was one: that may end while it lasts.
-    pub(crate) fn session(&self) -> Option<&Lasting> {
+    pub(crate) fn session(&self) -> Option<&OpenSession> {
         self.caller.as_ref()?.session.as_ref().map(|session| &session.lasting)
     }
 
     /// Its credential, if that may be taken back while it lasts.
-    pub(crate) fn caller_revocable(&self) -> impl Iterator<Item = &Revocable> {
+    pub(crate) fn caller_revocable(&self) -> impl Iterator<Item = &RevocableToken> {
         self.caller.iter().filter_map(|caller| caller.revocable.as_ref())
     }
 
     /// What authorizers said that may be taken back while it lasts.
-    pub(crate) fn revocable_consents(&self) -> impl Iterator<Item = (&Consent, &Revocable)> {
+    pub(crate) fn revocable_consents(&self) -> impl Iterator<Item = (&AuthorizerConsent, &RevocableToken)> {
         self.consents().filter_map(|consent| Some((consent, consent.said.revocable()?)))
     }
 
     /// What the authorizer said that let it pass, if one was asked.
-    pub(crate) fn allowed(&self) -> Option<&Allowed> {
+    pub(crate) fn allowed(&self) -> Option<&AuthorizerAllowed> {
         match &*self.consent.as_ref()?.said {
-            Said::Allowed(allowed) => Some(allowed),
-            Said::Refused(_) => None,
+            AuthorizerAnswer::Allowed(allowed) => Some(allowed),
+            AuthorizerAnswer::Refused(_) => None,
         }
     }
 

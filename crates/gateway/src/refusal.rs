@@ -1,7 +1,7 @@
 //! Refusals: the one table of what the gateway says by itself, and why.
 //!
 //! Owns: status, stable code, public text, challenge and outcome of each refusal. Answers say what to do next and never why a rule
-//! said no. Does not own: the wire form ([`http_engine::answer`]), the decision, the upstream's answers.
+//! said no. Does not own: the wire form ([`http_engine::local_reply`]), the decision, the upstream's answers.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ use auth::decide::Denial;
 use auth::policy::route::Disputed;
 use auth::request::Malformed;
 use auth::token_error::TokenError;
-use credentials::followed::Unfit;
-use http_engine::answer::Answer;
-use http_engine::collect::CollectError;
+use credentials::revocation::CutReason;
 use http_engine::head::HeadFault;
 use http_engine::labels::Outcome;
+use http_engine::local_reply::LocalReply;
+use http_engine::read_body::ReadBodyError;
 
-use crate::forward_auth::Unclear;
+use crate::forward_auth::AskedRequestUnclear;
 
 /// Why the gateway answers by itself.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(crate) enum Refusal {
     /// A peer asks about requests of others that is not configured to.
     NotAsked,
     /// A proxy asks, and nobody can tell about what.
-    Unclear(Unclear),
+    Unclear(AskedRequestUnclear),
     /// A field of this name would pass for one of ours with the proxy that asks.
     LookAlike(Box<str>),
     /// The upstream has all the requests it may have.
@@ -95,20 +95,20 @@ impl Refusal {
     }
 
     /// Whoever was let in may not go on.
-    pub(crate) fn unfit(why: Unfit) -> Self {
+    pub(crate) fn unfit(why: CutReason) -> Self {
         match why {
-            Unfit::Revoked => Self::invalid_token(&TokenError::Revoked),
-            Unfit::Unheard => Self::AuthUnavailable { retry_after: 1 },
-            Unfit::Expired => Self::Denied(Denial::Expired),
+            CutReason::Revoked => Self::invalid_token(&TokenError::Revoked),
+            CutReason::Unheard => Self::AuthUnavailable { retry_after: 1 },
+            CutReason::Expired => Self::Denied(Denial::Expired),
         }
     }
 }
 
-impl From<CollectError> for Refusal {
-    fn from(error: CollectError) -> Self {
+impl From<ReadBodyError> for Refusal {
+    fn from(error: ReadBodyError) -> Self {
         match error {
-            CollectError::TooLarge => Self::BodyTooLarge,
-            CollectError::Broken => Self::Body,
+            ReadBodyError::TooLarge => Self::BodyTooLarge,
+            ReadBodyError::Broken => Self::Body,
         }
     }
 }
@@ -121,9 +121,9 @@ impl From<CredentialFault> for Refusal {
 
 impl Refusal {
     /// The answer to send; `realm` is that of the challenge (RFC 9110 §11.5).
-    pub(crate) fn answer(&self, realm: &str) -> Answer {
+    pub(crate) fn answer(&self, realm: &str) -> LocalReply {
         let row = self.row();
-        let mut answer = Answer {
+        let mut answer = LocalReply {
             status: row.status,
             code: row.code,
             outcome: row.outcome,

@@ -14,14 +14,16 @@ use auth::headers::is_per_hop;
 use credentials::cookies::sets_ours;
 use http::HeaderMap;
 use http_engine::deadline::Deadline;
-use http_engine::leg::{Downstream, Fill, Gone, Leg, LegError, ResponseView, Upstream};
+use http_engine::http_stream::{
+    ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, ResponseView, UpstreamStream,
+};
 use telemetry::phases::Phase;
 
-use crate::fault::Fault;
-use crate::passage::is_offered;
-use crate::record::Record;
-use crate::stay::{Expiry, RestsOn, Stay};
-use crate::worker::Running;
+use crate::exchange_error::ExchangeError;
+use crate::forward_filter::is_offered;
+use crate::record::RequestRecord;
+use crate::stream_guard::{AuthorizedBy, Expiry, StreamGuard};
+use crate::worker::ActiveConfig;
 
 /// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
 const MAX_INTERIM: u32 = 16;
@@ -48,7 +50,7 @@ pub(crate) struct Terms {
     /// When what the client was let in by ends; `None`: never, or the route keeps open what its credential let in.
     pub expiry: Option<Expiry>,
     /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
-    pub running: Rc<Running>,
+    pub running: Rc<ActiveConfig>,
 }
 
 /// How far an exchange has come; survives a change of the upstream connection before anything was sent.
@@ -75,19 +77,19 @@ pub(crate) struct Relayed {
     /// Whether the connection became a tunnel.
     pub switched: bool,
     /// Why it ended early, if it did.
-    pub fault: Option<Fault>,
+    pub fault: Option<ExchangeError>,
 }
 
 /// Runs one exchange to its end, of which `record` is told.
-pub(crate) async fn relay<D: Downstream, U: Upstream>(
+pub(crate) async fn relay<D: Downstream, U: UpstreamStream>(
     down: &mut D,
     up: &mut U,
     deadline: &Deadline,
     terms: &Terms,
     progress: &mut Progress,
-    record: &mut Record,
+    record: &mut RequestRecord,
 ) -> Relayed {
-    let stay = Stay::begin(record.revocable(), record.session(), terms.expiry.as_ref(), deadline);
+    let stay = StreamGuard::begin(record.revocable(), record.session(), terms.expiry.as_ref(), deadline);
     let mut relay = Relay {
         down,
         up,
@@ -113,11 +115,11 @@ struct Relay<'a, D, U> {
     deadline: &'a Deadline,
     terms: &'a Terms,
     progress: &'a mut Progress,
-    record: &'a mut Record,
+    record: &'a mut RequestRecord,
     /// When the last byte moved, in milliseconds after the worker's start.
     moved_at: u64,
     /// Whether the client may stay.
-    stay: Stay,
+    stay: StreamGuard,
     /// The answer's head had not come when this look began.
     head_due: bool,
     /// The client ended its side before the answer's head came: it waits for the answer, and sends no more. When to look
@@ -135,8 +137,8 @@ impl<D, U> Drop for Relay<'_, D, U> {
     }
 }
 
-impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         let before = (
             self.progress.upload.bytes,
             self.progress.upload.state,
@@ -160,31 +162,31 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         }
         // What lasts is not for ever on the strength of its first moment.
         let (record, terms) = (&self.record, self.terms);
-        let rests_on = || RestsOn {
+        let rests_on = || AuthorizedBy {
             revocable: record.revocable().cloned().collect(),
             session: record.session().cloned(),
             expiry: terms.expiry.clone(),
         };
         let may_stay = self.stay.poll(cx, self.deadline, rests_on);
-        may_stay.map_err(Fault::Unfit)?;
+        may_stay.map_err(ExchangeError::Unfit)?;
         self.look_whether_left()?;
         self.poll_deadline(cx)
     }
 
     /// Whether a client that has ended its side has left since, when it is time to look. Whatever else is waited for: a look
     /// that is due and not made would be a limit that has passed.
-    fn look_whether_left(&mut self) -> Result<(), Fault> {
+    fn look_whether_left(&mut self) -> Result<(), ExchangeError> {
         if self.half_closed.is_none_or(|look_at| self.deadline.millis_at(Duration::ZERO) < look_at) {
             return Ok(());
         }
         if self.down.is_broken() {
-            return Err(Fault::ClientGone);
+            return Err(ExchangeError::ClientGone);
         }
         self.half_closed = Some(self.deadline.millis_at(LEFT_LOOK));
         Ok(())
     }
 
-    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         if matches!(self.progress.upload.state, FlowState::Copy | FlowState::Flush) {
             let (running, removed) = (&self.terms.running, Cell::new(0));
             let passes = |name: &str| {
@@ -221,7 +223,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         match self.progress.download.poll(cx, self.up, self.down.leg(), u64::MAX, &response_trailer_passes) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(PumpFault::Source(e))) => Poll::Ready(Err(upstream_fault(e))),
-            Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(Fault::ClientGone)),
+            Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(ExchangeError::ClientGone)),
             // A tunnel whose client has hung up ends; the upstream is told by the close.
             Poll::Pending if self.switched && self.progress.upload.state == FlowState::Done => {
                 Poll::Ready(Ok(()))
@@ -235,10 +237,10 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
 
     /// While the upstream alone is waited for: whether the client still waits. A client that still sends its
     /// body shows by that when it goes.
-    fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         // An interim response that found the socket full is still on its way.
         if self.progress.interim > 0 && self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
-            return Poll::Ready(Err(Fault::ClientGone));
+            return Poll::Ready(Err(ExchangeError::ClientGone));
         }
         if self.progress.upload.state != FlowState::Done || self.half_closed.is_some() {
             return Poll::Pending;
@@ -247,16 +249,16 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             // Behind its request a client may end its side and go on reading. One that has left all the same is found
             // out when it answers something with a reset, or the upstream's time is up. What is seen together with the
             // head came before it.
-            Gone::Finished if self.head_due => {
+            ClientEnd::Finished if self.head_due => {
                 self.half_closed = Some(self.deadline.millis_at(LEFT_LOOK));
                 Poll::Pending
             }
-            Gone::Finished | Gone::Broken => Poll::Ready(Err(Fault::ClientGone)),
+            ClientEnd::Finished | ClientEnd::Broken => Poll::Ready(Err(ExchangeError::ClientGone)),
         }
     }
 
     /// Response heads: interim ones pass, the final one starts the way down.
-    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         loop {
             let (down, record) = (&mut *self.down, &mut *self.record);
             let offered = self.terms.offered.as_deref();
@@ -264,7 +266,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             let shown = ready!(self.up.poll_response(cx, |response| {
                 let sent = match response.status {
                     101 if !offered.is_some_and(|offered| is_offered(offered, response.fields)) => {
-                        return Err(Fault::UpstreamProtocol(LegError::Protocol(
+                        return Err(ExchangeError::UpstreamProtocol(HttpStreamError::Protocol(
                             "101 to a protocol that was not asked for",
                         )));
                     }
@@ -283,8 +285,10 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                 };
                 sent.map(|()| response.status).map_err(|e| match e {
                     // Not the client's doing: the head does not fit into the protocol it speaks.
-                    LegError::Head(_) | LegError::Protocol(_) => Fault::UpstreamProtocol(e),
-                    _ => Fault::ClientGone,
+                    HttpStreamError::Head(_) | HttpStreamError::Protocol(_) => {
+                        ExchangeError::UpstreamProtocol(e)
+                    }
+                    _ => ExchangeError::ClientGone,
                 })
             }));
             let status = match shown {
@@ -295,11 +299,11 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             if matches!(status, 100 | 102..=199) {
                 self.progress.interim += 1;
                 if self.progress.interim > MAX_INTERIM {
-                    let e = LegError::Protocol("too many interim responses");
-                    return Poll::Ready(Err(Fault::UpstreamProtocol(e)));
+                    let e = HttpStreamError::Protocol("too many interim responses");
+                    return Poll::Ready(Err(ExchangeError::UpstreamProtocol(e)));
                 }
                 if self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
-                    return Poll::Ready(Err(Fault::ClientGone));
+                    return Poll::Ready(Err(ExchangeError::ClientGone));
                 }
                 continue;
             }
@@ -314,7 +318,11 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     }
 
     /// The upstream stopped taking the request: pass on what it had said before, if anything.
-    fn poll_last_words(&mut self, cx: &mut Context<'_>, e: LegError) -> Poll<Result<(), Fault>> {
+    fn poll_last_words(
+        &mut self,
+        cx: &mut Context<'_>,
+        e: HttpStreamError,
+    ) -> Poll<Result<(), ExchangeError>> {
         match self.poll_response(cx) {
             Poll::Ready(Ok(())) => {
                 self.progress.upload.state = FlowState::Broken;
@@ -326,7 +334,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     }
 
     /// Which limit the exchange is waiting under, and whether it has passed.
-    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let (limit, client) = if self.switched {
             (self.terms.tunnel_idle, false)
@@ -350,29 +358,36 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             return Poll::Ready(Ok(())); // it has rested long enough, which is nobody's fault
         }
         Poll::Ready(Err(match (until <= stall, client) {
-            (true, _) => Fault::RequestTimeout,
-            (false, true) => Fault::ClientStalled,
-            (false, false) => Fault::UpstreamTimeout,
+            (true, _) => ExchangeError::RequestTimeout,
+            (false, true) => ExchangeError::ClientStalled,
+            (false, false) => ExchangeError::UpstreamTimeout,
         }))
     }
 }
 
-fn client_fault(e: LegError) -> Fault {
+fn client_fault(e: HttpStreamError) -> ExchangeError {
     match e {
-        LegError::TooLarge => Fault::BodyTooLarge,
-        LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => Fault::ClientGone,
-        LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) => Fault::ClientBody(e),
+        HttpStreamError::TooLarge => ExchangeError::BodyTooLarge,
+        HttpStreamError::Io(_)
+        | HttpStreamError::Truncated
+        | HttpStreamError::Closed
+        | HttpStreamError::Http2(_) => ExchangeError::ClientGone,
+        HttpStreamError::Head(_) | HttpStreamError::Chunk(_) | HttpStreamError::Protocol(_) => {
+            ExchangeError::ClientBody(e)
+        }
     }
 }
 
-fn upstream_fault(e: LegError) -> Fault {
+fn upstream_fault(e: HttpStreamError) -> ExchangeError {
     match e {
-        LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => {
-            Fault::UpstreamClosed(e)
-        }
-        LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) | LegError::TooLarge => {
-            Fault::UpstreamProtocol(e)
-        }
+        HttpStreamError::Io(_)
+        | HttpStreamError::Truncated
+        | HttpStreamError::Closed
+        | HttpStreamError::Http2(_) => ExchangeError::UpstreamClosed(e),
+        HttpStreamError::Head(_)
+        | HttpStreamError::Chunk(_)
+        | HttpStreamError::Protocol(_)
+        | HttpStreamError::TooLarge => ExchangeError::UpstreamProtocol(e),
     }
 }
 
@@ -417,7 +432,7 @@ struct Flow {
 
 /// A request trailer passes when a field of its name would, and when nothing rests on that field: how the request is
 /// framed, whose it is and where it goes was decided from the head (RFC 9110 §6.5.1).
-fn request_trailer_passes(running: &Running, name: &str) -> bool {
+fn request_trailer_passes(running: &ActiveConfig, name: &str) -> bool {
     const NEVER: [&str; 4] = ["host", "authorization", "cookie", "expect"];
     !is_per_hop(name)
         && !running.config.strip.strips(name)
@@ -427,7 +442,7 @@ fn request_trailer_passes(running: &Running, name: &str) -> bool {
 
 /// A response trailer must not frame or route anything (RFC 9110 §6.5.1).
 fn response_trailer_passes(name: &str) -> bool {
-    http_engine::leg::passes_downstream(name) && !is_per_hop(name)
+    http_engine::http_stream::passes_downstream(name) && !is_per_hop(name)
 }
 
 /// The trailers that pass; `None` when none does.
@@ -440,8 +455,8 @@ fn passing_trailers(mut trailers: HeaderMap, passes: &dyn Fn(&str) -> bool) -> O
 }
 
 enum PumpFault {
-    Source(LegError),
-    Sink(LegError),
+    Source(HttpStreamError),
+    Sink(HttpStreamError),
 }
 
 impl Flow {
@@ -451,8 +466,8 @@ impl Flow {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut impl Leg,
-        sink: &mut impl Leg,
+        source: &mut impl HttpStream,
+        sink: &mut impl HttpStream,
         max: u64,
         passes: &dyn Fn(&str) -> bool,
     ) -> Poll<Result<(), PumpFault>> {
@@ -471,7 +486,7 @@ impl Flow {
                     Poll::Ready(Err(e)) => return Poll::Ready(Err(PumpFault::Source(e))),
                     Poll::Ready(Ok(Fill::Data(data))) => {
                         if self.bytes.saturating_add(data.len() as u64) > max {
-                            return Poll::Ready(Err(PumpFault::Source(LegError::TooLarge)));
+                            return Poll::Ready(Err(PumpFault::Source(HttpStreamError::TooLarge)));
                         }
                         let Poll::Ready(n) = sink.poll_write(cx, data).map_err(PumpFault::Sink)? else {
                             self.blocked = Blocked::Sink;

@@ -2,7 +2,7 @@
 //!
 //! Owns: what an answer means, how long it is believed, one asking however many wait. Does not
 //! own: what is asked about a request (`auth::policy::review`), what follows (`auth::decide`), connections
-//! ([`http_engine::outbound`]).
+//! ([`http_engine::http_client`]).
 //!
 //! Roles and bindings are watched ([`credentials::watch`]): a question's name in the cache has the number of the last event that concerns
 //! it, so after an event it is another question. What was answered before is not found any more, and an answer that was asked for
@@ -19,24 +19,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use auth::decide::Reviews;
-use auth::policy::review::{Attributes, OwnedQuestion, Question};
+use auth::policy::review::{Attributes, OwnedReviewQuestion, ReviewQuestion};
 use auth::time::Timestamp;
 use bytes::Bytes;
 use credentials::cache::{
-    self, DecisionCache, Generation, Known as Remembered, Landing, Lifetime, Scope, Secret, Usage, Weigh,
+    self, CacheScope, CacheSecret, DecisionCache, FlightResult, Generation, KnownFacts as Remembered,
+    Lifetime, Usage, Weigh,
 };
 use credentials::config::CacheLimits;
 use credentials::watch::{self, WatchStatus, Watches};
 use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
 use http_engine::clock::Now;
-use http_engine::outbound::{CallError, Outbound};
+use http_engine::http_client::{CallError, HttpClient};
 use outage::{CALM, Outage};
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 use tokio::runtime::Handle;
 
 use self::wire::{Review, Unclear};
-use crate::config::Kubernetes;
+use crate::config::KubernetesConfig;
 
 /// Where reviews are made.
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -45,9 +46,9 @@ const ROUNDS: usize = 4;
 
 /// That somebody may.
 #[derive(Debug)]
-struct Allowed;
+struct ReviewAllowed;
 
-impl Weigh for Allowed {
+impl Weigh for ReviewAllowed {
     fn weight(&self) -> usize {
         64
     }
@@ -55,24 +56,24 @@ impl Weigh for Allowed {
 
 /// Why somebody may not, or nobody knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum No {
+enum ReviewRefused {
     Refused,
     Unknown,
 }
 
 /// Asks the API server, and remembers.
 pub struct Reviewer {
-    config: Kubernetes,
-    outbound: Arc<Outbound>,
+    config: KubernetesConfig,
+    outbound: Arc<HttpClient>,
     watches: Watches,
-    cache: DecisionCache<Allowed, No>,
-    scope: Scope,
-    counts: Counts,
+    cache: DecisionCache<ReviewAllowed, ReviewRefused>,
+    scope: CacheScope,
+    counts: ReviewCounts,
     outage: Outage,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct ReviewCounts {
     allowed: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -121,7 +122,7 @@ impl Collect for ReviewStatus {
 
 /// Why nobody knows.
 #[derive(Debug, thiserror::Error)]
-enum Silent {
+enum ReviewError {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error("it answered {status}{hint}")]
@@ -133,22 +134,22 @@ enum Silent {
 }
 
 /// What is known at an instant, and what was found out for this very request.
-pub struct Known<'k> {
+pub struct ReviewResult<'k> {
     /// Who remembers.
     pub reviewer: &'k Reviewer,
     /// The instant.
     pub now: Now,
     /// What was found out.
-    pub found: &'k [(OwnedQuestion, bool)],
+    pub found: &'k [(OwnedReviewQuestion, bool)],
 }
 
-impl Reviews for Known<'_> {
-    fn verdict(&self, question: &Question<'_>) -> Option<bool> {
+impl Reviews for ReviewResult<'_> {
+    fn verdict(&self, question: &ReviewQuestion<'_>) -> Option<bool> {
         let key = self.reviewer.key(question);
         match self.reviewer.cache.peek(key, self.now) {
             Some(Remembered::Fact(_)) => return Some(true),
-            Some(Remembered::Denied(No::Refused)) => return Some(false),
-            Some(Remembered::Denied(No::Unknown)) | None => {}
+            Some(Remembered::Denied(ReviewRefused::Refused)) => return Some(false),
+            Some(Remembered::Denied(ReviewRefused::Unknown)) | None => {}
         }
         let found = self.found.iter().find(|(asked, _)| asked.borrowed() == *question);
         found.map(|(_, verdict)| *verdict)
@@ -157,14 +158,19 @@ impl Reviews for Known<'_> {
 
 impl Reviewer {
     /// Remembers nothing yet, and watches nothing.
-    pub fn new(config: &Kubernetes, control: &Handle, secret: &Secret, generation: Generation) -> Self {
+    pub fn new(
+        config: &KubernetesConfig,
+        control: &Handle,
+        secret: &CacheSecret,
+        generation: Generation,
+    ) -> Self {
         let limits = CacheLimits {
             bytes: config.cache_bytes,
             ttl: config.ttl,
             deny_ttl: config.deny_ttl,
             deny_entries: config.deny_entries,
         };
-        let outbound = Arc::new(Outbound::new(&config.server, control.clone()));
+        let outbound = Arc::new(HttpClient::new(&config.server, control.clone()));
         let mut resources = watch::Resource::REVIEWS.to_vec();
         if config.accounts {
             resources.push(watch::Resource::ServiceAccounts);
@@ -175,7 +181,7 @@ impl Reviewer {
             outbound,
             cache: DecisionCache::new(&limits, generation),
             scope: secret.scope(config.version, 0),
-            counts: Counts::default(),
+            counts: ReviewCounts::default(),
             outage: Outage::of("access review")
                 .with_effect("requests that need one are answered 503")
                 .with_calm(CALM),
@@ -194,7 +200,7 @@ impl Reviewer {
     }
 
     /// Whether it asks the same server the same way, so that what it remembers still holds.
-    pub fn is_for(&self, config: &Kubernetes) -> bool {
+    pub fn is_for(&self, config: &KubernetesConfig) -> bool {
         self.config.version == config.version && self.config.server.tls_version == config.server.tls_version
     }
 
@@ -214,9 +220,9 @@ impl Reviewer {
     /// The answers to questions that are not known, up to the first no; `None` when one of them cannot be had.
     pub async fn find_out(
         &self,
-        questions: Vec<OwnedQuestion>,
+        questions: Vec<OwnedReviewQuestion>,
         now: impl Fn() -> Now,
-    ) -> Option<Vec<(OwnedQuestion, bool)>> {
+    ) -> Option<Vec<(OwnedReviewQuestion, bool)>> {
         let finding = async {
             let mut found = Vec::with_capacity(questions.len());
             for question in questions {
@@ -237,20 +243,20 @@ impl Reviewer {
         })
     }
 
-    async fn verdict(&self, question: &OwnedQuestion, now: &impl Fn() -> Now) -> Option<bool> {
+    async fn verdict(&self, question: &OwnedReviewQuestion, now: &impl Fn() -> Now) -> Option<bool> {
         let key = self.key(&question.borrowed());
         for _ in 0..ROUNDS {
             match self.cache.lookup(key, now()) {
-                cache::Lookup::Hit(_) => return Some(true),
-                cache::Lookup::Denied(No::Refused) => return Some(false),
-                cache::Lookup::Denied(No::Unknown) => return None,
-                cache::Lookup::Pending(flight) => match flight.land().await {
-                    Landing::Known(_) => return Some(true),
-                    Landing::Denied(No::Refused) => return Some(false),
-                    Landing::Denied(No::Unknown) => return None,
-                    Landing::Again => {}
+                cache::CacheLookup::Hit(_) => return Some(true),
+                cache::CacheLookup::Denied(ReviewRefused::Refused) => return Some(false),
+                cache::CacheLookup::Denied(ReviewRefused::Unknown) => return None,
+                cache::CacheLookup::Pending(flight) => match flight.land().await {
+                    FlightResult::Known(_) => return Some(true),
+                    FlightResult::Denied(ReviewRefused::Refused) => return Some(false),
+                    FlightResult::Denied(ReviewRefused::Unknown) => return None,
+                    FlightResult::Again => {}
                 },
-                cache::Lookup::Miss(ticket) => {
+                cache::CacheLookup::Miss(ticket) => {
                     let asked = now();
                     let answer = self.ask(question).await;
                     if answer.is_ok() {
@@ -261,16 +267,16 @@ impl Reviewer {
                             // The answer may be as old as the question.
                             let until = asked.monotonic + self.config.ttl;
                             let life = Lifetime { expires: Timestamp::MAX, until: Some(until), hold: None };
-                            if ticket.fill(Allowed, life, now()).is_ok() {
+                            if ticket.fill(ReviewAllowed, life, now()).is_ok() {
                                 return Some(true);
                             }
                         }
                         Ok(false) => {
-                            ticket.deny(No::Refused, now());
+                            ticket.deny(ReviewRefused::Refused, now());
                             return Some(false);
                         }
                         Err(why) => {
-                            ticket.fail(No::Unknown);
+                            ticket.fail(ReviewRefused::Unknown);
                             self.outage.failed(why);
                             return None;
                         }
@@ -281,29 +287,29 @@ impl Reviewer {
         None
     }
 
-    async fn ask(&self, question: &OwnedQuestion) -> Result<bool, Silent> {
+    async fn ask(&self, question: &OwnedReviewQuestion) -> Result<bool, ReviewError> {
         let answer = self.try_ask(question).await;
         match &answer {
             Ok(true) => &self.counts.allowed,
             Ok(false) => &self.counts.refused,
-            Err(Silent::Call(CallError::Busy(_))) => &self.counts.busy,
-            Err(Silent::Call(CallError::Throttled(_))) => &self.counts.throttled,
+            Err(ReviewError::Call(CallError::Busy(_))) => &self.counts.busy,
+            Err(ReviewError::Call(CallError::Throttled(_))) => &self.counts.throttled,
             Err(_) => &self.counts.failed,
         }
         .fetch_add(1, Relaxed);
         answer
     }
 
-    async fn try_ask(&self, question: &OwnedQuestion) -> Result<bool, Silent> {
-        let body = serde_json::to_vec(&Review::of(question)).map_err(|_| Silent::Question)?;
+    async fn try_ask(&self, question: &OwnedReviewQuestion) -> Result<bool, ReviewError> {
+        let body = serde_json::to_vec(&Review::of(question)).map_err(|_| ReviewError::Question)?;
         let request = Request::post(format!("{}{PATH}", self.config.url))
             .header(CONTENT_TYPE, "application/json")
             .body(Bytes::from(body))
-            .map_err(|_| Silent::Question)?;
+            .map_err(|_| ReviewError::Question)?;
         let answer = self.outbound.ask(request).await?;
         match answer.status {
             StatusCode::CREATED | StatusCode::OK => Ok(wire::read(answer.body.to_vec())?),
-            status => Err(Silent::Status {
+            status => Err(ReviewError::Status {
                 status,
                 hint: match status {
                     StatusCode::UNAUTHORIZED => ": it does not accept the gateway's own credential",
@@ -318,7 +324,7 @@ impl Reviewer {
     }
 
     /// What a question is called in the cache, until something happens that may change its answer.
-    fn key(&self, question: &Question<'_>) -> cache::Key {
+    fn key(&self, question: &ReviewQuestion<'_>) -> cache::CacheKey {
         thread_local! {
             static SPELT: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
         }

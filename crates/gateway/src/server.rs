@@ -8,9 +8,9 @@
 //! more connections than another passes a new one on.
 
 mod accept;
-mod give_way;
-mod share;
+mod handoff;
 mod worker_thread;
+mod yielding;
 
 use std::collections::HashMap;
 use std::io;
@@ -20,18 +20,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use credentials::assertion::AssertionMinter;
-use credentials::authenticate::{Authenticator, Setup, Surroundings};
+use credentials::authenticate::{Authenticator, AuthenticatorRuntime, AuthenticatorSetup};
 use credentials::cache;
 use credentials::events;
-use credentials::followed::Follows;
-use credentials::store::SessionStore;
+use credentials::revocation::FollowedIssuers;
+use credentials::session_store::SessionStore;
 use credentials::watch::WatchStatus;
+use handoff::{Command, Handoff};
 use http_engine::clock::Clock;
 use http_engine::config::ListenAddress;
 use http_engine::listen::{Claim, Listening};
 use login::{Login, LoginStatus};
 use parking_lot::Mutex;
-use share::{Command, Share};
 use telemetry::access_log;
 use telemetry::metrics::Metrics;
 use telemetry::trace::Tracer;
@@ -58,11 +58,11 @@ pub struct Services {
     /// Runs what is not on the request path: fetching keys.
     pub control: tokio::runtime::Handle,
     /// Keys the digests that name cached facts; drawn once per process.
-    pub secret: cache::Secret,
+    pub secret: cache::CacheSecret,
     /// Voids cached facts when it advances.
     pub generation: cache::Generation,
     /// Issuers that tell when they take something back.
-    pub follows: Follows,
+    pub follows: FollowedIssuers,
     /// Keeps sessions of browsers, where the configuration says that a database does.
     pub sessions: Option<Arc<dyn SessionStore>>,
     /// Takes security events, where the configuration says who sends any.
@@ -158,7 +158,7 @@ impl Gateway {
         let config = Arc::new(config);
         let surroundings = surroundings(services);
         let login = login_of(&config, &surroundings, services.sessions.clone(), None);
-        let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
+        let authenticator = Arc::new(Authenticator::new(AuthenticatorSetup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
         watch(&authenticator, reviewer.as_deref());
         let generation = generation(&config, &authenticator, reviewer.clone(), login.clone(), services, &[]);
@@ -166,8 +166,8 @@ impl Gateway {
         let limit = connection_limit();
         let mut addresses = Addresses::new();
         let sockets = bind_new(&config, workers, |_| claim, &mut addresses)?;
-        let shares: Arc<[Share]> = (0..workers).map(|_| Share::default()).collect();
-        let doors = Arc::new(accept::Doors::default());
+        let shares: Arc<[Handoff]> = (0..workers).map(|_| Handoff::default()).collect();
+        let doors = Arc::new(accept::Acceptors::default());
         let mut handles = Vec::new();
         for (index, sockets) in sockets.into_iter().enumerate() {
             let (commands, inbox) = unbounded_channel();
@@ -217,7 +217,7 @@ impl Gateway {
         let sockets = bind_new(&config, self.workers.len(), claim, &mut addresses)?;
         released.extend(gone.into_iter().map(|(configured, bound)| (configured, bound.open)));
         set_modes(&applied.config, &config)?;
-        let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
+        let authenticator = Arc::new(applied.authenticator.rebuild(AuthenticatorSetup::from(&*config)));
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
         watch(&authenticator, reviewer.as_deref());
         let surroundings = surroundings(&self.services);
@@ -245,7 +245,7 @@ impl Gateway {
     }
 
     /// Issuers that are followed.
-    pub fn follows(&self) -> &Follows {
+    pub fn follows(&self) -> &FollowedIssuers {
         &self.services.follows
     }
 
@@ -255,7 +255,7 @@ impl Gateway {
     }
 
     /// What something in use rests on, if it is an issuer that is followed; another one with each number.
-    pub fn any_held(&self, random: u64) -> Option<Arc<cache::Held>> {
+    pub fn any_held(&self, random: u64) -> Option<Arc<cache::CacheEntryBasis>> {
         let applied = self.applied.lock();
         let count = applied.authorizers.len() as u64 + 1;
         let (which, random) = (usize::try_from(random % count).unwrap_or(0), random / count);
@@ -313,8 +313,8 @@ impl Gateway {
 }
 
 /// What is the same for every configuration.
-fn surroundings(services: &Services) -> Surroundings {
-    Surroundings {
+fn surroundings(services: &Services) -> AuthenticatorRuntime {
+    AuthenticatorRuntime {
         clock: services.clock.clone(),
         control: services.control.clone(),
         secret: services.secret.clone(),
@@ -429,7 +429,7 @@ fn connection_limit() -> usize {
 }
 
 /// Open connections of all workers.
-pub(crate) fn total(shares: &[Share]) -> usize {
+pub(crate) fn total(shares: &[Handoff]) -> usize {
     shares.iter().map(|s| s.open.load(Ordering::Relaxed)).sum()
 }
 
@@ -439,11 +439,11 @@ pub(crate) type OpenCount = Arc<AtomicUsize>;
 /// The login of a configuration that has one. `before` is what it replaces.
 fn login_of(
     config: &Config,
-    surroundings: &Surroundings,
+    surroundings: &AuthenticatorRuntime,
     store: Option<Arc<dyn SessionStore>>,
     before: Option<&Arc<Login>>,
 ) -> Option<Arc<Login>> {
-    let setup = login::Setup {
+    let setup = login::LoginSetup {
         login: config.login.as_ref()?,
         credentials: config.into(),
         passes_tokens: config.routes.iter().any(|route| route.forward_access_token),

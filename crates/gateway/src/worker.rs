@@ -24,14 +24,14 @@ use telemetry::trace_context::IdGenerator;
 use crate::authorizer::Authorizer;
 use crate::config::{Config, Route};
 use crate::peer::Peer;
-use crate::record::Record;
+use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::review::Reviewer;
 
 /// One worker thread.
 pub(crate) struct Worker {
     /// The right to count.
-    pub(crate) metrics: Rc<metrics::Worker>,
+    pub(crate) metrics: Rc<metrics::WorkerMetrics>,
     /// Deadlines of all its connections.
     pub(crate) deadlines: Rc<Deadlines>,
     /// Wall and monotonic time; shared with the requests that are timed.
@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     /// Makes the identifiers of spans.
     ids: RefCell<IdGenerator>,
     /// The configuration in force, with what was made of it for this thread.
-    pub(crate) running: RefCell<Rc<Running>>,
+    pub(crate) running: RefCell<Rc<ActiveConfig>>,
     /// Connections that were asked to make room and whose place nobody has taken yet.
     pub(crate) room: Cell<usize>,
     /// Set while the gateway drains: milliseconds after the worker's start when quiet connections close.
@@ -67,12 +67,12 @@ pub(crate) fn access_token<'v>(
 pub(crate) const ACCESS_TOKEN: &str = "x-forwarded-access-token";
 
 /// A configuration in force on one worker.
-pub(crate) struct Running {
+pub(crate) struct ActiveConfig {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
     /// By index of the authorizer.
-    pub(crate) authorizers: Vec<Consultant>,
+    pub(crate) authorizers: Vec<ActiveAuthorizer>,
     pub(crate) login: Option<Arc<Login>>,
     pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
@@ -83,12 +83,12 @@ pub(crate) struct Running {
 }
 
 /// An authorizer, and where it is counted.
-pub(crate) struct Consultant {
+pub(crate) struct ActiveAuthorizer {
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) counts: Arc<AuthorizerMetrics>,
 }
 
-impl Running {
+impl ActiveConfig {
     /// The signed statement of who calls for whoever serves a route, and the field that carries it.
     pub(crate) fn assertion(
         &self,
@@ -114,7 +114,7 @@ impl Running {
 const SAMPLE_EVERY: u32 = 16;
 
 /// A request that is counted as in flight.
-pub(crate) struct InFlight(Rc<metrics::Worker>);
+pub(crate) struct InFlight(Rc<metrics::WorkerMetrics>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
@@ -123,13 +123,13 @@ impl Drop for InFlight {
 }
 
 /// Counts a connection by the protocol it speaks until dropped, even by a panic.
-pub(crate) struct Speaking {
-    worker: Rc<metrics::Worker>,
+pub(crate) struct ConnectionProtocol {
+    worker: Rc<metrics::WorkerMetrics>,
     counts: Arc<ListenerMetrics>,
     protocol: Protocol,
 }
 
-impl Speaking {
+impl ConnectionProtocol {
     pub(crate) fn new(worker: &Worker, counts: Arc<ListenerMetrics>, protocol: Protocol) -> Self {
         counts.opened(&worker.metrics, protocol);
         Self { worker: worker.metrics.clone(), counts, protocol }
@@ -142,7 +142,7 @@ impl Speaking {
     }
 }
 
-impl Drop for Speaking {
+impl Drop for ConnectionProtocol {
     fn drop(&mut self) {
         self.counts.closed(&self.worker, self.protocol);
     }
@@ -151,11 +151,11 @@ impl Drop for Speaking {
 impl Worker {
     #[allow(clippy::too_many_arguments, reason = "the parts of a worker, named once where it is made")]
     pub(crate) fn new(
-        metrics: Rc<metrics::Worker>,
+        metrics: Rc<metrics::WorkerMetrics>,
         clock: CoarseClock,
         log: Option<access_log::Buffer>,
         tracer: Option<Arc<Tracer>>,
-        running: Running,
+        running: ActiveConfig,
         deadlines: Rc<Deadlines>,
         open: Arc<AtomicUsize>,
     ) -> Rc<Self> {
@@ -179,7 +179,7 @@ impl Worker {
     }
 
     /// The configuration in force now. A request keeps the one it began with.
-    pub(crate) fn running(&self) -> Rc<Running> {
+    pub(crate) fn running(&self) -> Rc<ActiveConfig> {
         self.running.borrow().clone()
     }
 
@@ -214,7 +214,7 @@ impl Worker {
     }
 
     /// Which trace a request belongs to, when traces are kept.
-    pub(crate) fn begin_trace(&self, fields: &[Field<'_>], record: &mut Record) {
+    pub(crate) fn begin_trace(&self, fields: &[Field<'_>], record: &mut RequestRecord) {
         let Some(tracer) = &self.tracer else { return };
         if record.trace.is_some() {
             return; // the second look at a request whose token was not known
@@ -226,7 +226,7 @@ impl Worker {
     }
 
     /// Counts and logs a request that is over. Called while unwinding as well: nothing here may panic.
-    pub(crate) fn finish(&self, running: &Running, peer: &Peer, record: &Record) {
+    pub(crate) fn finish(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord) {
         let total = nanos_between(record.started, self.clock.monotonic());
         let counts = match record.route {
             Some(route) => &running.routes[route],
@@ -257,7 +257,7 @@ impl Worker {
     }
 
     /// The line and the spans of a request.
-    fn tell(&self, running: &Running, peer: &Peer, record: &Record, total: u64) {
+    fn tell(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord, total: u64) {
         let route = record.route.map(|at| &running.config.routes[at]);
         let upstream = route.and_then(|r| running.config.upstream_of(r));
         let endpoint = upstream.zip(record.endpoint).and_then(|(u, at)| u.endpoints.get(at));
@@ -265,17 +265,21 @@ impl Worker {
         let forwarded = upstream.zip(endpoint.as_deref()).map(|(upstream, endpoint)| {
             let nanos =
                 record.forwarded.map_or(0, |at| total.saturating_sub(nanos_between(record.started, at)));
-            access_log::Forwarded { upstream: &upstream.name, endpoint, nanos }
+            access_log::ForwardedTo { upstream: &upstream.name, endpoint, nanos }
         });
         let target = record.text.as_ref().filter(|t| !t.method.is_empty());
         let time = self.clock.at(record.started).wall;
-        let line = access_log::Record {
+        let line = access_log::AccessRecord {
             time,
             listener: &peer.listener().name,
             peer: peer.address,
             client: record.client,
             protocol: record.protocol,
-            target: target.map(|t| access_log::Target { method: &t.method, host: &t.host, path: &t.path }),
+            target: target.map(|t| access_log::RequestTarget {
+                method: &t.method,
+                host: &t.host,
+                path: &t.path,
+            }),
             status: record.status,
             outcome: record.outcome,
             reason: record.reason,

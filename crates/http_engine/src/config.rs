@@ -76,13 +76,13 @@ pub struct ListenerTimeouts {
 
 /// A server that the gateway asks by itself, and as whom.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct ServerConfig {
     /// Trusted authorities and, where there is one, a client certificate; `None` for `http`.
     pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Changes with what `tls` was made from.
     pub tls_version: u64,
     /// As whom.
-    pub credential: Credential,
+    pub credential: ClientCredential,
     /// From asking to the whole answer. Default 3 s.
     pub timeout: Duration,
     /// Requests under way at once; more are refused at once. Default 128.
@@ -93,7 +93,7 @@ pub struct Server {
 
 /// As whom the gateway asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
+pub enum ClientCredential {
     /// As nobody, or by the client certificate.
     None,
     /// `client_secret_basic` (RFC 6749 section 2.3.1).

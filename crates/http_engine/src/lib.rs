@@ -8,11 +8,9 @@
 //! Does not own: who calls and whether they may (`credentials`, `gateway`), who counts (`telemetry`; [`upstream`] takes a trait
 //! for its own counts).
 
-pub mod answer;
 pub mod buffer;
 pub mod chunked;
 pub mod clock;
-pub mod collect;
 pub mod config;
 pub mod deadline;
 pub mod dial;
@@ -20,13 +18,15 @@ pub mod endpoint_stats;
 pub mod head;
 pub mod http1;
 pub mod http2;
-pub mod inbound;
+pub mod http_client;
+pub mod http_stream;
 pub mod io;
 pub mod labels;
-pub mod leg;
 pub mod listen;
-pub mod outbound;
+pub mod local_reply;
+pub mod parsed_request;
 pub mod proxy_protocol;
+pub mod read_body;
 #[cfg(feature = "test_support")]
 pub mod test_support;
 pub mod tls;

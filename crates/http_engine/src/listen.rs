@@ -168,14 +168,14 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// What all sockets of one address hold, so that it is known when the last of them is closed.
-pub(crate) type Hold = Arc<()>;
+pub(crate) type HeldClaim = Arc<()>;
 
 /// A socket that is listened on, not yet of a runtime.
 pub enum Listening {
     /// TCP.
-    Tcp(std::net::TcpListener, Hold),
+    Tcp(std::net::TcpListener, HeldClaim),
     /// A Unix socket.
-    Unix(unix::UnixListener, Hold),
+    Unix(unix::UnixListener, HeldClaim),
 }
 
 impl Listening {
@@ -203,7 +203,7 @@ impl Listening {
         workers: usize,
         claim: Claim,
     ) -> io::Result<(Vec<Self>, Weak<()>)> {
-        let (hold, mut sockets) = (Hold::default(), Vec::with_capacity(workers));
+        let (hold, mut sockets) = (HeldClaim::default(), Vec::with_capacity(workers));
         match address {
             ListenAddress::Ip(address) => {
                 let (mut address, mut claim) = (*address, claim);
@@ -229,9 +229,9 @@ impl Listening {
 /// A socket that is listened on by the runtime of this thread.
 pub enum Acceptor {
     /// TCP.
-    Tcp(tokio::net::TcpListener, Hold),
+    Tcp(tokio::net::TcpListener, HeldClaim),
     /// A Unix socket.
-    Unix(tokio::net::UnixListener, Hold),
+    Unix(tokio::net::UnixListener, HeldClaim),
 }
 
 impl Acceptor {

@@ -29,7 +29,7 @@ const CLIENT_SSL: u8 = 0x01;
 
 /// What the bytes read so far amount to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum ProxyProgress {
     /// A proper beginning of a header; at most [`MAX_V2`] bytes will be asked for in all.
     NeedMore,
     /// A whole header; what follows belongs to the connection's own protocol.
@@ -42,14 +42,14 @@ pub struct Header {
     /// Bytes the header took.
     pub consumed: usize,
     /// Whom the peer speaks for.
-    pub origin: Origin,
+    pub origin: ProxyOrigin,
     /// Whether the peer says that its client speaks TLS with it (`PP2_TYPE_SSL`, section 2.2.6).
     pub tls: bool,
 }
 
 /// Whom the peer speaks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum ProxyOrigin {
     /// The peer speaks for itself (a health check): the connection's own addresses hold.
     Local,
     /// The peer relays, but has no internet address to tell (`UNKNOWN`, `AF_UNSPEC`, a Unix socket): the
@@ -113,7 +113,7 @@ impl ProxyFault {
 ///
 /// # Errors
 /// As soon as no continuation can be a header; the connection is then to be closed without an answer.
-pub fn parse(bytes: &[u8]) -> Result<Progress, ProxyFault> {
+pub fn parse(bytes: &[u8]) -> Result<ProxyProgress, ProxyFault> {
     if let Some(rest) = after(bytes, V2_START)? {
         return parse_v2(rest);
     }
@@ -122,7 +122,7 @@ pub fn parse(bytes: &[u8]) -> Result<Progress, ProxyFault> {
     }
     // `after` refuses only what begins like it and goes on differently.
     if bytes.is_empty() || V2_START.starts_with(bytes) || V1_START.starts_with(bytes) {
-        return Ok(Progress::NeedMore);
+        return Ok(ProxyProgress::NeedMore);
     }
     Err(ProxyFault::NotProxy)
 }
@@ -136,34 +136,34 @@ fn after<'a>(bytes: &'a [u8], start: &[u8]) -> Result<Option<&'a [u8]>, ProxyFau
     }
 }
 
-fn parse_v1(rest: &[u8]) -> Result<Progress, ProxyFault> {
+fn parse_v1(rest: &[u8]) -> Result<ProxyProgress, ProxyFault> {
     let room = MAX_V1 - V1_START.len();
     let window = &rest[..rest.len().min(room)];
     let Some(cr) = window.iter().position(|&b| b == b'\r') else {
-        return if rest.len() < room { Ok(Progress::NeedMore) } else { Err(ProxyFault::LineTooLong) };
+        return if rest.len() < room { Ok(ProxyProgress::NeedMore) } else { Err(ProxyFault::LineTooLong) };
     };
     match window.get(cr + 1) {
         Some(b'\n') => {}
         Some(_) => return Err(ProxyFault::MalformedLine),
         None if cr + 1 == room => return Err(ProxyFault::LineTooLong),
-        None => return Ok(Progress::NeedMore),
+        None => return Ok(ProxyProgress::NeedMore),
     }
     let line = std::str::from_utf8(&window[..cr]).map_err(|_| ProxyFault::MalformedLine)?;
     let origin = v1_origin(line).ok_or(ProxyFault::MalformedLine)?;
-    Ok(Progress::Done(Header { consumed: V1_START.len() + cr + 2, origin, tls: false }))
+    Ok(ProxyProgress::Done(Header { consumed: V1_START.len() + cr + 2, origin, tls: false }))
 }
 
 /// The line without `PROXY ` and the line end.
-fn v1_origin(line: &str) -> Option<Origin> {
+fn v1_origin(line: &str) -> Option<ProxyOrigin> {
     let (family, rest) = line.split_once(' ').unwrap_or((line, ""));
     let (source, destination) = match family {
         // Whatever follows UNKNOWN must be ignored (section 2.1), but a line it must be.
-        "UNKNOWN" => return (!rest.contains('\n')).then_some(Origin::Unknown),
+        "UNKNOWN" => return (!rest.contains('\n')).then_some(ProxyOrigin::Unknown),
         "TCP4" => v1_addresses::<Ipv4Addr>(rest)?,
         "TCP6" => v1_addresses::<Ipv6Addr>(rest)?,
         _ => return None,
     };
-    Some(Origin::Relayed { source, destination })
+    Some(ProxyOrigin::Relayed { source, destination })
 }
 
 fn v1_addresses<A: FromStr + Into<IpAddr>>(rest: &str) -> Option<(SocketAddr, SocketAddr)> {
@@ -184,9 +184,9 @@ fn v1_port(text: &str) -> Option<u16> {
     if canonical { text.parse().ok() } else { None }
 }
 
-fn parse_v2(rest: &[u8]) -> Result<Progress, ProxyFault> {
+fn parse_v2(rest: &[u8]) -> Result<ProxyProgress, ProxyFault> {
     // Judged byte by byte, so that a peer of another version is not waited for.
-    let Some(&version_command) = rest.first() else { return Ok(Progress::NeedMore) };
+    let Some(&version_command) = rest.first() else { return Ok(ProxyProgress::NeedMore) };
     if version_command >> 4 != 2 {
         return Err(ProxyFault::UnknownVersion(version_command >> 4));
     }
@@ -195,10 +195,10 @@ fn parse_v2(rest: &[u8]) -> Result<Progress, ProxyFault> {
         1 => false,
         other => return Err(ProxyFault::UnknownCommand(other)),
     };
-    let Some(&family) = rest.get(1) else { return Ok(Progress::NeedMore) };
+    let Some(&family) = rest.get(1) else { return Ok(ProxyProgress::NeedMore) };
     // A LOCAL header's family is ignored (section 2.2).
     let addresses = if local { 0 } else { v2_address_bytes(family)? };
-    let (Some(&high), Some(&low)) = (rest.get(2), rest.get(3)) else { return Ok(Progress::NeedMore) };
+    let (Some(&high), Some(&low)) = (rest.get(2), rest.get(3)) else { return Ok(ProxyProgress::NeedMore) };
     let announced = u16::from_be_bytes([high, low]);
     let length = usize::from(announced);
     if length > MAX_V2_BODY {
@@ -207,14 +207,14 @@ fn parse_v2(rest: &[u8]) -> Result<Progress, ProxyFault> {
     if length < addresses {
         return Err(ProxyFault::MalformedBody);
     }
-    let Some(body) = rest[4..].get(..length) else { return Ok(Progress::NeedMore) };
+    let Some(body) = rest[4..].get(..length) else { return Ok(ProxyProgress::NeedMore) };
     let (origin, tls) = if local {
-        (Origin::Local, false)
+        (ProxyOrigin::Local, false)
     } else {
         let (address, tlvs) = body.split_at(addresses);
         (v2_origin(family, address), family >> 4 != 0 && speaks_tls(tlvs)?)
     };
-    Ok(Progress::Done(Header { consumed: V2_FIXED + length, origin, tls }))
+    Ok(ProxyProgress::Done(Header { consumed: V2_FIXED + length, origin, tls }))
 }
 
 /// Bytes of the address block of a family and transport (section 2.2).
@@ -228,13 +228,13 @@ fn v2_address_bytes(family: u8) -> Result<usize, ProxyFault> {
     }
 }
 
-fn v2_origin(family: u8, address: &[u8]) -> Origin {
+fn v2_origin(family: u8, address: &[u8]) -> ProxyOrigin {
     let relayed = match family {
         0x11 => v2_addresses::<4, Ipv4Addr>(address),
         0x21 => v2_addresses::<16, Ipv6Addr>(address),
         _ => None,
     };
-    relayed.map_or(Origin::Unknown, |(source, destination)| Origin::Relayed { source, destination })
+    relayed.map_or(ProxyOrigin::Unknown, |(source, destination)| ProxyOrigin::Relayed { source, destination })
 }
 
 fn v2_addresses<const N: usize, A: From<[u8; N]> + Into<IpAddr>>(
@@ -273,20 +273,20 @@ fn speaks_tls(mut tlvs: &[u8]) -> Result<bool, ProxyFault> {
 mod tests {
     use super::*;
 
-    fn done(bytes: &[u8]) -> (usize, Origin) {
+    fn done(bytes: &[u8]) -> (usize, ProxyOrigin) {
         // Every proper prefix asks for more, and what follows changes nothing.
-        let Ok(Progress::Done(header)) = parse(bytes) else { panic!("{:?}", parse(bytes)) };
+        let Ok(ProxyProgress::Done(header)) = parse(bytes) else { panic!("{:?}", parse(bytes)) };
         for cut in 0..header.consumed {
-            assert_eq!(parse(&bytes[..cut]), Ok(Progress::NeedMore), "cut at {cut}");
+            assert_eq!(parse(&bytes[..cut]), Ok(ProxyProgress::NeedMore), "cut at {cut}");
         }
         let mut longer = bytes.to_vec();
         longer.extend(b"GET / HTTP/1.1\r\n\r\nPROXY ");
-        assert_eq!(parse(&longer), Ok(Progress::Done(header)));
+        assert_eq!(parse(&longer), Ok(ProxyProgress::Done(header)));
         (header.consumed, header.origin)
     }
 
-    fn relayed(source: &str, destination: &str) -> Origin {
-        Origin::Relayed { source: source.parse().unwrap(), destination: destination.parse().unwrap() }
+    fn relayed(source: &str, destination: &str) -> ProxyOrigin {
+        ProxyOrigin::Relayed { source: source.parse().unwrap(), destination: destination.parse().unwrap() }
     }
 
     fn v2(version_command: u8, family: u8, body: &[u8]) -> Vec<u8> {
@@ -306,10 +306,10 @@ mod tests {
 
     #[test]
     fn v1_unknown_keeps_the_connections_own_addresses() {
-        assert_eq!(done(b"PROXY UNKNOWN\r\n"), (15, Origin::Unknown));
+        assert_eq!(done(b"PROXY UNKNOWN\r\n"), (15, ProxyOrigin::Unknown));
         let longest = format!("PROXY UNKNOWN {}\r\n", "f".repeat(MAX_V1 - 16));
         assert_eq!(longest.len(), MAX_V1);
-        assert_eq!(done(longest.as_bytes()), (MAX_V1, Origin::Unknown));
+        assert_eq!(done(longest.as_bytes()), (MAX_V1, ProxyOrigin::Unknown));
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(parse(line.as_bytes()), Err(ProxyFault::LineTooLong));
         // Already when no line end can come in time, not only when it comes late.
         assert_eq!(parse(&line.as_bytes()[..MAX_V1]), Err(ProxyFault::LineTooLong));
-        assert_eq!(parse(&line.as_bytes()[..MAX_V1 - 1]), Ok(Progress::NeedMore));
+        assert_eq!(parse(&line.as_bytes()[..MAX_V1 - 1]), Ok(ProxyProgress::NeedMore));
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
         {
             assert_eq!(parse(bytes), Err(ProxyFault::NotProxy), "{bytes:?}");
         }
-        assert_eq!(parse(b""), Ok(Progress::NeedMore));
+        assert_eq!(parse(b""), Ok(ProxyProgress::NeedMore));
     }
 
     #[test]
@@ -373,11 +373,11 @@ mod tests {
 
     #[test]
     fn v2_local_unspec_and_unix_keep_the_connections_own_addresses() {
-        assert_eq!(done(&v2(0x20, 0x00, &[])), (16, Origin::Local));
+        assert_eq!(done(&v2(0x20, 0x00, &[])), (16, ProxyOrigin::Local));
         // LOCAL: family and body are skipped, whatever they say.
-        assert_eq!(done(&v2(0x20, 0xff, &[0xff; 7])), (23, Origin::Local));
-        assert_eq!(done(&v2(0x21, 0x00, &[0xff; 5])), (21, Origin::Unknown));
-        assert_eq!(done(&v2(0x21, 0x31, &[0; 216])), (232, Origin::Unknown));
+        assert_eq!(done(&v2(0x20, 0xff, &[0xff; 7])), (23, ProxyOrigin::Local));
+        assert_eq!(done(&v2(0x21, 0x00, &[0xff; 5])), (21, ProxyOrigin::Unknown));
+        assert_eq!(done(&v2(0x21, 0x31, &[0; 216])), (232, ProxyOrigin::Unknown));
     }
 
     #[test]
@@ -397,7 +397,7 @@ mod tests {
         let address = [127, 0, 0, 1, 127, 0, 0, 2, 0, 1, 0, 2];
         let with = |tlvs: &[u8]| parse(&v2(0x21, 0x11, &[&address[..], tlvs].concat()));
         let tls = |tlvs: &[u8]| match with(tlvs) {
-            Ok(Progress::Done(header)) => header.tls,
+            Ok(ProxyProgress::Done(header)) => header.tls,
             other => panic!("{tlvs:?}: {other:?}"),
         };
         assert!(!tls(&[]));
@@ -415,7 +415,7 @@ mod tests {
         // Who speaks for itself does so over this very connection; of a family without addresses the rest is not read.
         let ssl = [0x20, 0, 5, 1, 0, 0, 0, 0];
         for header in [v2(0x20, 0x00, &ssl), v2(0x21, 0x00, &ssl)] {
-            assert!(matches!(parse(&header), Ok(Progress::Done(Header { tls: false, .. }))));
+            assert!(matches!(parse(&header), Ok(ProxyProgress::Done(Header { tls: false, .. }))));
         }
     }
 
@@ -437,7 +437,7 @@ mod tests {
         // Length is judged before the body arrives.
         assert_eq!(parse(&head(0x21, 0x11, 2049)), Err(ProxyFault::TooLong(2049)));
         assert_eq!(parse(&head(0x20, 0x00, u16::MAX)), Err(ProxyFault::TooLong(u16::MAX)));
-        assert_eq!(parse(&head(0x20, 0x00, 2048)), Ok(Progress::NeedMore));
-        assert_eq!(done(&v2(0x20, 0x00, &[0; 2048])), (MAX_V2, Origin::Local));
+        assert_eq!(parse(&head(0x20, 0x00, 2048)), Ok(ProxyProgress::NeedMore));
+        assert_eq!(done(&v2(0x20, 0x00, &[0; 2048])), (MAX_V2, ProxyOrigin::Local));
     }
 }

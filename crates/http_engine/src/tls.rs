@@ -71,7 +71,7 @@ impl Protocols {
 
 /// A configuration and what an administrator should hear about it.
 #[derive(Debug)]
-pub struct Built<T> {
+pub struct BuiltTls<T> {
     /// Ready for connections.
     pub config: Arc<T>,
     /// Usable, but not as it should be.
@@ -301,7 +301,7 @@ pub fn client_config(
     identity: Option<Files<'_>>,
     protocols: Protocols,
     now: Timestamp,
-) -> Result<Built<ClientConfig>, TlsError> {
+) -> Result<BuiltTls<ClientConfig>, TlsError> {
     let crypto = Arc::new(provider::default_provider());
     let builder = ClientConfig::builder_with_provider(crypto.clone())
         .with_safe_default_protocol_versions()
@@ -315,7 +315,7 @@ pub fn client_config(
         }
     };
     config.alpn_protocols = protocols.alpn();
-    Ok(Built { config: Arc::new(config), warnings })
+    Ok(BuiltTls { config: Arc::new(config), warnings })
 }
 
 /// The trust store of the operating system, read anew on each call.

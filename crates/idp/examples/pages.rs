@@ -7,7 +7,7 @@ use axum::body::to_bytes;
 use idp::pages::{
     Account, AccountDone, AccountPaths, Brand, BrandConfig, Consent, ConsentRow, DeviceCode, DeviceConfirm,
     DeviceDone, DeviceProblem, ErrorKind, ErrorPage, Form, FormTarget, Href, Languages, Link, Login,
-    LoginProblem, Logout, LogoutDone, Page, Pages, PasswordForm, PasswordProblem, Scope, SessionRow,
+    LoginProblem, Logout, LogoutDone, Page, Pages, PasswordForm, PasswordProblem, Scope, SessionEntry,
     TokenRow,
 };
 

@@ -9,20 +9,22 @@ use std::{sync::Arc, time::Duration};
 use auth::json::{Number, Value};
 use auth::time::Timestamp;
 use auth::token::jwt::{self, Lineage};
-use auth::token::opaque::{self, Kind};
+use auth::token::opaque::{self, OpaqueKind};
 use serde::Serialize;
 use serde_json::Map;
-use store::{Head, access_tokens::AccessToken, families::Origins, standing::Claimed};
+use store::LogHead;
+use store::access_tokens::AccessToken;
+use store::families::EventOrigins;
+use store::jwt_status::ClaimedStatus;
 use zeroize::Zeroizing;
 
-use crate::{
-    believed::JwtClaims,
-    client::{Client, TokenFormat},
-    oauth::{error::Fault, scope::ScopeSet},
-    person::{Person, Told},
-    provider::Provider,
-    secrets::{Secrets, Subject, Tag},
-};
+use crate::client::{Client, TokenFormat};
+use crate::oauth::error::OAuthFault;
+use crate::oauth::scope::ScopeSet;
+use crate::person::{Person, Told};
+use crate::provider::Provider;
+use crate::secrets::{Secrets, Tag, TagSubject};
+use crate::verified_cache::JwtClaims;
 
 /// The `typ` of the header (RFC 9068 §2.1).
 pub const TYP: &str = "at+jwt";
@@ -98,7 +100,7 @@ enum Audience<'a> {
 const TOLD: [&str; 4] = ["preferred_username", "email", "email_verified", "groups"];
 
 /// Makes an access token for what was granted, from now on, in the client's form.
-pub fn mint(provider: &Provider, granted: &Granted<'_>) -> Result<Minted, Fault> {
+pub fn mint(provider: &Provider, granted: &Granted<'_>) -> Result<Minted, OAuthFault> {
     let id = provider.draw_id()?;
     let now = provider.now();
     let mut lifetime = granted.client.access_token_lifetime();
@@ -124,7 +126,7 @@ fn mint_jwt(
     id: String,
     lifetime: Duration,
     now: Timestamp,
-) -> Result<Minted, Fault> {
+) -> Result<Minted, OAuthFault> {
     let iat = granted.person.map_or(now.as_secs(), |person| person.issued_at(now));
     let mut person =
         granted.person.map(|p| p.claims(Told { scopes: granted.scopes, names: &[] })).unwrap_or_default();
@@ -158,8 +160,8 @@ fn mint_opaque(
     id: String,
     lifetime: Duration,
     now: Timestamp,
-) -> Result<Minted, Fault> {
-    let token = provider.draw_token(Kind::Access)?;
+) -> Result<Minted, OAuthFault> {
+    let token = provider.draw_token(OpaqueKind::Access)?;
     let user = granted.person.map(Person::subject);
     let row = AccessToken {
         digest: provider.secrets().digest(&token),
@@ -178,10 +180,10 @@ fn mint_opaque(
 }
 
 /// What ends a token besides itself and its family: its client, and what its user allowed the client.
-pub(crate) fn origins(provider: &Provider, client: &str, user: Option<&str>) -> Origins {
+pub(crate) fn origins(provider: &Provider, client: &str, user: Option<&str>) -> EventOrigins {
     // a client's own token follows from no consent: nobody is called the empty name
-    let consent = Subject::Consent(user.unwrap_or_default(), client);
-    [Subject::Client(client), consent].map(|subject| provider.secrets().tag(subject))
+    let consent = TagSubject::Consent(user.unwrap_or_default(), client);
+    [TagSubject::Client(client), consent].map(|subject| provider.secrets().tag(subject))
 }
 
 /// A token that came back: what an introspection tells of it (RFC 7662 §2.2).
@@ -216,35 +218,35 @@ pub struct Presented {
     /// Claims that the userinfo endpoint tells beside those of the scopes; `None`: its family says.
     pub userinfo: Option<Vec<String>>,
     /// The log's head when this was read.
-    pub as_of: Head,
+    pub as_of: LogHead,
 }
 
 impl Presented {
     /// What can take it back.
     pub(crate) fn tags(&self, secrets: &Secrets) -> Vec<Tag> {
-        let consent = self.user_id.as_deref().map(|user| Subject::Consent(user, &self.client_id));
+        let consent = self.user_id.as_deref().map(|user| TagSubject::Consent(user, &self.client_id));
         let subjects = [
-            Some(Subject::Token(&self.jti)),
-            self.family_id.as_deref().map(Subject::Family),
-            self.sid.as_deref().map(Subject::Session),
-            self.user_id.as_deref().map(Subject::User),
-            Some(Subject::Client(&self.client_id)),
+            Some(TagSubject::Token(&self.jti)),
+            self.family_id.as_deref().map(TagSubject::Family),
+            self.sid.as_deref().map(TagSubject::Session),
+            self.user_id.as_deref().map(TagSubject::User),
+            Some(TagSubject::Client(&self.client_id)),
             consent,
-            self.key.as_deref().map(Subject::Key),
+            self.key.as_deref().map(TagSubject::Key),
         ];
         subjects.into_iter().flatten().map(|subject| secrets.tag(subject)).collect()
     }
 }
 
 /// What a text is worth that somebody presented as an access token; `None`: nothing.
-pub async fn present(provider: &Provider, text: &str) -> Result<Option<Presented>, Fault> {
+pub async fn present(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
     Ok(recognise(provider, text).await?.filter(|token| token.unrevoked))
 }
 
 /// An access token of ours that has not expired, revoked or not.
-pub(crate) async fn recognise(provider: &Provider, text: &str) -> Result<Option<Presented>, Fault> {
+pub(crate) async fn recognise(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
     match opaque::kind(text) {
-        Some(Kind::Access) => opaque_presented(provider, text).await,
+        Some(OpaqueKind::Access) => opaque_presented(provider, text).await,
         Some(_) => Ok(None),
         None => match read_jwt(provider, text) {
             Some(claims) => jwt_presented(provider, &claims).await,
@@ -253,7 +255,7 @@ pub(crate) async fn recognise(provider: &Provider, text: &str) -> Result<Option<
     }
 }
 
-async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Presented>, Fault> {
+async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
     let digest = provider.secrets().digest(text);
     let Some(standing) = provider.store().access_token(&digest).await? else { return Ok(None) };
     if provider.now() >= standing.token.expires_at {
@@ -321,7 +323,7 @@ fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims>
     })
 }
 
-async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option<Presented>, Fault> {
+async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option<Presented>, OAuthFault> {
     if provider.now() >= claims.expires_at {
         return Ok(None);
     }
@@ -329,14 +331,14 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
     let user_id = Some(&claims.sub).filter(|sub| **sub != claims.client_id);
     let standing = provider
         .store()
-        .claimed(Claimed {
+        .claimed(ClaimedStatus {
             family_id: claims.family.as_deref(),
             user_id: user_id.map(String::as_str),
             client_id: &claims.client_id,
             read_at: claims.read_at,
-            tag: provider.secrets().tag(Subject::Token(&claims.jti)),
+            tag: provider.secrets().tag(TagSubject::Token(&claims.jti)),
             // The keys here may be some seconds old; the log is not.
-            key: provider.secrets().tag(Subject::Key(claims.key.as_deref().unwrap_or_default())),
+            key: provider.secrets().tag(TagSubject::Key(claims.key.as_deref().unwrap_or_default())),
             origins: origins(provider, &claims.client_id, user_id.map(String::as_str)),
         })
         .await?;

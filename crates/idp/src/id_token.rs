@@ -13,7 +13,7 @@ use serde_json::Map;
 use crate::{
     client::Client,
     keys::SigningAlgorithm,
-    oauth::{error::Fault, scope::ScopeSet},
+    oauth::{error::OAuthFault, scope::ScopeSet},
     person::{Person, Told},
     provider::Provider,
 };
@@ -118,7 +118,7 @@ pub struct Login<'a> {
 }
 
 /// Signs an ID token.
-pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, Fault> {
+pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, OAuthFault> {
     let algorithm = login.client.id_token_algorithm;
     let told = login.client.claims_in_id_token;
     let none = ScopeSet::default();

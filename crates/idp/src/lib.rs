@@ -7,7 +7,7 @@
 //! the authorization endpoint and how it is answered ([`authorization`]), also for devices ([`device`]), and what is
 //! remembered in between ([`flow`]); what is told when something ends ([`ending`]), to clients too ([`logout`]); the discovery documents ([`discovery`]); the HTTP
 //! surface ([`endpoint`], [`router()`]); the pages that people see ([`pages`]); what operators look at and change ([`admin`]);
-//! what happens by itself ([`tend()`]).
+//! what happens by itself ([`maintain()`]).
 //!
 //! Does not own: the listener and its TLS, limits on connections and header sizes (the binary serves the
 //! router), facts (`store`), the verification of tokens (`auth`), the configuration file's syntax (the binary translates it
@@ -22,23 +22,21 @@
 //!        → grants::…  what is granted → access_token::mint, id_token::mint → store  kept in one change → answer
 //! ```
 //!
-//! Flow of a person: `router → endpoint::visit  cookies, language → endpoint::authorize → authorization::next → a page, or an
+//! Flow of a person: `router → crate::endpoint::browser_request  cookies, language → endpoint::authorize → authorization::next → a page, or an
 //! answer to the client`.
 //!
 //! Every refusal on the way is an [`oauth::error::Fault`], turned into an answer and a log line in one place.
 
 pub mod access_token;
 pub mod admin;
-pub mod ambient;
 pub mod authorization;
-mod believed;
+pub mod authorization_state;
 pub mod client;
+pub mod clock_rng;
 pub mod config;
 pub mod device;
 pub mod discovery;
-pub mod ending;
 pub mod endpoint;
-pub mod flow;
 pub mod grants;
 pub mod id_token;
 pub mod issuer;
@@ -46,28 +44,30 @@ pub mod keys;
 pub mod lifetime;
 pub mod login;
 pub mod logout;
+mod maintenance;
 pub mod oauth;
 pub mod pages;
 pub mod passwords;
 pub mod person;
 pub mod provider;
+pub mod revocations;
 mod router;
 pub mod secrets;
 pub mod session;
 pub mod signals;
-mod tend;
+mod verified_cache;
 
-pub use ambient::{Clock, Entropy, EntropyFailed};
 pub use client::{
     Introspects, TokenFormat,
     config::{ClientConfig, ConfiguredSecret},
 };
+pub use clock_rng::{Clock, Entropy, EntropyFailed};
 pub use config::{Config, ConfigFault, ConfigFaults, ConfigReason, Lifetimes, PasswordConfig};
 pub use issuer::Issuer;
 pub use keys::{KeyError, Keys, SigningAlgorithm};
+pub use maintenance::maintain;
 pub use oauth::grant_type::GrantType;
 pub use provider::{Answered, Outbound, Parts, Post, Provider, ProviderFault};
 pub use router::router;
 pub use secrets::Secrets;
 pub use session::Caller;
-pub use tend::tend;

@@ -1,7 +1,7 @@
 //! Logging in with a password: the guard, the verification, the consequences.
 //!
 //! Owns: [`Logins`], which answers one question, whether this name and password are somebody's, and keeps count of the wrong
-//! answers; and judging and hashing new ones. Does not own: what ends with an old one ([`crate::ending`]), sessions ([`crate::session`]), pages, the `password` grant.
+//! answers; and judging and hashing new ones. Does not own: what ends with an old one ([`crate::revocations`]), sessions ([`crate::session`]), pages, the `password` grant.
 //!
 //! ```text
 //! who is it (name or address) → records of account and network → locked? nothing is computed
@@ -20,7 +20,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
     Store, StoreError,
     attempts::{Attempts, ForgetAttempts, RecordAttempt},
-    users::{StoredPassword, UpgradePassword, User},
+    users::{StoredPassword, UpgradePassword, UserRow},
 };
 
 use crate::{
@@ -65,7 +65,7 @@ pub enum LoginFault {
     Session(String),
 }
 
-impl From<LoginFault> for crate::oauth::error::Fault {
+impl From<LoginFault> for crate::oauth::error::OAuthFault {
     fn from(fault: LoginFault) -> Self {
         match fault {
             LoginFault::Wrong => Self::LoginFailed,
@@ -154,7 +154,7 @@ impl Logins {
         password: Password,
         from: IpAddr,
         now: Timestamp,
-    ) -> Result<User, LoginFault> {
+    ) -> Result<UserRow, LoginFault> {
         let known = store.user_by_login(name).await?;
         let account = match &known {
             Some((user, _)) => account_subject(&user.id),
@@ -223,7 +223,7 @@ impl Logins {
     /// What the password is worth, and whether it took a hash, and time, to find out.
     async fn compare(
         &self,
-        user: Option<&User>,
+        user: Option<&UserRow>,
         stored: Option<&StoredPassword>,
         password: &Password,
         now: Timestamp,
@@ -243,7 +243,7 @@ impl Logins {
     async fn succeeded(
         &self,
         store: &Store,
-        user: &User,
+        user: &UserRow,
         stored: Option<StoredPassword>,
         password: Password,
         outdated: bool,

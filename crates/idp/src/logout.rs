@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     client::Client,
-    oauth::{error::Fault, form::escape},
+    oauth::{error::OAuthFault, form::escape},
     provider::{Post, Provider},
 };
 
@@ -135,7 +135,7 @@ async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
     }
 }
 
-fn logout_token(provider: &Provider, client: &Client, delivery: &Delivery) -> Result<String, Fault> {
+fn logout_token(provider: &Provider, client: &Client, delivery: &Delivery) -> Result<String, OAuthFault> {
     let iat = provider.now().as_secs();
     let claims = LogoutToken {
         iss: provider.issuer().as_str(),

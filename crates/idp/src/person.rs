@@ -5,7 +5,7 @@
 
 use auth::time::Timestamp;
 use serde_json::{Map, Value};
-use store::{Store, StoreError, users::User};
+use store::{Store, StoreError, users::UserRow};
 
 use crate::oauth::scope::ScopeSet;
 
@@ -76,7 +76,7 @@ impl Told<'_> {
 /// A person, as far as it is told of them.
 #[derive(Debug, Clone)]
 pub struct Person {
-    user: User,
+    user: UserRow,
     /// Names of groups, in order; read only where they are told.
     groups: Option<Vec<String>>,
 }
@@ -91,7 +91,7 @@ impl Person {
     }
 
     /// The person of an account. What is not told of them is not read either.
-    pub async fn of(store: &Store, user: User, told: Told<'_>) -> Result<Self, StoreError> {
+    pub async fn of(store: &Store, user: UserRow, told: Told<'_>) -> Result<Self, StoreError> {
         let groups = if told.tells("groups") { Some(store.groups_of(&user.id).await?) } else { None };
         Ok(Self { user, groups })
     }
@@ -146,7 +146,7 @@ mod tests {
         let at = Timestamp::from_millis(1_800_000_000_500);
         let claims =
             r#"{"name":"Ada Lovelace","phone_number":"+44","email":"forged@x","sub":"forged","admin":true}"#;
-        let user = User {
+        let user = UserRow {
             id: "u1".into(),
             name: "ada".into(),
             email: Some("ada@example.com".into()),

@@ -2,7 +2,7 @@
 //!
 //! Owns: the checked configuration, the keys, the store, the clock and the random source, held together for the
 //! endpoints; what has to be drawn at random; and key rotation as an operation on a running provider.
-//! Does not own: how requests arrive ([`crate::router`]), what they mean, what is done from time to time ([`crate::tend`]).
+//! Does not own: how requests arrive ([`crate::router`]), what they mean, what is done from time to time ([`crate::maintenance`]).
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -10,32 +10,30 @@ use auth::{
     time::Timestamp,
     token::{
         jws::SigningAlgorithm,
-        opaque::{self, Kind as TokenKind, RANDOM},
-        security_event::Kind,
+        opaque::{self, OpaqueKind as TokenKind, RANDOM},
+        security_event::EventKind,
     },
 };
 use axum::{body::Bytes, http::HeaderValue};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
-use store::{Store, families::SessionsAt, security_events::Occurrence};
+use store::{Store, families::SessionsAt, security_events::OccurrenceKey};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
-use crate::{
-    ambient::{Clock, Entropy, EntropyFailed},
-    believed::Believed,
-    client::Registry,
-    config::{Checked, Lifetimes},
-    discovery,
-    issuer::Issuer,
-    keys::{JWKS_MAX_AGE, KeyError, Keys, Place},
-    login::{Logins, LoginsFault},
-    logout::Outages,
-    oauth::error::Fault,
-    pages::Pages,
-    secrets::Secrets,
-    signals::{Receivers, ToldSample},
-};
+use crate::client::Registry;
+use crate::clock_rng::{Clock, Entropy, EntropyFailed};
+use crate::config::{Checked, Lifetimes};
+use crate::discovery;
+use crate::issuer::Issuer;
+use crate::keys::{JWKS_MAX_AGE, KeyError, Keys, Place};
+use crate::login::{Logins, LoginsFault};
+use crate::logout::Outages;
+use crate::oauth::error::OAuthFault;
+use crate::pages::Pages;
+use crate::secrets::Secrets;
+use crate::signals::{Receivers, ToldSample};
+use crate::verified_cache::VerifiedCache;
 
 /// Random bytes of a name.
 const ID: usize = 16;
@@ -114,7 +112,7 @@ pub struct Provider {
     receivers: Receivers,
     logouts: Outages,
     parts: Parts,
-    believed: Believed,
+    believed: VerifiedCache,
     hurry: Notify,
     openid_document: Bytes,
     oauth_document: Bytes,
@@ -148,7 +146,7 @@ impl Provider {
             receivers,
             logouts: Outages::default(),
             parts,
-            believed: Believed::default(),
+            believed: VerifiedCache::default(),
             hurry: Notify::new(),
         }))
     }
@@ -173,9 +171,13 @@ impl Provider {
     }
 
     /// What happened, for those who are told, if anybody is.
-    pub(crate) fn occurrence(&self, kind: Kind, fill: impl FnOnce(&mut Occurrence)) -> Option<Occurrence> {
+    pub(crate) fn occurrence(
+        &self,
+        kind: EventKind,
+        fill: impl FnOnce(&mut OccurrenceKey),
+    ) -> Option<OccurrenceKey> {
         self.tells_others().then(|| {
-            let mut what = Occurrence::new(kind);
+            let mut what = OccurrenceKey::new(kind);
             fill(&mut what);
             what
         })
@@ -247,7 +249,7 @@ impl Provider {
     }
 
     /// Access tokens whose signature was found good a moment ago.
-    pub(crate) fn believed(&self) -> &Believed {
+    pub(crate) fn believed(&self) -> &VerifiedCache {
         &self.believed
     }
 
@@ -296,8 +298,8 @@ impl Provider {
         algorithm: SigningAlgorithm,
         typ: &str,
         claims: &impl Serialize,
-    ) -> Result<String, Fault> {
-        self.keys.sign(algorithm, typ, claims).map_err(|_| Fault::SigningFailed)
+    ) -> Result<String, OAuthFault> {
+        self.keys.sign(algorithm, typ, claims).map_err(|_| OAuthFault::SigningFailed)
     }
 
     /// The key set as published now (RFC 7517 §5).

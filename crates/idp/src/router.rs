@@ -22,16 +22,14 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 
-use crate::{
-    discovery,
-    endpoint::{
-        account, admin,
-        answer::{self, only},
-        authorize, device, documents, introspect, login, logout, pushed, revoke, signals, token, userinfo,
-    },
-    oauth::error::Fault,
-    provider::Provider,
+use crate::discovery;
+use crate::endpoint::answer::{self, only};
+use crate::endpoint::{
+    account, admin, authorize, device, introspect, login, logout, metadata, par, revoke, signals, token,
+    userinfo,
 };
+use crate::oauth::error::OAuthFault;
+use crate::provider::Provider;
 
 /// The provider as a service. Paths begin with the issuer's path, except the well-known ones of RFC 8414
 /// §3.1 that precede it; mount the router at the root of the issuer's host. Requests may carry a
@@ -41,17 +39,17 @@ pub fn router(provider: Arc<Provider>) -> Router {
     // what a browser application calls by itself, with a token or nothing, never with cookies
     let mut shared = Router::new();
     for path in discovery::openid_paths(&issuer) {
-        shared = shared.route(&path, shareable(get(documents::openid)));
+        shared = shared.route(&path, shareable(get(metadata::openid)));
     }
     for path in discovery::oauth_paths(&issuer) {
-        shared = shared.route(&path, shareable(get(documents::oauth)));
+        shared = shared.route(&path, shareable(get(metadata::oauth)));
     }
     for path in discovery::signals_paths(&issuer) {
         shared = shared.route(&path, shareable(get(signals::configuration)));
     }
     let below = |path: &str| format!("{}{path}", issuer.path());
     let shared = shared
-        .route(&below(discovery::JWKS), shareable(get(documents::jwks)))
+        .route(&below(discovery::JWKS), shareable(get(metadata::jwks)))
         .route(&below(discovery::TOKEN), shareable(post(token::token)))
         .route(&below(discovery::REVOKE), shareable(post(revoke::revoke)))
         .route(&below(discovery::USERINFO), shareable(get(userinfo::userinfo).post(userinfo::userinfo)))
@@ -59,7 +57,7 @@ pub fn router(provider: Arc<Provider>) -> Router {
     // what other programs call
     let api = Router::new()
         .route(&below(discovery::INTROSPECT), only(post(introspect::introspect)))
-        .route(&below(discovery::PUSHED_REQUEST), only(post(pushed::push)))
+        .route(&below(discovery::PUSHED_REQUEST), only(post(par::push)))
         .route(&below(discovery::DEVICE_AUTHORIZATION), only(post(device::begin)))
         .route(&below(discovery::EVENTS), only(post(signals::poll)));
     // what people see
@@ -103,5 +101,5 @@ async fn preflight() -> Response {
 }
 
 async fn not_found(State(provider): State<Arc<Provider>>) -> Response {
-    answer::refuse(&Fault::NotFound, provider.challenge(), None)
+    answer::refuse(&OAuthFault::NotFound, provider.challenge(), None)
 }

@@ -20,12 +20,12 @@ use base64::{
 };
 use coherence::secret::{SecretError, SharedSecret, is_regular};
 use coherence::tags::TagKey;
-use store::Digest;
+use store::StoredDigest;
 use zeroize::Zeroizing;
 
 use crate::{Entropy, EntropyFailed};
 
-pub use coherence::{Tag, tags::Subject};
+pub use coherence::{Tag, tags::TagSubject};
 
 /// Bytes of the secret.
 const LENGTH: usize = 32;
@@ -107,19 +107,19 @@ impl Secrets {
     }
 
     /// What a token is looked up by.
-    pub fn digest(&self, token: &str) -> Digest {
-        Digest(self.digests.digest(token))
+    pub fn digest(&self, token: &str) -> StoredDigest {
+        StoredDigest(self.digests.digest(token))
     }
 
     /// What something that is no token of ours is looked up by, such as the identifier of somebody's assertion.
-    pub fn digest_of(&self, parts: &[&str]) -> Digest {
+    pub fn digest_of(&self, parts: &[&str]) -> StoredDigest {
         let mut digest = [0; 32];
         digest.copy_from_slice(mac(&self.names, parts).as_ref());
-        Digest(digest)
+        StoredDigest(digest)
     }
 
     /// What the invalidation log calls it.
-    pub fn tag(&self, subject: Subject<'_>) -> Tag {
+    pub fn tag(&self, subject: TagSubject<'_>) -> Tag {
         self.tags.tag(subject)
     }
 
@@ -249,9 +249,9 @@ mod tests {
         assert_ne!(a.digest("x"), b.digest("x"));
         assert_ne!(a.digest("x"), a.digest_of(&["x"]));
         assert_ne!(a.digest_of(&["ab", "c"]), a.digest_of(&["a", "bc"]));
-        assert_ne!(a.tag(Subject::User("x")), b.tag(Subject::User("x")));
-        assert_ne!(a.tag(Subject::User("x")), a.tag(Subject::Client("x")));
-        assert_ne!(a.tag(Subject::Consent("ab", "c")), a.tag(Subject::Consent("a", "bc")));
+        assert_ne!(a.tag(TagSubject::User("x")), b.tag(TagSubject::User("x")));
+        assert_ne!(a.tag(TagSubject::User("x")), a.tag(TagSubject::Client("x")));
+        assert_ne!(a.tag(TagSubject::Consent("ab", "c")), a.tag(TagSubject::Consent("a", "bc")));
     }
 
     #[test]

@@ -10,25 +10,23 @@
 
 use std::net::IpAddr;
 
-use auth::token::opaque::{self, Kind};
+use auth::token::opaque::{self, OpaqueKind};
 use axum::http::{
     HeaderMap, HeaderValue, Method,
     header::{COOKIE, SET_COOKIE, USER_AGENT},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
-    Digest, StoreError,
-    sessions::{BeginSession, EndSession, SeeSession, Session},
-    users::User,
+    StoreError, StoredDigest,
+    sessions::{BeginSession, EndSession, SeeSession, SessionRow},
+    users::UserRow,
 };
 use zeroize::Zeroizing;
 
-use crate::{
-    ending,
-    login::{ACR, METHOD},
-    oauth::error::Fault,
-    provider::Provider,
-};
+use crate::login::{ACR, METHOD};
+use crate::oauth::error::OAuthFault;
+use crate::provider::Provider;
+use crate::revocations;
 
 /// Random bytes that name a browser.
 const BROWSER: usize = 16;
@@ -66,10 +64,10 @@ pub struct Browser {
     id: String,
     naming: Naming,
     secure: bool,
-    session: Option<Session>,
+    session: Option<SessionRow>,
     /// The session was not used for too long: nobody is logged in by it, but it is there to be ended.
     rested: bool,
-    digest: Option<Digest>,
+    digest: Option<StoredDigest>,
     agent: String,
     caller: Caller,
     /// The cookie of a session that began with this request.
@@ -86,7 +84,7 @@ impl Browser {
         provider: &Provider,
         (method, headers): (&Method, &HeaderMap),
         caller: Caller,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, OAuthFault> {
         let secure = provider.issuer().as_str().starts_with("https:");
         let named = cookie(headers, names(secure).0)
             .filter(|id| id.len() == BROWSER_TEXT && URL_SAFE_NO_PAD.decode(id).is_ok());
@@ -100,7 +98,7 @@ impl Browser {
             None => draw_browser(provider)?,
         };
         let digest = cookie(headers, names(secure).1)
-            .filter(|text| opaque::kind(text) == Some(Kind::Session))
+            .filter(|text| opaque::kind(text) == Some(OpaqueKind::Session))
             .map(|text| provider.secrets().digest(text));
         let now = provider.now();
         let session = match &digest {
@@ -126,13 +124,13 @@ impl Browser {
     }
 
     /// The session, if somebody is logged in.
-    pub fn session(&self) -> Option<&Session> {
+    pub fn session(&self) -> Option<&SessionRow> {
         self.session.as_ref().filter(|_| !self.rested)
     }
 
     /// The session that there is to be ended, also one that rested for too long: clients that took part in it have not heard of an end, and what
     /// outlives it goes on.
-    pub fn to_end(&self) -> Option<&Session> {
+    pub fn to_end(&self) -> Option<&SessionRow> {
         self.session.as_ref()
     }
 
@@ -155,21 +153,20 @@ impl Browser {
     /// Logs a user in who has just proved who they are, as they were read for it. Somebody who was logged in as the same
     /// user keeps the session with a new cookie; anybody else's session in this browser ends. `false` when the account was
     /// closed or its password changed meanwhile.
-    pub async fn begin(&mut self, provider: &Provider, user: &User) -> Result<bool, Fault> {
+    pub async fn begin(&mut self, provider: &Provider, user: &UserRow) -> Result<bool, OAuthFault> {
         let (session, token) = self.drawn(provider, user)?;
         let now = session.created_at;
-        let revocation = self
-            .session
-            .as_ref()
-            .map(|old| ending::session(provider, (&old.user_id, &old.sid), "another user logged in", now));
+        let revocation = self.session.as_ref().map(|old| {
+            revocations::session(provider, (&old.user_id, &old.sid), "another user logged in", now)
+        });
         let change = BeginSession {
             session: session.clone(),
             replaces: self.digest,
             revocation,
-            deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
+            deliver_until: Some(now.plus(revocations::DELIVERED_WITHIN)),
         };
         let Some(sid) = provider.store().write(change).await? else { return Ok(false) };
-        self.enter(Session { sid, ..session }, token);
+        self.enter(SessionRow { sid, ..session }, token);
         Ok(true)
     }
 
@@ -177,11 +174,11 @@ impl Browser {
     pub(crate) fn drawn(
         &self,
         provider: &Provider,
-        user: &User,
-    ) -> Result<(Session, Zeroizing<String>), Fault> {
+        user: &UserRow,
+    ) -> Result<(SessionRow, Zeroizing<String>), OAuthFault> {
         let now = provider.now();
-        let token = provider.draw_token(Kind::Session)?;
-        let session = Session {
+        let token = provider.draw_token(OpaqueKind::Session)?;
+        let session = SessionRow {
             digest: provider.secrets().digest(&token),
             sid: provider.draw_id()?,
             user_id: user.id.clone(),
@@ -200,7 +197,7 @@ impl Browser {
     }
 
     /// The session is kept: it is this browser's.
-    pub(crate) fn enter(&mut self, session: Session, token: Zeroizing<String>) {
+    pub(crate) fn enter(&mut self, session: SessionRow, token: Zeroizing<String>) {
         tracing::info!(user = session.user_id, sid = session.sid, address = %self.caller.0, "logged in");
         self.digest = Some(session.digest);
         (self.session, self.rested) = (Some(session), false);
@@ -209,7 +206,7 @@ impl Browser {
     }
 
     /// Ends the session, rested or not, and tells those who took part in it.
-    pub async fn end(&mut self, provider: &Provider, reason: &'static str) -> Result<(), Fault> {
+    pub async fn end(&mut self, provider: &Provider, reason: &'static str) -> Result<(), OAuthFault> {
         if let Some(session) = self.session.take() {
             end(provider, &session.user_id, &session.sid, reason).await?;
         }
@@ -270,13 +267,13 @@ pub fn ending(provider: &Provider, user_id: &str, sid: &str, reason: &'static st
     EndSession {
         sid: sid.to_owned(),
         user_id: user_id.to_owned(),
-        revocation: ending::session(provider, (user_id, sid), reason, now),
-        deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
+        revocation: revocations::session(provider, (user_id, sid), reason, now),
+        deliver_until: Some(now.plus(revocations::DELIVERED_WITHIN)),
         now,
     }
 }
 
-fn draw_browser(provider: &Provider) -> Result<String, Fault> {
+fn draw_browser(provider: &Provider) -> Result<String, OAuthFault> {
     let mut bytes = [0; BROWSER];
     provider.entropy().fill(&mut bytes)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))

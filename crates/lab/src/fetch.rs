@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::load::h1::Connection;
-use crate::load::{Failure, Flow, Target};
+use crate::load::{Failure, RequestTemplate, Target};
 use crate::provider::escape;
 
 /// An answer.
@@ -50,7 +50,7 @@ impl Line {
         Self { target, connection: None, most }
     }
 
-    /// Sends what [`Flow::http1`] formatted and waits for the answer, at most `timeout`.
+    /// Sends what [`RequestTemplate::http1`] formatted and waits for the answer, at most `timeout`.
     pub(crate) async fn ask(&mut self, request: &[u8], timeout: Duration) -> Result<Answer, String> {
         let Self { target, connection, most } = self;
         match tokio::time::timeout(timeout, exchange(target, connection, request, *most)).await {
@@ -79,7 +79,10 @@ impl Client {
 
     /// Asks a `GET`, with a bearer token if there is one.
     pub(crate) fn get(&mut self, token: Option<&str>, timeout: Duration) -> Result<Answer, String> {
-        let flow = Flow { tokens: token.map(str::to_owned).into_iter().collect(), ..Flow::get() };
+        let flow = RequestTemplate {
+            tokens: token.map(str::to_owned).into_iter().collect(),
+            ..RequestTemplate::get()
+        };
         self.ask(&flow, timeout)
     }
 
@@ -93,19 +96,19 @@ impl Client {
         self.ask(&posting(headers, form), timeout)
     }
 
-    fn ask(&mut self, flow: &Flow, timeout: Duration) -> Result<Answer, String> {
+    fn ask(&mut self, flow: &RequestTemplate, timeout: Duration) -> Result<Answer, String> {
         let request = written(flow, &self.line.target)?;
         self.runtime.block_on(self.line.ask(&request, timeout))
     }
 }
 
 /// A form that is sent.
-pub(crate) fn posting(headers: HeaderMap, form: String) -> Flow {
-    Flow { method: Method::POST, headers, body: Bytes::from(form), ..Flow::get() }
+pub(crate) fn posting(headers: HeaderMap, form: String) -> RequestTemplate {
+    RequestTemplate { method: Method::POST, headers, body: Bytes::from(form), ..RequestTemplate::get() }
 }
 
 /// The request as bytes.
-pub(crate) fn written(flow: &Flow, target: &Target) -> Result<Box<[u8]>, String> {
+pub(crate) fn written(flow: &RequestTemplate, target: &Target) -> Result<Box<[u8]>, String> {
     flow.check(target).map_err(|error| error.to_string())?;
     Ok(flow.http1(target).swap_remove(0))
 }

@@ -1,13 +1,13 @@
 //! Other load generators, which can send a load in place of the lab's own: what they see can be put beside what it sees.
 //!
 //! Owns: how each is asked for a closed loop over HTTP/1.1 on one thread, and in which form it says what it saw. Does not own: starting it
-//! ([`crate::run`]) and reading what it says ([`crate::desk::import`]).
+//! ([`crate::run`]) and reading what it says ([`crate::offline::import`]).
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::desk::import::Tool;
+use crate::offline::import::Tool;
 
 /// What the program that sends a load is called where it is watched.
 pub(crate) const COMPONENT: &str = "generator";

@@ -11,17 +11,16 @@
 //! started. The generator watches itself the whole time, and its report begins with what makes its figures doubtful.
 
 mod amount;
-pub mod analyse;
 pub mod cgroup;
 pub mod cli;
-pub mod desk;
 pub mod diagnose;
 mod fetch;
 mod generator;
-pub mod hold;
+pub mod idle_connections;
 mod interrupt;
 pub mod load;
 pub mod observe;
+pub mod offline;
 pub mod provider;
 pub mod record;
 pub mod relay;
@@ -29,6 +28,7 @@ pub mod report;
 pub mod revoke;
 pub mod run;
 pub mod scenario;
+pub mod statistics;
 pub mod topology;
 
 mod units;

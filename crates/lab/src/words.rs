@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use crate::analyse::{Effect, Figure, Interval, Scale, Verdict};
 use crate::record::Event;
+use crate::statistics::{Effect, Equivalence, Figure, Interval, Scale};
 
 /// What stands where there is no figure.
 pub(crate) const NONE: &str = "–";
@@ -215,19 +215,19 @@ pub(crate) fn interval(kind: &Figure, interval: &Interval) -> String {
 }
 
 /// A verdict in words.
-pub(crate) fn verdict(kind: &Figure, verdict: &Verdict) -> String {
+pub(crate) fn verdict(kind: &Figure, verdict: &Equivalence) -> String {
     match verdict {
-        Verdict::Equivalent { margin, .. } => format!("equivalent within {}", percent(*margin)),
-        Verdict::Different { effect } => format!("different: {}", self::effect(kind, effect)),
-        Verdict::DifferentEachRound { effect, rounds, chance } => format!(
+        Equivalence::Equivalent { margin, .. } => format!("equivalent within {}", percent(*margin)),
+        Equivalence::Different { effect } => format!("different: {}", self::effect(kind, effect)),
+        Equivalence::DifferentEachRound { effect, rounds, chance } => format!(
             "different in each of {rounds} rounds: {}; by chance alone: {}",
             self::effect(kind, effect),
             percent(*chance)
         ),
-        Verdict::Inconclusive { effect: Some(effect) } => {
+        Equivalence::Inconclusive { effect: Some(effect) } => {
             format!("inconclusive: {}", self::effect(kind, effect))
         }
-        Verdict::Inconclusive { effect: None } => "inconclusive: too few iterations".to_owned(),
+        Equivalence::Inconclusive { effect: None } => "inconclusive: too few iterations".to_owned(),
     }
 }
 
@@ -298,23 +298,26 @@ mod tests {
         let p50 = Figure::P50;
         let ratio = Effect { scale: Scale::Ratio, point: 1.0983, low: 1.07, high: 10.26 };
         assert_eq!(
-            verdict(&p50, &Verdict::Different { effect: ratio }),
+            verdict(&p50, &Equivalence::Different { effect: ratio }),
             "different: × 1.098 (× 1.070 … × 10.3)"
         );
         assert_eq!(
-            verdict(&p50, &Verdict::DifferentEachRound { effect: ratio, rounds: 3, chance: 0.25 }),
+            verdict(&p50, &Equivalence::DifferentEachRound { effect: ratio, rounds: 3, chance: 0.25 }),
             "different in each of 3 rounds: × 1.098 (× 1.070 … × 10.3); by chance alone: 25.00 %"
         );
         let difference = Effect { scale: Scale::Difference, point: -1200.0, low: -1290.0, high: 0.0 };
         assert_eq!(
-            verdict(&p50, &Verdict::Inconclusive { effect: Some(difference) }),
+            verdict(&p50, &Equivalence::Inconclusive { effect: Some(difference) }),
             "inconclusive: −1.20 ms (−1.29 ms … 0 µs)"
         );
         assert_eq!(
-            verdict(&p50, &Verdict::Inconclusive { effect: None }),
+            verdict(&p50, &Equivalence::Inconclusive { effect: None }),
             "inconclusive: too few iterations"
         );
-        assert_eq!(verdict(&p50, &Verdict::Equivalent { margin: 0.05, p: 0.01 }), "equivalent within 5.00 %");
+        assert_eq!(
+            verdict(&p50, &Equivalence::Equivalent { margin: 0.05, p: 0.01 }),
+            "equivalent within 5.00 %"
+        );
     }
 
     /// Every way in which a figure is written.

@@ -13,15 +13,15 @@ use auth::time::Timestamp;
 use auth::token::id_token::logout_token;
 use auth::token::jwt;
 use auth::token_error::TokenError;
-use credentials::ended::Logout;
-use credentials::store::{Once, Whose};
-use http_engine::answer::Answer;
+use credentials::revoked_sessions::LogoutScope;
+use credentials::session_store::{OnceKey, SessionsOf};
 use http_engine::labels::Outcome;
+use http_engine::local_reply::LocalReply;
 use parking_lot::Mutex;
 
 use super::Login;
-use super::call::Call;
-use super::provider::{CLOCK_SKEW, Provider, ProviderFault, TokenKind};
+use super::call::LoginCall;
+use super::provider::{CLOCK_SKEW, LoginProviderClient, ProviderFault, TokenKind};
 use super::session::{logout_of, sid_of, subject_of};
 use crate::config::LoginKind;
 
@@ -30,14 +30,14 @@ const MOST: usize = 65_536;
 
 /// Which logout tokens were accepted.
 #[derive(Default)]
-pub(super) struct Seen(Mutex<HashMap<Name, Timestamp>>);
+pub(super) struct SeenLogouts(Mutex<HashMap<Name, Timestamp>>);
 
 /// Provider and `jti`.
 type Name = (Box<str>, Box<str>);
 
 /// Why a message ends nothing.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum LogoutRefused {
     #[error("it is not a form with one `logout_token`")]
     Form,
     #[error("its token is of no provider here")]
@@ -50,7 +50,7 @@ enum Refused {
     Later(String),
 }
 
-impl Refused {
+impl LogoutRefused {
     /// Whether it might be accepted another time.
     fn is_ours(&self) -> bool {
         match self {
@@ -68,20 +68,20 @@ impl Refused {
 }
 
 /// What a logout token is about, taken out of it.
-struct Meant {
-    whose: Whose,
+struct LogoutMeaning {
+    whose: SessionsOf,
     jti: Box<str>,
     issued: Timestamp,
     expires: Timestamp,
 }
 
 impl Login {
-    pub(super) async fn backchannel_logout(&self, call: &Call, body: &[u8]) -> Answer {
+    pub(super) async fn backchannel_logout(&self, call: &LoginCall, body: &[u8]) -> LocalReply {
         match self.end_of(call, body).await {
             Ok(sessions) => {
                 self.shared.counts.provider_logouts.fetch_add(1, Relaxed);
                 tracing::info!(sessions, "a provider logged somebody out");
-                let mut answer = Answer::plain(200, "logged_out", Outcome::Local);
+                let mut answer = LocalReply::plain(200, "logged_out", Outcome::Local);
                 answer.body = (&b""[..]).into();
                 answer
             }
@@ -98,7 +98,7 @@ impl Login {
                     (400, "invalid_request")
                 };
                 let outcome = if status == 503 { Outcome::AuthUnavailable } else { Outcome::Malformed };
-                let mut answer = Answer::plain(status, "logout_refused", outcome);
+                let mut answer = LocalReply::plain(status, "logout_refused", outcome);
                 if status == 503 {
                     answer.fields.push(("retry-after".into(), "5".into()));
                 }
@@ -110,24 +110,29 @@ impl Login {
     }
 
     /// Ends the sessions that a message means; tells how many the store knew.
-    async fn end_of(&self, call: &Call, body: &[u8]) -> Result<usize, Refused> {
-        let token = token_of(call, body).ok_or(Refused::Form)?;
+    async fn end_of(&self, call: &LoginCall, body: &[u8]) -> Result<usize, LogoutRefused> {
+        let token = token_of(call, body).ok_or(LogoutRefused::Form)?;
         // The unverified `iss` only picks whose keys must have signed it.
         let issuer = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?.issuer().to_owned();
         let is_his =
             |kind: &LoginKind| matches!(kind, LoginKind::OpenId { issuer: own, .. } if **own == *issuer);
         // Several clients of one provider may be configured: it is for the one that it names.
-        let mut refused = Refused::Stranger;
+        let mut refused = LogoutRefused::Stranger;
         for provider in self.providers.iter().filter(|provider| is_his(&provider.config.kind)) {
             let name = &*provider.config.name;
             let meant = provider
                 .with_signed(TokenKind::Logout, &token, |signed, expected, now| {
                     let token = logout_token(signed, expected, now)?;
-                    let sid = token.sid.map(|sid| Whose::Sid(sid_of(name, sid)));
-                    let subject = token.subject.map(|subject| Whose::Subject(subject_of(name, subject)));
+                    let sid = token.sid.map(|sid| SessionsOf::Sid(sid_of(name, sid)));
+                    let subject = token.subject.map(|subject| SessionsOf::Subject(subject_of(name, subject)));
                     // With both, it is that one session of theirs (§2.4); one of the two is there.
                     let whose = sid.or(subject).ok_or(TokenError::NotALogoutToken("sub"))?;
-                    Ok(Meant { whose, jti: token.jti.into(), issued: token.issued, expires: token.expires })
+                    Ok(LogoutMeaning {
+                        whose,
+                        jti: token.jti.into(),
+                        issued: token.issued,
+                        expires: token.expires,
+                    })
                 })
                 .await;
             match meant {
@@ -139,17 +144,21 @@ impl Login {
         Err(refused)
     }
 
-    async fn end_meant(&self, provider: &Provider, meant: &Meant) -> Result<usize, Refused> {
+    async fn end_meant(
+        &self,
+        provider: &LoginProviderClient,
+        meant: &LogoutMeaning,
+    ) -> Result<usize, LogoutRefused> {
         let now = self.surroundings.clock.now().wall;
         let name = &*provider.config.name;
         self.shared.logouts.take(name, meant, now)?;
         let until = self.believed_until(now.plus(self.config.lifetime), now);
         let logout = match meant.whose {
             // A session of the provider's that ended does not begin again: one that is only just coming back is meant.
-            Whose::Sid(_) => Logout::WHOLE,
+            SessionsOf::Sid(_) => LogoutScope::WHOLE,
             // Its clock may be behind ours, and tells whole seconds.
-            Whose::Subject(_) => {
-                Logout { began: meant.issued.plus(CLOCK_SKEW).min(now), issued: meant.issued }
+            SessionsOf::Subject(_) => {
+                LogoutScope { began: meant.issued.plus(CLOCK_SKEW).min(now), issued: meant.issued }
             }
         };
         let end_here = || self.shared.ended.end_of(meant.whose, logout, now, until);
@@ -157,7 +166,7 @@ impl Login {
             end_here();
             return Ok(0);
         };
-        let once = Once { name: logout_of(&provider.binding, &meant.jti), until: meant.expires };
+        let once = OnceKey { name: logout_of(&provider.binding, &meant.jti), until: meant.expires };
         // A session of theirs that is kept meanwhile is either ended in the store, or finds the end in the list.
         let _alone = self.shared.beginnings.during_a_logout(meant.whose).await;
         match store.remove_of(meant.whose, logout.began, once).await {
@@ -166,18 +175,18 @@ impl Login {
                 Ok(ended.len())
             }
             // Another process did, and who has logged in again since is not meant.
-            Ok(None) => Err(Refused::Replayed),
+            Ok(None) => Err(LogoutRefused::Replayed),
             Err(fault) => {
                 // Here it is over; where the store is asked it is not yet, so the provider has to say it again.
                 end_here();
                 self.shared.logouts.forget(name, &meant.jti);
-                Err(Refused::Later(fault.to_string()))
+                Err(LogoutRefused::Later(fault.to_string()))
             }
         }
     }
 }
 
-fn token_of(call: &Call, body: &[u8]) -> Option<String> {
+fn token_of(call: &LoginCall, body: &[u8]) -> Option<String> {
     let content_type = call.content_type.as_deref()?.split(|byte| *byte == b';').next()?;
     if !content_type.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
         return None;
@@ -190,18 +199,18 @@ fn token_of(call: &Call, body: &[u8]) -> Option<String> {
     }
 }
 
-impl Seen {
-    fn take(&self, provider: &str, meant: &Meant, now: Timestamp) -> Result<(), Refused> {
+impl SeenLogouts {
+    fn take(&self, provider: &str, meant: &LogoutMeaning, now: Timestamp) -> Result<(), LogoutRefused> {
         let mut seen = self.0.lock();
         let name = (provider.into(), meant.jti.clone());
         if seen.get(&name).is_some_and(|until| now < *until) {
-            return Err(Refused::Replayed);
+            return Err(LogoutRefused::Replayed);
         }
         if seen.len() >= MOST {
             seen.retain(|_, until| now < *until);
         }
         if seen.len() >= MOST {
-            return Err(Refused::Later("too many logout tokens within minutes".to_owned()));
+            return Err(LogoutRefused::Later("too many logout tokens within minutes".to_owned()));
         }
         seen.insert(name, meant.expires);
         Ok(())

@@ -5,7 +5,7 @@
 //! Between what a store says of a logout and what is noted of it here there is a moment; a session that is kept in it would be in
 //! neither. A store may take long to answer, so only those wait who could be meant: each name has a lock by its first byte.
 
-use credentials::store::{Digest, Whose};
+use credentials::session_store::{SessionKey, SessionsOf};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// As many locks as there are values of a byte, for people and for sessions of providers together.
@@ -21,8 +21,8 @@ impl Beginnings {
     /// For a session that is kept, of this person and this session of the provider's.
     pub(super) async fn of(
         &self,
-        subject: Digest,
-        sid: Option<Digest>,
+        subject: SessionKey,
+        sid: Option<SessionKey>,
     ) -> (RwLockReadGuard<'_, ()>, Option<RwLockReadGuard<'_, ()>>) {
         let (subject, sid) = (subject[0], sid.map_or(subject[0], |sid| sid[0]));
         // In order, though whoever logs somebody out holds one alone.
@@ -32,8 +32,8 @@ impl Beginnings {
     }
 
     /// For the logout of somebody.
-    pub(super) async fn during_a_logout(&self, whose: Whose) -> RwLockWriteGuard<'_, ()> {
-        let (Whose::Subject(digest) | Whose::Sid(digest)) = whose;
+    pub(super) async fn during_a_logout(&self, whose: SessionsOf) -> RwLockWriteGuard<'_, ()> {
+        let (SessionsOf::Subject(digest) | SessionsOf::Sid(digest)) = whose;
         self.lock(digest[0]).write().await
     }
 
@@ -55,19 +55,19 @@ mod tests {
     async fn a_logout_holds_those_alone_whom_it_could_mean() {
         let beginnings = Beginnings::default();
         let [ada, bob, work, home] = [[1; 32], [2; 32], [3; 32], [4; 32]];
-        let logout = beginnings.during_a_logout(Whose::Subject(ada)).await;
+        let logout = beginnings.during_a_logout(SessionsOf::Subject(ada)).await;
         assert!(!is_free(beginnings.of(ada, None)) && !is_free(beginnings.of(ada, Some(work))));
         assert!(is_free(beginnings.of(bob, None)) && is_free(beginnings.of(bob, Some(home))));
-        assert!(is_free(beginnings.during_a_logout(Whose::Subject(bob))));
-        assert!(is_free(beginnings.during_a_logout(Whose::Sid(work))));
+        assert!(is_free(beginnings.during_a_logout(SessionsOf::Subject(bob))));
+        assert!(is_free(beginnings.during_a_logout(SessionsOf::Sid(work))));
         drop(logout);
         let login = beginnings.of(ada, Some(work)).await;
         assert!(is_free(beginnings.of(ada, Some(work))), "logins do not wait for each other");
-        assert!(!is_free(beginnings.during_a_logout(Whose::Subject(ada))));
-        assert!(!is_free(beginnings.during_a_logout(Whose::Sid(work))));
-        assert!(is_free(beginnings.during_a_logout(Whose::Subject(bob))));
+        assert!(!is_free(beginnings.during_a_logout(SessionsOf::Subject(ada))));
+        assert!(!is_free(beginnings.during_a_logout(SessionsOf::Sid(work))));
+        assert!(is_free(beginnings.during_a_logout(SessionsOf::Subject(bob))));
         drop(login);
-        assert!(is_free(beginnings.during_a_logout(Whose::Sid(work))));
+        assert!(is_free(beginnings.during_a_logout(SessionsOf::Sid(work))));
         assert!(is_free(beginnings.of(ada, Some(ada))), "one lock is enough for both");
     }
 }

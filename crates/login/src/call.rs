@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use auth::request::{Canonical, Field};
 use credentials::cookies::Cookie;
-use http_engine::answer::Answer;
+use http_engine::http_client::form_encoded;
 use http_engine::labels::Outcome;
-use http_engine::outbound::form_encoded;
+use http_engine::local_reply::LocalReply;
 
 use super::Login;
 use super::navigation::{self, Navigation};
@@ -19,7 +19,7 @@ pub const MAX_BODY: usize = 32 << 10;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum LoginAction {
     /// Begin to log in.
     Start,
     /// Come back from the provider.
@@ -42,7 +42,7 @@ pub(crate) enum Action {
     Unknown,
 }
 
-impl Action {
+impl LoginAction {
     /// What is asked for by what follows the login's path, and the provider that it names.
     fn of(rest: &str) -> (Self, Option<&str>) {
         if let Some(provider) = rest.strip_prefix("/callback/") {
@@ -76,9 +76,9 @@ impl Action {
 }
 
 /// A request for one of the login's own addresses.
-pub struct Call {
+pub struct LoginCall {
     pub(super) origin: usize,
-    pub(crate) action: Action,
+    pub(crate) action: LoginAction,
     /// The provider in the address of a callback.
     pub(super) provider: Option<String>,
     /// The value of each cookie of ours.
@@ -105,7 +105,7 @@ const PARAMETERS: [&str; 9] = [
     "allowed_email_domains",
 ];
 
-impl Call {
+impl LoginCall {
     /// The one value of a parameter; one that is there twice is not believed (RFC 6749 §3.1).
     pub(super) fn one(&self, name: &'static str) -> Option<&str> {
         let mut values = self.all(name);
@@ -122,7 +122,7 @@ impl Call {
 
     /// Whether its body has to be read before it is answered.
     pub fn wants_body(&self) -> bool {
-        self.action == Action::BackChannelLogout
+        self.action == LoginAction::BackChannelLogout
     }
 }
 
@@ -133,7 +133,7 @@ impl Login {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         asked: bool,
-    ) -> Option<Result<Call, Answer>> {
+    ) -> Option<Result<LoginCall, LocalReply>> {
         self.config.call(request, fields, asked)
     }
 
@@ -148,12 +148,17 @@ impl Login {
     }
 
     /// As [`crate::config::Login::invite`].
-    pub fn invite(&self, request: &Canonical<'_>, fields: &[Field<'_>], upgrades: bool) -> Option<Answer> {
+    pub fn invite(
+        &self,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+        upgrades: bool,
+    ) -> Option<LocalReply> {
         self.config.invite(request, fields, upgrades)
     }
 }
 
-impl crate::config::Login {
+impl crate::config::LoginConfig {
     /// The origin that a request is at, by its canonical authority; `None`: nobody logs in there.
     pub fn origin(&self, authority: &str) -> Option<usize> {
         self.origins.iter().position(|origin| *origin.authority == *authority)
@@ -166,18 +171,19 @@ impl crate::config::Login {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         asked: bool,
-    ) -> Option<Result<Call, Answer>> {
+    ) -> Option<Result<LoginCall, LocalReply>> {
         let origin = self.origin(request.authority())?;
         let rest = request.path_below(&self.path)?;
-        let (action, provider) = Action::of(rest);
+        let (action, provider) = LoginAction::of(rest);
         let allowed = action.allows();
         // These are for whoever comes to us itself.
-        let not_asked = matches!(action, Action::Auth | Action::UserInfo | Action::BackChannelLogout);
-        if action == Action::Unknown || (asked && not_asked) {
-            return Some(Err(Answer::plain(404, "no_route", Outcome::NoRoute)));
+        let not_asked =
+            matches!(action, LoginAction::Auth | LoginAction::UserInfo | LoginAction::BackChannelLogout);
+        if action == LoginAction::Unknown || (asked && not_asked) {
+            return Some(Err(LocalReply::plain(404, "no_route", Outcome::NoRoute)));
         }
         if !allowed.contains(&request.method()) {
-            let mut answer = Answer::plain(405, "method_not_allowed", Outcome::Malformed);
+            let mut answer = LocalReply::plain(405, "method_not_allowed", Outcome::Malformed);
             answer.fields.push(("allow".into(), allowed.join(", ").into()));
             return Some(Err(answer));
         }
@@ -186,7 +192,7 @@ impl crate::config::Login {
             request.query_values(name).map(move |value| (*name, value.into_owned())).collect::<Vec<_>>()
         });
         let content_type = fields.iter().find(|field| field.name.eq_ignore_ascii_case("content-type"));
-        Some(Ok(Call {
+        Some(Ok(LoginCall {
             origin,
             action,
             provider: provider.map(str::to_owned),
@@ -204,7 +210,7 @@ impl crate::config::Login {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         upgrades: bool,
-    ) -> Option<Answer> {
+    ) -> Option<LocalReply> {
         let origin = self.origin(request.authority())?;
         match navigation::judge(request.method(), fields, upgrades) {
             Navigation::Program => None,
@@ -240,8 +246,8 @@ impl crate::config::Login {
 }
 
 /// A redirect; nothing keeps it.
-pub(super) fn redirect_to(status: u16, location: String) -> Answer {
-    let mut answer = Answer::plain(status, "redirect", Outcome::Local);
+pub(super) fn redirect_to(status: u16, location: String) -> LocalReply {
+    let mut answer = LocalReply::plain(status, "redirect", Outcome::Local);
     answer.fields.push(("location".into(), location.into()));
     answer.fields.push(("referrer-policy".into(), "no-referrer".into()));
     answer.body = Cow::Borrowed(b"");

@@ -6,14 +6,14 @@ use std::time::Duration;
 use auth::algorithm::AlgorithmSet;
 use auth::mapping::Mapping;
 use credentials::config::KeySource;
-use http_engine::config::Server;
+use http_engine::config::ServerConfig;
 use http_engine::url::Url;
 
 use crate::keys::SessionKeys;
 
 /// Logging in with a browser, for the routes that want it.
 #[derive(Debug, Clone)]
-pub struct Login {
+pub struct LoginConfig {
     /// Below which path the gateway serves it, such as `/oauth2`: canonical, without a slash at the end.
     pub path: Box<str>,
     /// Where browsers see us. Nobody logs in anywhere else: nothing of what a client sends says what is ours.
@@ -63,7 +63,7 @@ pub struct LoginProvider {
     /// Further parameters of the question, such as `prompt`.
     pub parameters: Vec<(Box<str>, Box<str>)>,
     /// How its endpoints are reached. The credential is what it knows us by at its token endpoint.
-    pub server: Server,
+    pub server: ServerConfig,
     /// What of its words becomes an identity.
     pub mapping: Mapping,
     /// Logging out here logs out there.

@@ -1,6 +1,6 @@
 //! Sessions that other processes of the same store have ended.
 //!
-//! Owns: reading on in the store's list of them, and putting what is new into the list that is looked at here ([`credentials::ended`]). Does not own:
+//! Owns: reading on in the store's list of them, and putting what is new into the list that is looked at here ([`credentials::revoked_sessions`]). Does not own:
 //! either list.
 //!
 //! It is read several times a second, by one small question, as long as somebody may be let in by a session that was found here. What is
@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use credentials::store::Endings;
+use credentials::session_store::RevokedPage;
 
 use super::{Login, UNDER_WAY};
 
-/// How often the list is read. With the time between two looks at what lasts ([`gateway::stay`]) it is less than the second that
+/// How often the list is read. With the time between two looks at what lasts ([`gateway::stream_guard`]) it is less than the second that
 /// docs/login.md promises.
 const EVERY: Duration = Duration::from_millis(250);
 
@@ -46,7 +46,7 @@ impl Login {
         }
         // What ended before was not found any more by whatever is believed now.
         let within = self.config.ttl.saturating_add(UNDER_WAY);
-        while let Ok(Endings { upto, sessions, more }) = store.endings(*after, within).await {
+        while let Ok(RevokedPage { upto, sessions, more }) = store.endings(*after, within).await {
             let until = self.believed_until(now, now);
             for session in sessions {
                 self.shared.ended.end(session, now, until);

@@ -9,24 +9,24 @@ use std::sync::atomic::Ordering::Relaxed;
 use auth::headers::IdentityHeaders;
 use credentials::authenticate::Verified;
 use credentials::cookies::Cookie;
-use http_engine::answer::Answer;
 use http_engine::labels::Outcome;
+use http_engine::local_reply::LocalReply;
 
-use super::attempt::{Attempt, PATIENCE, is_browser, random_text};
-use super::call::{Action, Call, redirect_to};
+use super::call::{LoginAction, LoginCall, redirect_to};
 use super::lifecycle::BeginFault;
-use super::pages::{self, Said};
-use super::provider::{Provider, ProviderFault, shown};
+use super::pages::{self, PageNotice};
+use super::provider::{LoginProviderClient, ProviderFault, shown};
 use super::redirect::target;
-use super::session::{LONGEST_COOKIE, SealFault, Session, subject_of};
-use super::{Login, Rejected};
+use super::session::{BrowserSession, LONGEST_COOKIE, SealFault, subject_of};
+use super::{Login, SessionRejected};
+use crate::login_state::{LoginAttempt, PATIENCE, is_browser, random_text};
 
 impl Login {
     /// Answers a call. What it begins goes on when nobody waits for it any more.
-    pub async fn serve(self: &Arc<Self>, call: Call, body: Vec<u8>) -> Answer {
+    pub async fn serve(self: &Arc<Self>, call: LoginCall, body: Vec<u8>) -> LocalReply {
         // Whoever calls has shown nothing yet, and what is begun goes on without them.
         let Ok(place) = self.places.clone().try_acquire_owned() else {
-            return pages::problem(&Said::Unavailable, None);
+            return pages::problem(&PageNotice::Unavailable, None);
         };
         let this = self.clone();
         let serving = self.control().spawn(async move {
@@ -34,26 +34,26 @@ impl Login {
             drop(place);
             answer
         });
-        serving.await.unwrap_or_else(|_| pages::problem(&Said::Unavailable, None))
+        serving.await.unwrap_or_else(|_| pages::problem(&PageNotice::Unavailable, None))
     }
 
-    async fn answer(self: &Arc<Self>, call: Call, body: Vec<u8>) -> Answer {
+    async fn answer(self: &Arc<Self>, call: LoginCall, body: Vec<u8>) -> LocalReply {
         match call.action {
-            Action::Start => self.start(&call).await,
-            Action::Callback => self.callback(&call).await,
-            Action::SignIn => self.sign_in(&call),
-            Action::SignOut => self.sign_out(&call).await,
-            Action::SignedOut => pages::signed_out(&self.address(call.origin, "start", &[("rd", "/")])),
-            Action::Done => pages::done(),
-            Action::Auth => self.auth(&call).await,
-            Action::UserInfo => self.user_info(&call).await,
-            Action::BackChannelLogout => self.backchannel_logout(&call, &body).await,
-            Action::Unknown => Answer::plain(404, "no_route", Outcome::NoRoute),
+            LoginAction::Start => self.start(&call).await,
+            LoginAction::Callback => self.callback(&call).await,
+            LoginAction::SignIn => self.sign_in(&call),
+            LoginAction::SignOut => self.sign_out(&call).await,
+            LoginAction::SignedOut => pages::signed_out(&self.address(call.origin, "start", &[("rd", "/")])),
+            LoginAction::Done => pages::done(),
+            LoginAction::Auth => self.auth(&call).await,
+            LoginAction::UserInfo => self.user_info(&call).await,
+            LoginAction::BackChannelLogout => self.backchannel_logout(&call, &body).await,
+            LoginAction::Unknown => LocalReply::plain(404, "no_route", Outcome::NoRoute),
         }
     }
 
     /// Sends somebody to a provider.
-    async fn start(&self, call: &Call) -> Answer {
+    async fn start(&self, call: &LoginCall) -> LocalReply {
         let origin = &self.config.origins[call.origin];
         let target = target(call.one("rd"), origin);
         let provider = match call.one("provider") {
@@ -64,7 +64,7 @@ impl Login {
             None => self.providers.first(),
         };
         let Some(provider) = provider else {
-            return pages::problem(&Said::NoProvider, Some(&self.address(call.origin, "sign_in", &[])));
+            return pages::problem(&PageNotice::NoProvider, Some(&self.address(call.origin, "sign_in", &[])));
         };
         let again = self.address(call.origin, "start", &[("rd", &target)]);
         // The cookie of another tab serves this one as well.
@@ -72,15 +72,15 @@ impl Login {
             Some(browser) => String::from_utf8_lossy(browser).into_owned(),
             None => match random_text::<32>(&self.random) {
                 Ok(browser) => browser,
-                Err(_) => return pages::problem(&Said::Unavailable, Some(&again)),
+                Err(_) => return pages::problem(&PageNotice::Unavailable, Some(&again)),
             },
         };
         let now = self.surroundings.clock.now().wall;
         let whose = (&*provider.config.name, &*provider.binding);
-        let question = Attempt::begin(whose, target, now, &self.random).and_then(|attempt| {
+        let question = LoginAttempt::begin(whose, target, now, &self.random).and_then(|attempt| {
             attempt.question(&self.config.keys, &origin.text, browser.as_bytes(), &self.random)
         });
-        let Ok(question) = question else { return pages::problem(&Said::Unavailable, Some(&again)) };
+        let Ok(question) = question else { return pages::problem(&PageNotice::Unavailable, Some(&again)) };
         match provider.authorization_url(&question, &self.callback_uri(call.origin, provider)).await {
             Ok(url) => {
                 let mut answer = redirect_to(302, url);
@@ -93,17 +93,17 @@ impl Login {
     }
 
     /// Takes somebody back from a provider.
-    async fn callback(&self, call: &Call) -> Answer {
+    async fn callback(&self, call: &LoginCall) -> LocalReply {
         let origin = &self.config.origins[call.origin];
         let home = self.address(call.origin, "start", &[("rd", "/")]);
         let Some(browser) = call.browser.as_deref() else {
-            return pages::problem(&Said::NoCookie, Some(&home));
+            return pages::problem(&PageNotice::NoCookie, Some(&home));
         };
         let opened = call
             .one("state")
-            .and_then(|state| Attempt::open(&self.config.keys, &origin.text, browser, state));
+            .and_then(|state| LoginAttempt::open(&self.config.keys, &origin.text, browser, state));
         let Some((attempt, proofs)) = opened else {
-            return pages::problem(&Said::NotBegun, Some(&home));
+            return pages::problem(&PageNotice::NotBegun, Some(&home));
         };
         let again =
             self.address(call.origin, "start", &[("rd", &attempt.target), ("provider", &attempt.provider)]);
@@ -115,13 +115,14 @@ impl Login {
         if !self.shared.used.take(&attempt) {
             return redirect_to(303, format!("{}{}", origin.text, attempt.target));
         }
-        let is_his = |p: &&Provider| *p.config.name == *attempt.provider && p.binding == attempt.binding;
+        let is_his =
+            |p: &&LoginProviderClient| *p.config.name == *attempt.provider && p.binding == attempt.binding;
         let Some(provider) = self.providers.iter().find(is_his) else {
-            return pages::problem(&Said::NoProvider, Some(&home));
+            return pages::problem(&PageNotice::NoProvider, Some(&home));
         };
         // Each provider has an address of its own to answer at: one cannot pass another's answer off as its own.
         if call.provider != self.returns_to(provider) {
-            return pages::problem(&Said::NotBegun, Some(&home));
+            return pages::problem(&PageNotice::NotBegun, Some(&home));
         }
         if let Err(fault) = is_from(provider, call).await {
             return self.failed(provider, &fault, &again);
@@ -130,7 +131,7 @@ impl Login {
             return self.failed(provider, &ProviderFault::Refused(shown(error)), &again);
         }
         let Some(code) = call.one("code") else {
-            return pages::problem(&Said::NotBegun, Some(&home));
+            return pages::problem(&PageNotice::NotBegun, Some(&home));
         };
         let told = match provider.exchange(code, &self.callback_uri(call.origin, provider), &proofs).await {
             Ok(told) => told,
@@ -149,7 +150,7 @@ impl Login {
                 self.shared.counts.login_refused.fetch_add(1, Relaxed);
                 let title = provider.config.title.to_string();
                 pages::problem(
-                    &Said::Refused { title, error: "signed out meanwhile".to_owned() },
+                    &PageNotice::Refused { title, error: "signed out meanwhile".to_owned() },
                     Some(&again),
                 )
             }
@@ -157,23 +158,23 @@ impl Login {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 let provider = &*provider.config.name;
                 tracing::error!(provider, bytes, longest = LONGEST_COOKIE, %fault, "session too large for a cookie, login refused");
-                pages::problem(&Said::TooLarge, None)
+                pages::problem(&PageNotice::TooLarge, None)
             }
             // Whoever keeps the store has said that it is away.
             Err(BeginFault::Store(fault)) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 tracing::debug!(provider = &*provider.config.name, %fault, "a login cannot be kept");
-                pages::problem(&Said::Unavailable, Some(&again))
+                pages::problem(&PageNotice::Unavailable, Some(&again))
             }
             Err(fault) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 tracing::error!(provider = &*provider.config.name, %fault, "a login cannot be kept");
-                pages::problem(&Said::Unavailable, Some(&again))
+                pages::problem(&PageNotice::Unavailable, Some(&again))
             }
         }
     }
 
-    fn sign_in(&self, call: &Call) -> Answer {
+    fn sign_in(&self, call: &LoginCall) -> LocalReply {
         let target = target(call.one("rd"), &self.config.origins[call.origin]);
         let choices = self.providers.iter().map(|provider| {
             let name = &*provider.config.name;
@@ -184,7 +185,7 @@ impl Login {
     }
 
     /// Ends a session here, then what it stands on at the provider, then, if wanted, the provider's own.
-    async fn sign_out(&self, call: &Call) -> Answer {
+    async fn sign_out(&self, call: &LoginCall) -> LocalReply {
         let origin = &self.config.origins[call.origin];
         // Another site must not log anybody out unasked: neither with a link nor with a form, which comes without the cookie, and whose answer
         // could take it away all the same.
@@ -198,7 +199,7 @@ impl Login {
                 Err(fault) => {
                     tracing::debug!(%fault, "sign-out failed: the session could not be deleted");
                     let again = self.address(call.origin, "sign_out", &[]);
-                    return pages::problem(&Said::NotSignedOut, Some(&again));
+                    return pages::problem(&PageNotice::NotSignedOut, Some(&again));
                 }
             },
             None => None,
@@ -222,7 +223,7 @@ impl Login {
     }
 
     /// Tells the provider; gives the address at which it ends its own session.
-    async fn end_there(&self, session: &Session, signed_out: &str) -> Option<String> {
+    async fn end_there(&self, session: &BrowserSession, signed_out: &str) -> Option<String> {
         let provider = self.provider_of(session)?;
         self.forget(provider, session).await;
         let id_token = session.id_token.as_ref().map(|token| token.as_str());
@@ -230,18 +231,18 @@ impl Login {
     }
 
     /// Whether there is a session, and whether it is one of those asked for.
-    async fn auth(self: &Arc<Self>, call: &Call) -> Answer {
+    async fn auth(self: &Arc<Self>, call: &LoginCall) -> LocalReply {
         let verified = match self.session_of(call.origin, call.session.as_deref()).await {
             Some(Ok(verified)) => verified,
-            Some(Err(Rejected::Silent)) => return unavailable(),
-            Some(Err(Rejected::Over)) | None => {
-                return Answer::plain(401, "login_required", Outcome::Unauthenticated);
+            Some(Err(SessionRejected::Silent)) => return unavailable(),
+            Some(Err(SessionRejected::Over)) | None => {
+                return LocalReply::plain(401, "login_required", Outcome::Unauthenticated);
             }
         };
         if !is_among(call, &verified) {
-            return Answer::plain(403, "forbidden", Outcome::Forbidden);
+            return LocalReply::plain(403, "forbidden", Outcome::Forbidden);
         }
-        let mut answer = Answer::plain(202, "allowed", Outcome::Allowed);
+        let mut answer = LocalReply::plain(202, "allowed", Outcome::Allowed);
         answer.body = (&b""[..]).into();
         let told = IdentityHeaders::x_auth_request();
         let mut set = told.render(&verified.facts.identity);
@@ -264,12 +265,12 @@ impl Login {
         answer
     }
 
-    async fn user_info(self: &Arc<Self>, call: &Call) -> Answer {
+    async fn user_info(self: &Arc<Self>, call: &LoginCall) -> LocalReply {
         let verified = match self.session_of(call.origin, call.session.as_deref()).await {
             Some(Ok(verified)) => verified,
-            Some(Err(Rejected::Silent)) => return unavailable(),
-            Some(Err(Rejected::Over)) | None => {
-                return Answer::plain(401, "login_required", Outcome::Unauthenticated);
+            Some(Err(SessionRejected::Silent)) => return unavailable(),
+            Some(Err(SessionRejected::Over)) | None => {
+                return LocalReply::plain(401, "login_required", Outcome::Unauthenticated);
             }
         };
         let identity = &verified.facts.identity;
@@ -279,19 +280,19 @@ impl Login {
             "groups": identity.groups,
             "preferredUsername": identity.user,
         });
-        let mut answer = Answer::document("application/json", "no-store", told.to_string().into_bytes());
+        let mut answer = LocalReply::document("application/json", "no-store", told.to_string().into_bytes());
         let renewed = verified.session.as_ref().and_then(|session| session.renewed.as_deref());
         answer.fields.extend(renewed.map(|cookie| ("set-cookie".into(), cookie.to_owned().into())));
         answer
     }
 
     /// Behind which name a provider answers; the first one behind none.
-    fn returns_to(&self, provider: &Provider) -> Option<String> {
+    fn returns_to(&self, provider: &LoginProviderClient) -> Option<String> {
         let first = self.providers.first().is_some_and(|first| first.config.name == provider.config.name);
         (!first).then(|| provider.config.name.to_string())
     }
 
-    fn callback_uri(&self, origin: usize, provider: &Provider) -> String {
+    fn callback_uri(&self, origin: usize, provider: &LoginProviderClient) -> String {
         match self.returns_to(provider) {
             Some(name) => self.address(origin, &format!("callback/{name}"), &[]),
             None => self.address(origin, "callback", &[]),
@@ -299,7 +300,7 @@ impl Login {
     }
 
     /// A login that did not come to its end.
-    fn failed(&self, provider: &Provider, fault: &ProviderFault, again: &str) -> Answer {
+    fn failed(&self, provider: &LoginProviderClient, fault: &ProviderFault, again: &str) -> LocalReply {
         let refused = fault.is_of_its_holder() || fault.is_final();
         let counts = &self.shared.counts;
         if refused { &counts.login_refused } else { &counts.login_failed }.fetch_add(1, Relaxed);
@@ -310,16 +311,16 @@ impl Login {
         }
         let title = provider.config.title.to_string();
         let said = match fault {
-            ProviderFault::Refused(error) if refused => Said::Refused { title, error: error.clone() },
-            fault if fault.is_final() => Said::Unbelievable { title },
-            _ => Said::ProviderSilent { title },
+            ProviderFault::Refused(error) if refused => PageNotice::Refused { title, error: error.clone() },
+            fault if fault.is_final() => PageNotice::Unbelievable { title },
+            _ => PageNotice::ProviderSilent { title },
         };
         pages::problem(&said, Some(again))
     }
 }
 
 /// Whether the answer is this provider's own (RFC 9207 §2.4): it must not be another's, and where it always names itself it must.
-async fn is_from(provider: &Provider, call: &Call) -> Result<(), ProviderFault> {
+async fn is_from(provider: &LoginProviderClient, call: &LoginCall) -> Result<(), ProviderFault> {
     let metadata = provider.metadata().await?;
     let mut named = call.all("iss");
     match (named.next(), named.next()) {
@@ -332,7 +333,7 @@ async fn is_from(provider: &Provider, call: &Call) -> Result<(), ProviderFault> 
 }
 
 /// Whether somebody is in one of the groups, and has one of the addresses, that a question names.
-fn is_among(call: &Call, verified: &Verified) -> bool {
+fn is_among(call: &LoginCall, verified: &Verified) -> bool {
     let identity = &verified.facts.identity;
     let list = |name: &'static str| {
         let all: Vec<&str> = call.all(name).flat_map(|value| value.split(',')).map(str::trim).collect();
@@ -355,8 +356,8 @@ fn is_among(call: &Call, verified: &Verified) -> bool {
     })
 }
 
-fn unavailable() -> Answer {
-    let mut answer = Answer::plain(503, "auth_unavailable", Outcome::AuthUnavailable);
+fn unavailable() -> LocalReply {
+    let mut answer = LocalReply::plain(503, "auth_unavailable", Outcome::AuthUnavailable);
     answer.fields.push(("retry-after".into(), "1".into()));
     answer
 }

@@ -1,21 +1,21 @@
 //! Where a session is that a cookie names: in the cookie itself, or in the store.
 //!
-//! Owns: looking there, and what cannot be the name of one. Does not own: whether it still holds ([`super::recognise`]).
+//! Owns: looking there, and what cannot be the name of one. Does not own: whether it still holds ([`crate::session_lookup`]).
 
 use auth::time::Timestamp;
-use credentials::store::{Digest, StoreFault};
+use credentials::session_store::{SessionKey, StoreFault};
 
-use super::session::{SealFault, Session, kept_as};
-use super::{Login, Rejected};
+use super::session::{BrowserSession, SealFault, kept_as};
+use super::{Login, SessionRejected};
 
 /// Characters of a session's secret in a cookie; what follows shows that it is ours.
 pub(super) const SECRET: usize = 43;
 
 /// A session where it was found.
-pub(super) struct Found {
-    pub(super) session: Session,
+pub(super) struct FoundSession {
+    pub(super) session: BrowserSession,
     /// In a store, under this name and version.
-    pub(super) kept: Option<(Digest, u64)>,
+    pub(super) kept: Option<(SessionKey, u64)>,
     /// It is not what the cookie holds, but what came of it.
     pub(super) succeeded: bool,
 }
@@ -28,35 +28,41 @@ impl Login {
         self.config.keys.vouch_for("session name", &[place, secret], tag)
     }
 
-    pub(super) async fn find(&self, origin: usize, cookie: &[u8], now: Timestamp) -> Result<Found, Rejected> {
+    pub(super) async fn find(
+        &self,
+        origin: usize,
+        cookie: &[u8],
+        now: Timestamp,
+    ) -> Result<FoundSession, SessionRejected> {
         let (keys, place) = (&self.config.keys, &*self.config.origins[origin].text);
         let Some(store) = &self.store else {
-            let session = Session::of_cookie(keys, place, cookie).ok_or(Rejected::Over)?;
+            let session = BrowserSession::of_cookie(keys, place, cookie).ok_or(SessionRejected::Over)?;
             return Ok(match self.shared.renewals.successor(&session, now) {
-                Some(session) => Found { session, kept: None, succeeded: true },
-                None => Found { session, kept: None, succeeded: false },
+                Some(session) => FoundSession { session, kept: None, succeeded: true },
+                None => FoundSession { session, kept: None, succeeded: false },
             });
         };
         if !self.is_name(origin, cookie) {
-            return Err(Rejected::Over);
+            return Err(SessionRejected::Over);
         }
         let id = kept_as(cookie);
         self.note_search(now);
-        let kept = store.find(id, now).await.map_err(silent)?.ok_or(Rejected::Over)?;
-        let session = Session::of_content(keys, place, &id, &kept.content).ok_or(Rejected::Over)?;
-        Ok(Found { session, kept: Some((id, kept.version)), succeeded: false })
+        let kept = store.find(id, now).await.map_err(silent)?.ok_or(SessionRejected::Over)?;
+        let session =
+            BrowserSession::of_content(keys, place, &id, &kept.content).ok_or(SessionRejected::Over)?;
+        Ok(FoundSession { session, kept: Some((id, kept.version)), succeeded: false })
     }
 }
 
 /// The store gives no answer: whoever keeps it has said so.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
-pub(super) fn silent(fault: StoreFault) -> Rejected {
+pub(super) fn silent(fault: StoreFault) -> SessionRejected {
     tracing::debug!(%fault, "nobody can say whose session a cookie is");
-    Rejected::Silent
+    SessionRejected::Silent
 }
 
 /// A session does not fit where it is kept any more: its holder logs in again, and is told.
-pub(super) fn sealed(fault: &SealFault) -> Rejected {
+pub(super) fn sealed(fault: &SealFault) -> SessionRejected {
     tracing::error!(%fault, "a session cannot be kept, and is over");
-    Rejected::Over
+    SessionRejected::Over
 }

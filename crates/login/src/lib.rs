@@ -12,7 +12,6 @@
 //! What takes I/O runs on the control runtime, and goes on when nobody waits for it any more: a refresh token that was used must
 //! not be lost with the request that happened to need it.
 
-pub(crate) mod attempt;
 mod backchannel;
 mod beginnings;
 pub mod call;
@@ -22,14 +21,15 @@ mod endpoints;
 mod find;
 pub mod keys;
 mod lifecycle;
+pub(crate) mod login_state;
 mod navigation;
 mod pages;
 pub mod preview;
 mod provider;
-mod recognise;
 mod redirect;
 mod renew;
 pub(crate) mod session;
+mod session_lookup;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,27 +37,29 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
-use credentials::assertion::Reserve;
-use credentials::authenticate::{KeyStore, Means, Rendering, Schedule, Source, Surroundings, Verified};
-use credentials::cache::{DecisionCache, Known, Scope, Usage};
+use credentials::assertion::AssertionReserve;
+use credentials::authenticate::{
+    AuthenticatorRuntime, KeyOrigin, KeySchedule, KeyStore, KeyStoreRuntime, Rendering, Verified,
+};
+use credentials::cache::{CacheScope, DecisionCache, KnownFacts, Usage};
 use credentials::config::CacheLimits;
-use credentials::ended::Ended;
-use credentials::lasting::Signs;
-use credentials::store::{Bounded, SWEEP, SessionStore};
+use credentials::open_session::SessionSigns;
+use credentials::revoked_sessions::RevokedSessions;
+use credentials::session_store::{Bounded, SWEEP, SessionStore};
 use http_engine::clock::Now;
-use http_engine::outbound::Throttle;
+use http_engine::http_client::Throttle;
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use self::attempt::Used;
-use self::backchannel::Seen;
+use self::backchannel::SeenLogouts;
 use self::beginnings::Beginnings;
-use self::provider::Provider;
-pub use self::recognise::Outcome as SessionOutcome;
+use self::provider::LoginProviderClient;
 use self::renew::Renewals;
 use crate::config::LoginKind;
+use crate::login_state::UsedStates;
+pub use crate::session_lookup::SessionOutcome;
 
 /// Calls of the login's own addresses that are answered at once.
 const CALLS: usize = 1024;
@@ -66,11 +68,11 @@ const UNDER_WAY: Duration = Duration::from_mins(1);
 /// Bytes of a cookie that can be a session's.
 const MAX_COOKIE: usize = 4096;
 /// Keys of ID tokens: as for issuers, unless somebody says otherwise.
-const KEYS: Schedule = Schedule { refresh: Duration::from_mins(5), max_stale: Duration::from_hours(1) };
+const KEYS: KeySchedule = KeySchedule { refresh: Duration::from_mins(5), max_stale: Duration::from_hours(1) };
 
 /// Why a session is no credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rejected {
+pub enum SessionRejected {
     /// There is none, or none any more: somebody has to log in.
     Over,
     /// Nobody can tell now: 503.
@@ -78,31 +80,31 @@ pub enum Rejected {
 }
 
 /// What is known of a session at once.
-pub enum Lookup {
+pub enum SessionLookup {
     /// It is good.
     Hit(Arc<Verified>),
     /// It is not.
-    Denied(Rejected),
+    Denied(SessionRejected),
     /// To be found out.
     Unknown,
 }
 
 /// Logging in, under one configuration. Shared by all workers; replaced as a whole on reload.
 pub struct Login {
-    config: Arc<crate::config::Login>,
+    config: Arc<crate::config::LoginConfig>,
     /// Some route passes access tokens on, so they are kept.
     passes_tokens: bool,
     /// One for each origin: a cookie of one is none at another.
-    scopes: Box<[Scope]>,
-    providers: Box<[Provider]>,
+    scopes: Box<[CacheScope]>,
+    providers: Box<[LoginProviderClient]>,
     key_stores: Box<[Option<Arc<KeyStore>>]>,
-    cache: DecisionCache<Verified, Rejected>,
+    cache: DecisionCache<Verified, SessionRejected>,
     limits: CacheLimits,
     rendering: Rendering,
     store: Option<Arc<dyn SessionStore>>,
-    shared: Arc<Shared>,
-    signs: Arc<Signs>,
-    surroundings: Surroundings,
+    shared: Arc<LoginState>,
+    signs: Arc<SessionSigns>,
+    surroundings: AuthenticatorRuntime,
     random: SystemRandom,
     /// Calls that are answered at once, at most: whoever makes them has shown nothing yet.
     places: Arc<Semaphore>,
@@ -112,28 +114,28 @@ pub struct Login {
 
 /// What outlives a configuration.
 #[derive(Default)]
-struct Shared {
-    ended: Arc<Ended>,
-    used: Used,
-    logouts: Seen,
+struct LoginState {
+    ended: Arc<RevokedSessions>,
+    used: UsedStates,
+    logouts: SeenLogouts,
     beginnings: Beginnings,
     renewals: Renewals,
-    counts: Counts,
-    told: Told,
+    counts: OutcomeCounts,
+    told: LoginCounts,
     /// When a session was last looked for in the store, in milliseconds since 1970.
     searched: AtomicU64,
 }
 
 /// When what anybody can bring about was last said: a log must not be theirs to fill.
 #[derive(Default)]
-struct Told {
+struct LoginCounts {
     login: Throttle,
     logout: Throttle,
 }
 
 /// What happened, counted.
 #[derive(Default)]
-struct Counts {
+struct OutcomeCounts {
     logins: AtomicU64,
     login_refused: AtomicU64,
     login_failed: AtomicU64,
@@ -204,11 +206,11 @@ impl Collect for LoginStatus {
 
 /// The parts of the configuration that logging in rests on.
 #[derive(Clone, Copy)]
-pub struct Setup<'a> {
+pub struct LoginSetup<'a> {
     /// The login itself.
-    pub login: &'a Arc<config::Login>,
+    pub login: &'a Arc<config::LoginConfig>,
     /// What is rendered for the upstream, and the bounds of the cache.
-    pub credentials: credentials::authenticate::Setup<'a>,
+    pub credentials: credentials::authenticate::AuthenticatorSetup<'a>,
     /// Whether some route gives its upstream the access token of a session.
     pub passes_tokens: bool,
 }
@@ -217,14 +219,15 @@ impl Login {
     /// The login of a configuration that has one. `before` is what it replaces: what happened stays known, and what is remembered
     /// stays when nothing shapes it differently.
     pub fn new(
-        setup: Setup<'_>,
-        surroundings: &Surroundings,
+        setup: LoginSetup<'_>,
+        surroundings: &AuthenticatorRuntime,
         store: Option<Arc<dyn SessionStore>>,
         before: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let Setup { login, credentials, passes_tokens } = setup;
+        let LoginSetup { login, credentials, passes_tokens } = setup;
         let login = login.clone();
-        let (headers, reserve) = (credentials.identity_headers.clone(), Reserve::of(credentials.assertion));
+        let (headers, reserve) =
+            (credentials.identity_headers.clone(), AssertionReserve::of(credentials.assertion));
         let limits = limits(&login, &credentials.authentication.cache, store.is_some());
         let kept = before.filter(|before| {
             before.config.version == login.version
@@ -243,12 +246,16 @@ impl Login {
         let providers = login.providers.iter().zip(&key_stores);
         let providers = providers.map(|(p, keys)| {
             let earlier = before.and_then(|b| b.providers.iter().find(|e| e.config.name == p.name));
-            Provider::new(p, keys.clone(), clock.clone(), control.clone(), earlier)
+            LoginProviderClient::new(p, keys.clone(), clock.clone(), control.clone(), earlier)
         });
         let store = store.map(|store| Arc::new(Bounded::new(store)) as Arc<dyn SessionStore>);
-        let shared: Arc<Shared> = before.map_or_else(Arc::default, |before| before.shared.clone());
-        let signs =
-            Signs { clock: clock.clone(), ended: shared.ended.clone(), store: store.clone(), ttl: login.ttl };
+        let shared: Arc<LoginState> = before.map_or_else(Arc::default, |before| before.shared.clone());
+        let signs = SessionSigns {
+            clock: clock.clone(),
+            ended: shared.ended.clone(),
+            store: store.clone(),
+            ttl: login.ttl,
+        };
         let scope = |at: usize| surroundings.secret.scope(login.version ^ (at as u64), variant);
         let this = Arc::new(Self {
             scopes: (0..login.origins.len()).map(scope).collect(),
@@ -295,15 +302,17 @@ impl Login {
     }
 
     /// What is known at once of the session that a cookie is at an origin: the hot path. `now` may be a coarse reading.
-    pub fn lookup(&self, origin: usize, cookie: &[u8], now: Now) -> Lookup {
+    pub fn lookup(&self, origin: usize, cookie: &[u8], now: Now) -> SessionLookup {
         if cookie.len() > MAX_COOKIE {
-            return Lookup::Denied(Rejected::Over);
+            return SessionLookup::Denied(SessionRejected::Over);
         }
         match self.cache.peek(self.scopes[origin].key(cookie), now) {
-            Some(Known::Fact(verified)) if self.is_ended(&verified) => Lookup::Denied(Rejected::Over),
-            Some(Known::Fact(verified)) => Lookup::Hit(verified),
-            Some(Known::Denied(why)) => Lookup::Denied(why),
-            None => Lookup::Unknown,
+            Some(KnownFacts::Fact(verified)) if self.is_ended(&verified) => {
+                SessionLookup::Denied(SessionRejected::Over)
+            }
+            Some(KnownFacts::Fact(verified)) => SessionLookup::Hit(verified),
+            Some(KnownFacts::Denied(why)) => SessionLookup::Denied(why),
+            None => SessionLookup::Unknown,
         }
     }
 
@@ -364,14 +373,14 @@ impl Drop for Login {
 
 /// What is remembered of sessions has the room of what is remembered of tokens. A cookie says by itself until when; what a
 /// store keeps is looked up again after `ttl`.
-fn limits(login: &crate::config::Login, cache: &CacheLimits, stored: bool) -> CacheLimits {
+fn limits(login: &crate::config::LoginConfig, cache: &CacheLimits, stored: bool) -> CacheLimits {
     CacheLimits { ttl: if stored { login.ttl } else { login.refresh }, ..cache.clone() }
 }
 
 /// The keys of a provider's ID tokens; those of the same place are kept.
 fn key_store(
     provider: &crate::config::LoginProvider,
-    surroundings: &Surroundings,
+    surroundings: &AuthenticatorRuntime,
     before: Option<&Arc<Login>>,
 ) -> Option<Arc<KeyStore>> {
     let LoginKind::OpenId { issuer, keys, tls, .. } = &provider.kind else { return None };
@@ -379,7 +388,7 @@ fn key_store(
         let at = before.config.providers.iter().position(|earlier| earlier.name == provider.name)?;
         before.key_stores[at].as_ref()
     });
-    let means = Means {
+    let means = KeyStoreRuntime {
         clock: surroundings.clock.clone(),
         control: surroundings.control.clone(),
         secret: surroundings.secret.clone(),
@@ -387,7 +396,7 @@ fn key_store(
     };
     Some(KeyStore::start(
         &provider.name,
-        Source::new(issuer, keys.clone(), tls.clone()),
+        KeyOrigin::new(issuer, keys.clone(), tls.clone()),
         KEYS,
         means,
         earlier,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use credentials::cookies::Cookie;
-use credentials::store::{Digest, Kept, StoreFault};
+use credentials::session_store::{SessionKey, StoreFault, StoredSession};
 
-use super::attempt::random_text;
 use super::find::SECRET;
-use super::provider::{Provider, Told};
-use super::session::{SealFault, Session, issued_of, kept_as};
-use super::{Login, Rejected};
+use super::provider::{LoginProviderClient, ProviderTokens};
+use super::session::{BrowserSession, SealFault, issued_of, kept_as};
+use super::{Login, SessionRejected};
+use crate::login_state::random_text;
 
 /// Why no session begins.
 #[derive(Debug, thiserror::Error)]
@@ -28,15 +28,15 @@ impl Login {
     pub(super) async fn begin(
         &self,
         origin: usize,
-        provider: &Provider,
-        told: Told,
+        provider: &LoginProviderClient,
+        told: ProviderTokens,
         sent: Timestamp,
     ) -> Result<String, BeginFault> {
         let now = self.surroundings.clock.now().wall;
         let (fresh, expires) = self.times(told.lasts, now);
         let issued = told.id_token.as_ref().and_then(|token| issued_of(token));
         let (issued, read_at) = issued.unwrap_or((now, None));
-        let session = Session {
+        let session = BrowserSession {
             id: random_text::<16>(&self.random).map_err(SealFault::from)?,
             provider: provider.config.name.to_string(),
             binding: provider.binding.clone(),
@@ -84,7 +84,7 @@ impl Login {
         let (subject, sid, began) = (marks.subject, marks.sid, marks.began);
         let is_over = {
             let _not_during_a_logout = self.shared.beginnings.of(subject, sid).await;
-            store.insert(Kept { id, subject, sid, began, ends, version: 0, content }).await?;
+            store.insert(StoredSession { id, subject, sid, began, ends, version: 0, content }).await?;
             self.shared.ended.holds_begun(&session.marks(), sent, issued)
         };
         if is_over {
@@ -99,7 +99,7 @@ impl Login {
     pub(super) fn cookie_of(
         &self,
         origin: usize,
-        session: &Session,
+        session: &BrowserSession,
         now: Timestamp,
     ) -> Result<String, SealFault> {
         let place = &self.config.origins[origin];
@@ -110,7 +110,11 @@ impl Login {
 
     /// Ends the session of a cookie, here and in the store; gives it back, as it was last, for what is left to do elsewhere. `None`:
     /// there is none.
-    pub(super) async fn end(&self, origin: usize, cookie: &[u8]) -> Result<Option<Session>, StoreFault> {
+    pub(super) async fn end(
+        &self,
+        origin: usize,
+        cookie: &[u8],
+    ) -> Result<Option<BrowserSession>, StoreFault> {
         let now = self.surroundings.clock.now().wall;
         let place = &*self.config.origins[origin].text;
         let session = if let Some(store) = &self.store {
@@ -120,12 +124,12 @@ impl Login {
             let id = kept_as(cookie);
             // A renewal by somebody else is either in what is given back, or finds that there is nothing to put it in.
             let Some(content) = store.remove(id).await? else { return Ok(None) };
-            let session = Session::of_content(&self.config.keys, place, &id, &content);
+            let session = BrowserSession::of_content(&self.config.keys, place, &id, &content);
             session.inspect(|session| self.mark(session, now))
         } else {
             let found = match self.find(origin, cookie, now).await {
                 Ok(found) => found.session,
-                Err(Rejected::Over | Rejected::Silent) => return Ok(None),
+                Err(SessionRejected::Over | SessionRejected::Silent) => return Ok(None),
             };
             // A renewal under way comes to its end first: it is its tokens that have to be revoked.
             let renewals = &self.shared.renewals;
@@ -141,13 +145,13 @@ impl Login {
     }
 
     /// From now on it is over here.
-    pub(super) fn mark(&self, session: &Session, now: Timestamp) {
+    pub(super) fn mark(&self, session: &BrowserSession, now: Timestamp) {
         let until = self.believed_until(session.ends(&self.config), now);
         self.shared.ended.end(session.marks().id, now, until);
     }
 
     /// Ends the session that a browser had before somebody else logged in in it.
-    pub(super) async fn end_another_s(&self, origin: usize, cookie: Option<&[u8]>, now_of: &Digest) {
+    pub(super) async fn end_another_s(&self, origin: usize, cookie: Option<&[u8]>, now_of: &SessionKey) {
         let Some(cookie) = cookie else { return };
         let now = self.surroundings.clock.now().wall;
         let Ok(found) = self.find(origin, cookie, now).await else { return };

@@ -9,8 +9,8 @@ use askama::Template;
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http_engine::answer::Answer;
 use http_engine::labels::Outcome;
+use http_engine::local_reply::LocalReply;
 
 const STYLE: &str = include_str!("../assets/login.css");
 
@@ -24,7 +24,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// What somebody can do on a page.
-enum Act {
+enum PageAction {
     Nothing,
     /// One of several: name and address.
     Choose(Vec<(String, String)>),
@@ -39,13 +39,13 @@ enum Act {
 struct Page {
     title: String,
     texts: Vec<String>,
-    act: Act,
+    act: PageAction,
     note: Option<&'static str>,
     style: &'static str,
 }
 
 /// What went wrong, for whoever wanted to log in or out.
-pub(super) enum Said {
+pub(super) enum PageNotice {
     /// No cookie came back.
     NoCookie,
     /// The login did not begin in this browser.
@@ -78,32 +78,32 @@ pub(super) enum Said {
 }
 
 /// A choice of providers.
-pub(super) fn sign_in(choices: &[(String, String)]) -> Answer {
-    let act = Act::Choose(choices.to_vec());
+pub(super) fn sign_in(choices: &[(String, String)]) -> LocalReply {
+    let act = PageAction::Choose(choices.to_vec());
     page(200, ("sign_in", Outcome::Local), "Sign in", &["Choose where you have your account."], act, None)
 }
 
 /// A session is over, and somebody sent a form.
-pub(super) fn expired(start: &str) -> Answer {
+pub(super) fn expired(start: &str) -> LocalReply {
     let texts = [
         "What you have just sent was not accepted, because your session has ended. Your browser still has it.",
         "Sign in in a new tab, come back to this one, and load it again. When your browser asks whether to send the form again, \
          say yes.",
     ];
-    let act = Act::GoApart("Sign in in a new tab", start.to_owned());
+    let act = PageAction::GoApart("Sign in in a new tab", start.to_owned());
     page(401, ("login_required", Outcome::Unauthenticated), "Sign in again", &texts, act, None)
 }
 
 /// Somebody logged in in a tab of its own.
-pub(super) fn done() -> Answer {
+pub(super) fn done() -> LocalReply {
     let texts = ["Close this tab, and load the one that you came from again."];
-    page(200, ("signed_in", Outcome::Local), "You are signed in", &texts, Act::Nothing, None)
+    page(200, ("signed_in", Outcome::Local), "You are signed in", &texts, PageAction::Nothing, None)
 }
 
 /// Another site's link wants somebody to log out. A link of our own goes through; a form would not: browsers hold `form-action`
 /// against the redirects that follow it, and these lead to the provider.
-pub(super) fn sign_out(address: &str) -> Answer {
-    let act = Act::Go("Sign out", address.to_owned());
+pub(super) fn sign_out(address: &str) -> LocalReply {
+    let act = PageAction::Go("Sign out", address.to_owned());
     page(
         200,
         ("sign_out", Outcome::Local),
@@ -115,15 +115,15 @@ pub(super) fn sign_out(address: &str) -> Answer {
 }
 
 /// Somebody logged out.
-pub(super) fn signed_out(start: &str) -> Answer {
-    let act = Act::Go("Sign in again", start.to_owned());
+pub(super) fn signed_out(start: &str) -> LocalReply {
+    let act = PageAction::Go("Sign in again", start.to_owned());
     page(200, ("signed_out", Outcome::Local), "You are signed out", &[], act, None)
 }
 
 /// Something went wrong; `again` is where to begin anew.
-pub(super) fn problem(said: &Said, again: Option<&str>) -> Answer {
+pub(super) fn problem(said: &PageNotice, again: Option<&str>) -> LocalReply {
     let (status, code, outcome, title, text) = said.row();
-    let act = again.map_or(Act::Nothing, |again| Act::Go("Try again", again.to_owned()));
+    let act = again.map_or(PageAction::Nothing, |again| PageAction::Go("Try again", again.to_owned()));
     let remedy = said.remedy();
     let texts: Vec<&str> = [&*text].into_iter().chain(remedy).collect();
     let note = "If this goes on, tell whoever runs this service what you see here.";
@@ -134,7 +134,7 @@ pub(super) fn problem(said: &Said, again: Option<&str>) -> Answer {
     answer
 }
 
-impl Said {
+impl PageNotice {
     /// What operators have to do, where nobody else can do anything.
     fn remedy(&self) -> Option<&'static str> {
         match self {
@@ -225,13 +225,13 @@ fn page(
     (code, outcome): (&'static str, Outcome),
     title: &str,
     texts: &[&str],
-    act: Act,
+    act: PageAction,
     note: Option<&'static str>,
-) -> Answer {
+) -> LocalReply {
     let texts = texts.iter().map(|text| (*text).to_owned()).collect();
     let page = Page { title: title.to_owned(), texts, act, note, style: STYLE };
-    let Ok(body) = page.render() else { return Answer::plain(500, "page", Outcome::Malformed) };
-    let mut answer = Answer::plain(status, code, outcome);
+    let Ok(body) = page.render() else { return LocalReply::plain(500, "page", Outcome::Malformed) };
+    let mut answer = LocalReply::plain(status, code, outcome);
     answer.fields[0].1 = "text/html; charset=utf-8".into();
     answer.fields.extend([
         ("content-security-policy".into(), POLICY.clone().into()),
@@ -246,13 +246,13 @@ fn page(
 mod tests {
     use super::*;
 
-    fn text(answer: &Answer) -> String {
+    fn text(answer: &LocalReply) -> String {
         String::from_utf8(answer.body.to_vec()).unwrap()
     }
 
     #[test]
     fn what_comes_from_outside_is_escaped() {
-        let said = Said::Refused { title: "<b>".into(), error: "\"><script>alert(1)</script>".into() };
+        let said = PageNotice::Refused { title: "<b>".into(), error: "\"><script>alert(1)</script>".into() };
         let answer = problem(&said, Some("https://app.example/oauth2/start?rd=\"><script>"));
         assert!(!text(&answer).contains("<script") && !text(&answer).contains("<b>"), "{}", text(&answer));
         assert_eq!(answer.status, 403);
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn who_has_too_many_groups_is_told_what_to_do() {
-        let answer = problem(&Said::TooLarge, None);
+        let answer = problem(&PageNotice::TooLarge, None);
         assert_eq!(answer.status, 403);
         let text = text(&answer);
         for said in ["show this page to whoever runs the site", "login.database", "fewer groups"] {

@@ -6,9 +6,9 @@
 use auth::decide::Denial;
 use auth::request::{Canonical, Field};
 use credentials::cookies::Cookie;
-use http_engine::answer::Answer;
+use http_engine::local_reply::LocalReply;
 
-use super::call::Action;
+use super::call::LoginAction;
 
 /// What a request is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Preview {
 /// What the login itself answers, before any route is looked for; `None`: the request is not for it. `asked` says that another
 /// proxy asks about the request.
 pub fn own(
-    login: &crate::config::Login,
+    login: &crate::config::LoginConfig,
     request: &Canonical<'_>,
     fields: &[Field<'_>],
     asked: bool,
@@ -44,7 +44,7 @@ pub fn own(
 
 /// What somebody is answered whom a route with `login = true` refuses for want of a credential; `None`: the refusal.
 pub fn invitation(
-    login: &crate::config::Login,
+    login: &crate::config::LoginConfig,
     denial: &Denial,
     request: &Canonical<'_>,
     fields: &[Field<'_>],
@@ -62,35 +62,45 @@ pub fn invitation(
 }
 
 /// Whether a request carries a cookie that could be a session's.
-pub fn carries_session(login: &crate::config::Login, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+pub fn carries_session(
+    login: &crate::config::LoginConfig,
+    request: &Canonical<'_>,
+    fields: &[Field<'_>],
+) -> bool {
     let origin = login.origin(request.authority());
     origin.is_some_and(|origin| Cookie::Session.find(login.origins[origin].https, fields).is_some())
 }
 
 impl Preview {
-    fn of(answer: &Answer, what: &'static str) -> Self {
+    fn of(answer: &LocalReply, what: &'static str) -> Self {
         let location = answer.fields.iter().find(|(name, _)| name == "location");
         let location = location.map(|(_, value)| value.clone().into_owned());
         Self { status: answer.status, code: answer.code, what, location }
     }
 }
 
-fn told(action: Action, login: &crate::config::Login) -> (u16, &'static str) {
+fn told(action: LoginAction, login: &crate::config::LoginConfig) -> (u16, &'static str) {
     let chosen = login.page || login.providers.len() > 1;
     match action {
-        Action::Start if chosen => (302, "begins to log in: the page where a provider is chosen"),
-        Action::Start => (302, "begins to log in: on to the provider"),
-        Action::Callback => (303, "back from the provider: a session, or a page that says why there is none"),
-        Action::SignIn => (200, "the page where a provider is chosen"),
-        Action::SignOut => (303, "ends the session; a page asks first where another site sent the browser"),
-        Action::SignedOut => (200, "the page after signing out"),
-        Action::Done => (200, "the page after logging in in a tab of its own"),
-        Action::Auth => (
+        LoginAction::Start if chosen => (302, "begins to log in: the page where a provider is chosen"),
+        LoginAction::Start => (302, "begins to log in: on to the provider"),
+        LoginAction::Callback => {
+            (303, "back from the provider: a session, or a page that says why there is none")
+        }
+        LoginAction::SignIn => (200, "the page where a provider is chosen"),
+        LoginAction::SignOut => {
+            (303, "ends the session; a page asks first where another site sent the browser")
+        }
+        LoginAction::SignedOut => (200, "the page after signing out"),
+        LoginAction::Done => (200, "the page after logging in in a tab of its own"),
+        LoginAction::Auth => (
             202,
             "whether there is a session: 401 where there is none, 403 where it is not one of those asked for",
         ),
-        Action::UserInfo => (200, "whose session it is: 401 where there is none"),
-        Action::BackChannelLogout => (200, "takes a provider's logout token: 400 where it does not hold"),
-        Action::Unknown => (404, "nothing"),
+        LoginAction::UserInfo => (200, "whose session it is: 401 where there is none"),
+        LoginAction::BackChannelLogout => {
+            (200, "takes a provider's logout token: 400 where it does not hold")
+        }
+        LoginAction::Unknown => (404, "nothing"),
     }
 }

@@ -15,19 +15,19 @@ use std::time::Duration;
 use auth::algorithm::{Algorithm, AlgorithmSet};
 use auth::json::{Document, Number, Value};
 use auth::time::Timestamp;
-use auth::token::id_token::{self, Expected};
+use auth::token::id_token::{self, ExpectedIdToken};
 use auth::token::jwt;
 use auth::token_error::TokenError;
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use credentials::authenticate::{KeyStore, Renewal, SourceError, key_url, metadata_urls};
+use credentials::authenticate::{KeyRenewal, KeyStore, SourceError, key_url, metadata_urls};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use http_engine::clock::{Clock, Now};
-use http_engine::config::Credential;
-use http_engine::outbound::{Answered, CallError, Outbound, form_encoded};
+use http_engine::config::ClientCredential;
+use http_engine::http_client::{CallError, HttpAnswer, HttpClient, form_encoded};
 use http_engine::url::Url;
 use outage::{CALM, Outage};
 use parking_lot::Mutex;
@@ -36,9 +36,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::attempt::{Proofs, Question};
-use super::session::Session;
+use super::session::BrowserSession;
 use crate::config::{LoginKind, LoginProvider};
+use crate::login_state::{AuthorizationRequest, LoginProofs};
 
 /// How far a provider's clock may be from ours.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(30);
@@ -173,7 +173,7 @@ pub(crate) struct Metadata {
 }
 
 /// What is known of somebody after asking.
-pub(crate) struct Told {
+pub(crate) struct ProviderTokens {
     pub(crate) subject: String,
     pub(crate) sid: Option<String>,
     /// A JSON object.
@@ -192,16 +192,16 @@ pub(crate) struct Told {
 }
 
 /// A provider with the way to it.
-pub(crate) struct Provider {
+pub(crate) struct LoginProviderClient {
     pub(crate) config: LoginProvider,
     /// Tells it from another that had its name before.
     pub(crate) binding: String,
     /// Codes that are redeemed at once, at most: the rest of the questions is for sessions, whose holders have shown something.
     logins: Semaphore,
-    outbound: Outbound,
+    outbound: HttpClient,
     keys: Option<Arc<KeyStore>>,
     clock: Arc<dyn Clock>,
-    metadata: tokio::sync::Mutex<Held>,
+    metadata: tokio::sync::Mutex<RefreshTokenInUse>,
     /// What its ID tokens for us were signed with.
     signs_with: Mutex<AlgorithmSet>,
     outage: Arc<Outage>,
@@ -217,7 +217,7 @@ pub(crate) enum TokenKind {
 }
 
 #[derive(Clone, Default)]
-struct Held {
+struct RefreshTokenInUse {
     good: Option<(Arc<Metadata>, Instant)>,
     failed: Option<Instant>,
 }
@@ -235,7 +235,7 @@ fn outage_of(name: &str) -> Arc<Outage> {
     Arc::new(outage.with_effect("nobody can log in; sessions go on for as long as they were confirmed"))
 }
 
-impl Provider {
+impl LoginProviderClient {
     pub(crate) fn new(
         config: &LoginProvider,
         keys: Option<Arc<KeyStore>>,
@@ -243,7 +243,7 @@ impl Provider {
         control: Handle,
         earlier: Option<&Self>,
     ) -> Self {
-        let outbound = Outbound::new(&config.server, control);
+        let outbound = HttpClient::new(&config.server, control);
         let binding = binding(config);
         let outage = earlier.map_or_else(|| outage_of(&config.name), |e| e.outage.clone());
         // What was good before a reload is the last good one after it.
@@ -305,7 +305,7 @@ impl Provider {
         match self.noted(self.fetch_metadata().await) {
             Ok(metadata) => {
                 let metadata = Arc::new(metadata);
-                *held = Held { good: Some((metadata.clone(), Instant::now())), failed: None };
+                *held = RefreshTokenInUse { good: Some((metadata.clone(), Instant::now())), failed: None };
                 Ok(metadata)
             }
             Err(fault) => {
@@ -385,7 +385,7 @@ impl Provider {
     /// Where a browser goes to log in (RFC 6749 §4.1.1, with PKCE and a nonce).
     pub(crate) async fn authorization_url(
         &self,
-        question: &Question,
+        question: &AuthorizationRequest,
         redirect_uri: &str,
     ) -> Result<String, ProviderFault> {
         let metadata = self.metadata().await?;
@@ -418,8 +418,8 @@ impl Provider {
         &self,
         code: &str,
         redirect_uri: &str,
-        proofs: &Proofs,
-    ) -> Result<Told, ProviderFault> {
+        proofs: &LoginProofs,
+    ) -> Result<ProviderTokens, ProviderFault> {
         self.noted(self.try_exchange(code, redirect_uri, proofs).await)
     }
 
@@ -427,8 +427,8 @@ impl Provider {
         &self,
         code: &str,
         redirect_uri: &str,
-        proofs: &Proofs,
-    ) -> Result<Told, ProviderFault> {
+        proofs: &LoginProofs,
+    ) -> Result<ProviderTokens, ProviderFault> {
         let Ok(_place) = self.logins.try_acquire() else {
             return Err(unclear("token endpoint", "as many people log in already as may at once"));
         };
@@ -444,7 +444,11 @@ impl Provider {
     }
 
     /// Asks whether a session still holds, and who its holder is now.
-    pub(crate) async fn renew(&self, session: &Session, now: Timestamp) -> Result<Told, ProviderFault> {
+    pub(crate) async fn renew(
+        &self,
+        session: &BrowserSession,
+        now: Timestamp,
+    ) -> Result<ProviderTokens, ProviderFault> {
         match self.try_renew(session, now).await {
             // It gave out tokens, and then said nothing of whose they are: that was noted.
             Ok(told) if !told.confirmed => Ok(told),
@@ -452,14 +456,18 @@ impl Provider {
         }
     }
 
-    async fn try_renew(&self, session: &Session, now: Timestamp) -> Result<Told, ProviderFault> {
+    async fn try_renew(
+        &self,
+        session: &BrowserSession,
+        now: Timestamp,
+    ) -> Result<ProviderTokens, ProviderFault> {
         let metadata = self.metadata().await?;
         if let Some(refresh_token) = &session.refresh_token {
             let form = [("grant_type", "refresh_token"), ("refresh_token", refresh_token.as_str())];
             let mut tokens = self.tokens(&metadata, &form).await?;
             // Who does not rotate it means that the one at hand stays good (RFC 6749 §6).
             tokens.refresh_token = tokens.refresh_token.or_else(|| Some(refresh_token.clone()));
-            let unconfirmed = Told {
+            let unconfirmed = ProviderTokens {
                 subject: session.subject.clone(),
                 sid: session.sid.clone(),
                 claims: session.claims.clone(),
@@ -475,7 +483,8 @@ impl Provider {
                 // The grant lives, and the token before is used up: these must not be lost.
                 Err(fault) if !fault.is_final() => Ok(unconfirmed),
                 Err(fault) => {
-                    let given = Session { refresh_token: unconfirmed.refresh_token, ..session.clone() };
+                    let given =
+                        BrowserSession { refresh_token: unconfirmed.refresh_token, ..session.clone() };
                     // What cannot be believed must not live on either.
                     let _ = self.revoke(&given).await;
                     Err(fault)
@@ -503,8 +512,8 @@ impl Provider {
         metadata: &Metadata,
         tokens: Tokens,
         nonce: Option<&str>,
-        before: Option<&Session>,
-    ) -> Result<Told, ProviderFault> {
+        before: Option<&BrowserSession>,
+    ) -> Result<ProviderTokens, ProviderFault> {
         let mut told = match &self.config.kind {
             LoginKind::OpenShift { api } => self.user(api, tokens).await?,
             LoginKind::OpenId { userinfo, .. } => {
@@ -526,8 +535,8 @@ impl Provider {
         userinfo: bool,
         tokens: Tokens,
         nonce: Option<&str>,
-        before: Option<&Session>,
-    ) -> Result<Told, ProviderFault> {
+        before: Option<&BrowserSession>,
+    ) -> Result<ProviderTokens, ProviderFault> {
         let (mut claims, subject, sid) = match (&tokens.id_token, before) {
             (Some(id_token), _) => {
                 let told = self.verified(id_token, nonce).await?;
@@ -571,7 +580,7 @@ impl Provider {
         let speaks = id_token.is_some() || more.is_some();
         let id_token = id_token.or_else(|| before.and_then(|before| before.id_token.clone()));
         let confirmed = true;
-        Ok(Told {
+        Ok(ProviderTokens {
             subject,
             sid,
             claims,
@@ -608,13 +617,13 @@ impl Provider {
         &self,
         kind: TokenKind,
         token: &str,
-        judge: impl Fn(jwt::Signed<'_>, &Expected<'_>, Timestamp) -> Result<T, TokenError>,
+        judge: impl Fn(jwt::Signed<'_>, &ExpectedIdToken<'_>, Timestamp) -> Result<T, TokenError>,
     ) -> Result<T, ProviderFault> {
         let (LoginKind::OpenId { issuer, algorithms, .. }, Some(keys)) = (&self.config.kind, &self.keys)
         else {
             return Err(unclear("ID token", "this provider has none"));
         };
-        let expected = Expected { issuer, client_id: &self.config.client_id, clock_skew: CLOCK_SKEW };
+        let expected = ExpectedIdToken { issuer, client_id: &self.config.client_id, clock_skew: CLOCK_SKEW };
         let unverified = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?;
         let mut seen = 0;
         loop {
@@ -637,9 +646,9 @@ impl Provider {
                 None => None,
             };
             match keys.renew(seen, now).await {
-                Renewal::Newer => {}
-                Renewal::Fresh => return Err(error.map_or(ProviderFault::Keys, ProviderFault::Token)),
-                Renewal::Failed { .. } => return Err(ProviderFault::Keys),
+                KeyRenewal::Newer => {}
+                KeyRenewal::Fresh => return Err(error.map_or(ProviderFault::Keys, ProviderFault::Token)),
+                KeyRenewal::Failed { .. } => return Err(ProviderFault::Keys),
             }
         }
     }
@@ -664,7 +673,7 @@ impl Provider {
     }
 
     /// The user behind a token of `OpenShift`'s.
-    async fn user(&self, api: &Url, tokens: Tokens) -> Result<Told, ProviderFault> {
+    async fn user(&self, api: &Url, tokens: Tokens) -> Result<ProviderTokens, ProviderFault> {
         const WHAT: &str = "user endpoint";
         let answer = self.get(WHAT, &below(api, USER)?, Some(&tokens.access_token)).await?;
         match answer.status {
@@ -682,7 +691,7 @@ impl Provider {
         let claims = String::from_utf8(answer.body.to_vec()).map_err(|_| unclear(WHAT, "it is not UTF-8"))?;
         let claims = lean_user(&claims);
         let Tokens { access_token, lasts, refresh_token, .. } = tokens;
-        Ok(Told {
+        Ok(ProviderTokens {
             subject: subject.to_owned(),
             sid: None,
             claims,
@@ -729,11 +738,11 @@ impl Provider {
 
     /// Has the provider forget what a session could still be prolonged or used with (RFC 7009). True when it said so, or there
     /// was nothing to forget.
-    pub(crate) async fn revoke(&self, session: &Session) -> Result<(), ProviderFault> {
+    pub(crate) async fn revoke(&self, session: &BrowserSession) -> Result<(), ProviderFault> {
         self.noted(self.try_revoke(session).await)
     }
 
-    async fn try_revoke(&self, session: &Session) -> Result<(), ProviderFault> {
+    async fn try_revoke(&self, session: &BrowserSession) -> Result<(), ProviderFault> {
         const WHAT: &str = "revocation endpoint";
         if let LoginKind::OpenShift { api } = &self.config.kind {
             return match &session.access_token {
@@ -793,7 +802,7 @@ impl Provider {
         what: &'static str,
         url: &Url,
         token: Option<&str>,
-    ) -> Result<Answered, ProviderFault> {
+    ) -> Result<HttpAnswer, ProviderFault> {
         let mut request = Request::get(url.to_string());
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, bearer(token)?);
@@ -807,9 +816,9 @@ impl Provider {
         what: &'static str,
         url: &Url,
         form: &[(&str, &str)],
-    ) -> Result<Answered, ProviderFault> {
+    ) -> Result<HttpAnswer, ProviderFault> {
         let mut body = encoded(form);
-        if *self.outbound.credential() == Credential::None {
+        if *self.outbound.credential() == ClientCredential::None {
             // A client without a secret says who it is (RFC 6749 §3.2.1).
             body.push_str("&client_id=");
             body.push_str(&form_encoded(&self.config.client_id));
@@ -855,7 +864,7 @@ fn unclear(what: &'static str, why: &str) -> ProviderFault {
     ProviderFault::Unclear { what, why: why.to_owned() }
 }
 
-fn parse(what: &'static str, answer: &Answered) -> Result<Document, ProviderFault> {
+fn parse(what: &'static str, answer: &HttpAnswer) -> Result<Document, ProviderFault> {
     Document::parse(answer.body.to_vec())
         .map_err(|error| unclear(what, &format!("it answered {} with what is {error}", answer.status)))
 }

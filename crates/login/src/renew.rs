@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use credentials::store::SessionStore;
+use credentials::session_store::SessionStore;
 use parking_lot::Mutex;
 
-use super::find::{Found, sealed, silent};
-use super::provider::{Provider, ProviderFault, Told};
-use super::session::Session;
-use super::{Login, Rejected};
+use super::find::{FoundSession, sealed, silent};
+use super::provider::{LoginProviderClient, ProviderFault, ProviderTokens};
+use super::session::BrowserSession;
+use super::{Login, SessionRejected};
 
 /// For how long a cookie that was exchanged still leads to its successor.
 pub(super) const SUCCESSION: Duration = Duration::from_mins(2);
@@ -33,19 +33,23 @@ const SUCCESSORS: usize = 10_000;
 pub(super) struct Renewals {
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// By the session's name: what it was last renewed to.
-    successors: Mutex<HashMap<String, (Session, Timestamp)>>,
+    successors: Mutex<HashMap<String, (BrowserSession, Timestamp)>>,
 }
 
 /// A session that was renewed.
 pub(super) struct Renewed {
-    pub(super) session: Session,
+    pub(super) session: BrowserSession,
     /// Its provider said whose it is; otherwise it gave out tokens and then nothing more.
     pub(super) confirmed: bool,
 }
 
 impl Login {
     /// Asks the provider; what it says for certain is an answer, silence is not.
-    pub(super) async fn ask(&self, provider: &Provider, session: &Session) -> Result<Told, Rejected> {
+    pub(super) async fn ask(
+        &self,
+        provider: &LoginProviderClient,
+        session: &BrowserSession,
+    ) -> Result<ProviderTokens, SessionRejected> {
         let now = self.surroundings.clock.now().wall;
         let counts = &self.shared.counts;
         match provider.renew(session, now).await {
@@ -61,12 +65,12 @@ impl Login {
                     // Whatever the provider says next of whoever has this cookie: it is not who logged in.
                     self.mark(session, now);
                 }
-                Err(Rejected::Over)
+                Err(SessionRejected::Over)
             }
             Err(fault) => {
                 counts.renewal_failed.fetch_add(1, Relaxed);
                 tracing::debug!(provider = &*provider.config.name, %fault, "a session is not confirmed");
-                Err(Rejected::Silent)
+                Err(SessionRejected::Silent)
             }
         }
     }
@@ -75,19 +79,19 @@ impl Login {
     pub(super) async fn renew_kept(
         &self,
         origin: usize,
-        provider: &Provider,
+        provider: &LoginProviderClient,
         store: &dyn SessionStore,
-        found: &Found,
-    ) -> Result<Option<Renewed>, Rejected> {
-        let Some((id, version)) = found.kept else { return Err(Rejected::Silent) };
+        found: &FoundSession,
+    ) -> Result<Option<Renewed>, SessionRejected> {
+        let Some((id, version)) = found.kept else { return Err(SessionRejected::Silent) };
         let asked = self.surroundings.clock.now().wall;
         let told = match self.ask(provider, &found.session).await {
             Ok(told) => told,
-            Err(Rejected::Over) => {
+            Err(SessionRejected::Over) => {
                 store.remove(id).await.map_err(silent)?;
-                return Err(Rejected::Over);
+                return Err(SessionRejected::Over);
             }
-            Err(Rejected::Silent) => {
+            Err(SessionRejected::Silent) => {
                 store.release(id, version).await.map_err(silent)?;
                 return Ok(None);
             }
@@ -110,7 +114,7 @@ impl Login {
             Ok(true) => Ok(Some(Renewed { session, confirmed })),
             Ok(false) => {
                 self.forget(provider, &session).await;
-                Err(Rejected::Over)
+                Err(SessionRejected::Over)
             }
             Err(fault) => {
                 self.forget(provider, &session).await;
@@ -122,16 +126,16 @@ impl Login {
     /// Renews a session that its browser keeps, unless somebody has just done so, or ended it.
     pub(super) async fn renew_carried(
         &self,
-        provider: &Provider,
-        session: &Session,
-    ) -> Result<Option<Renewed>, Rejected> {
+        provider: &LoginProviderClient,
+        session: &BrowserSession,
+    ) -> Result<Option<Renewed>, SessionRejected> {
         let renewals = &self.shared.renewals;
         let lock = renewals.lock(&session.id);
         let held = lock.lock().await;
         let now = self.surroundings.clock.now().wall;
         let newest = renewals.successor(session, now);
         let answer = match newest {
-            _ if self.shared.ended.holds(&session.marks()) => Err(Rejected::Over),
+            _ if self.shared.ended.holds(&session.marks()) => Err(SessionRejected::Over),
             Some(newest) if !newest.is_due(now) && !self.is_outdated(&newest).await.unwrap_or(true) => {
                 Ok(Some(Renewed { session: newest, confirmed: true }))
             }
@@ -142,8 +146,8 @@ impl Login {
                     renewals.remember(&session, self.surroundings.clock.now().wall);
                     Ok(Some(Renewed { session, confirmed }))
                 }
-                Err(Rejected::Silent) => Ok(None),
-                Err(Rejected::Over) => Err(Rejected::Over),
+                Err(SessionRejected::Silent) => Ok(None),
+                Err(SessionRejected::Over) => Err(SessionRejected::Over),
             },
         };
         drop(held);
@@ -152,7 +156,7 @@ impl Login {
     }
 
     /// A session by what its provider says, who was asked then.
-    fn prolonged(&self, session: &Session, told: Told, asked: Timestamp) -> Session {
+    fn prolonged(&self, session: &BrowserSession, told: ProviderTokens, asked: Timestamp) -> BrowserSession {
         let now = self.surroundings.clock.now().wall;
         let (mut fresh, expires) = self.times(told.lasts, now);
         let told_at = if told.confirmed && told.speaks { asked } else { session.told() };
@@ -160,7 +164,7 @@ impl Login {
             // It gave out tokens and then said nothing of whose they are: what was known holds for a moment.
             fresh = fresh.min(now.plus(RETRY).as_millis());
         }
-        Session {
+        BrowserSession {
             access_token: self.kept_access_token(&told),
             sid: told.sid,
             claims: told.claims,
@@ -183,13 +187,13 @@ impl Login {
     }
 
     /// The access token, where somebody will want it: an upstream, or we, to ask whose it is.
-    pub(super) fn kept_access_token(&self, told: &Told) -> Option<zeroize::Zeroizing<String>> {
+    pub(super) fn kept_access_token(&self, told: &ProviderTokens) -> Option<zeroize::Zeroizing<String>> {
         let wanted = self.passes_tokens || told.refresh_token.is_none();
         wanted.then(|| told.access_token.clone())
     }
 
     /// Has the provider forget what a session that is over was given.
-    pub(super) async fn forget(&self, provider: &Provider, session: &Session) {
+    pub(super) async fn forget(&self, provider: &LoginProviderClient, session: &BrowserSession) {
         if let Err(fault) = provider.revoke(session).await {
             // Here it is over all the same. A provider that is away has a line of its own.
             if fault.is_outage() {
@@ -217,13 +221,13 @@ impl Renewals {
     }
 
     /// What came of a session, if it is known and newer.
-    pub(super) fn successor(&self, session: &Session, now: Timestamp) -> Option<Session> {
+    pub(super) fn successor(&self, session: &BrowserSession, now: Timestamp) -> Option<BrowserSession> {
         let successors = self.successors.lock();
         let (newest, until) = successors.get(&session.id)?;
         (now < *until && newest.renewals > session.renewals).then(|| newest.clone())
     }
 
-    fn remember(&self, session: &Session, now: Timestamp) {
+    fn remember(&self, session: &BrowserSession, now: Timestamp) {
         let mut successors = self.successors.lock();
         if successors.len() >= SUCCESSORS {
             successors.retain(|_, (_, until)| now < *until);

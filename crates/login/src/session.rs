@@ -13,20 +13,20 @@ use auth::token::jwt::{self, Lineage};
 use aws_lc_rs::digest;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SecureRandom;
-use credentials::ended::Marks;
-use credentials::store::Digest;
+use credentials::revoked_sessions::RevocationMarks;
+use credentials::session_store::SessionKey;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::keys::{Purpose, SessionKeys};
-use crate::config::{Login, LoginKind, LoginProvider};
+use crate::config::{LoginConfig, LoginKind, LoginProvider};
 
 /// Bytes of a cookie's value that browsers keep for certain: 4096 with its name and attributes (RFC 6265 §6.1).
 pub(crate) const LONGEST_COOKIE: usize = 3900;
 
 /// A session's content.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Session {
+pub(crate) struct BrowserSession {
     /// Names it in the list of those that ended. No secret.
     #[serde(rename = "i")]
     pub(crate) id: String,
@@ -102,9 +102,9 @@ impl From<Unspecified> for SealFault {
     }
 }
 
-impl Session {
+impl BrowserSession {
     /// Whether it is over by itself: at its end, or because nobody used it.
-    pub(crate) fn is_over(&self, config: &Login, now: Timestamp) -> bool {
+    pub(crate) fn is_over(&self, config: &LoginConfig, now: Timestamp) -> bool {
         now >= self.ends(config) || now >= Timestamp::from_millis(self.fresh).plus(config.idle)
     }
 
@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// When it is over, by what is configured now as well: a lifetime that was shortened is meant for all.
-    pub(crate) fn ends(&self, config: &Login) -> Timestamp {
+    pub(crate) fn ends(&self, config: &LoginConfig) -> Timestamp {
         Timestamp::from_millis(self.ends).min(Timestamp::from_millis(self.began).plus(config.lifetime))
     }
 
@@ -148,8 +148,8 @@ impl Session {
     }
 
     /// By what it can be ended.
-    pub(crate) fn marks(&self) -> Marks {
-        Marks {
+    pub(crate) fn marks(&self) -> RevocationMarks {
+        RevocationMarks {
             id: named(&["session", &self.id]),
             kept: None,
             subject: subject_of(&self.provider, &self.subject),
@@ -187,7 +187,7 @@ impl Session {
         &self,
         keys: &SessionKeys,
         origin: &str,
-        id: &Digest,
+        id: &SessionKey,
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, SealFault> {
         let holder = [origin.as_bytes(), id];
@@ -195,7 +195,12 @@ impl Session {
     }
 
     /// The session that a store kept under this name.
-    pub(crate) fn of_content(keys: &SessionKeys, origin: &str, id: &Digest, content: &[u8]) -> Option<Self> {
+    pub(crate) fn of_content(
+        keys: &SessionKeys,
+        origin: &str,
+        id: &SessionKey,
+        content: &[u8],
+    ) -> Option<Self> {
         let (text, _) = keys.open(Purpose::Session, &[origin.as_bytes(), id], content)?;
         serde_json::from_slice(&text).ok()
     }
@@ -258,28 +263,28 @@ fn merged(claims: &str, more: &str) -> Result<Vec<u8>, String> {
 }
 
 /// What everything of one person is found by.
-pub(crate) fn subject_of(provider: &str, subject: &str) -> Digest {
+pub(crate) fn subject_of(provider: &str, subject: &str) -> SessionKey {
     named(&["subject", provider, subject])
 }
 
 /// What everything of one session of the provider's is found by.
-pub(crate) fn sid_of(provider: &str, sid: &str) -> Digest {
+pub(crate) fn sid_of(provider: &str, sid: &str) -> SessionKey {
     named(&["sid", provider, sid])
 }
 
 /// What a logout token is known by, of the provider that is bound so.
-pub(crate) fn logout_of(binding: &str, jti: &str) -> Digest {
+pub(crate) fn logout_of(binding: &str, jti: &str) -> SessionKey {
     named(&["logout", binding, jti])
 }
 
 /// What a session is kept under whose browser holds this.
-pub(crate) fn kept_as(cookie: &[u8]) -> Digest {
+pub(crate) fn kept_as(cookie: &[u8]) -> SessionKey {
     let mut out = [0; 32];
     out.copy_from_slice(digest::digest(&digest::SHA256, cookie).as_ref());
     out
 }
 
-fn named(parts: &[&str]) -> Digest {
+fn named(parts: &[&str]) -> SessionKey {
     let mut hash = digest::Context::new(&digest::SHA256);
     for part in parts {
         hash.update(&(part.len() as u64).to_be_bytes());
@@ -304,8 +309,8 @@ mod tests {
         SessionKeys::parse("sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=").unwrap()
     }
 
-    fn session() -> Session {
-        Session {
+    fn session() -> BrowserSession {
+        BrowserSession {
             id: "one".into(),
             provider: "id".into(),
             binding: "b".into(),
@@ -327,28 +332,28 @@ mod tests {
         }
     }
 
-    fn cookie(session: &Session) -> Result<String, SealFault> {
+    fn cookie(session: &BrowserSession) -> Result<String, SealFault> {
         session.cookie(&keys(), HERE, &SystemRandom::new())
     }
 
     #[test]
     fn a_cookie_is_the_session_at_its_origin() {
         let cookie = cookie(&session()).unwrap();
-        let back = Session::of_cookie(&keys(), HERE, cookie.as_bytes()).unwrap();
+        let back = BrowserSession::of_cookie(&keys(), HERE, cookie.as_bytes()).unwrap();
         assert_eq!((&*back.subject, back.refresh_token.unwrap().as_str()), ("u1", "r"));
         assert_eq!(back.id_token.unwrap().len(), 1000);
-        assert!(Session::of_cookie(&keys(), "https://b.example", cookie.as_bytes()).is_none());
+        assert!(BrowserSession::of_cookie(&keys(), "https://b.example", cookie.as_bytes()).is_none());
         // Neither as it is nor in base64: long enough for chance not to spell it.
         assert!(!cookie.contains("xxxxxxxxxxxx") && !cookie.contains("eHh4eHh4eHh4"));
     }
 
     #[test]
     fn no_cookie_is_longer_than_browsers_keep() {
-        let large = Session { id_token: Some("x".repeat(2900).into()), ..session() };
+        let large = BrowserSession { id_token: Some("x".repeat(2900).into()), ..session() };
         let cookie = cookie(&large).unwrap();
         assert!(cookie.len() <= LONGEST_COOKIE);
-        assert!(Session::of_cookie(&keys(), HERE, cookie.as_bytes()).unwrap().id_token.is_none());
-        let groups = Session { claims: "x".repeat(4000), ..large };
+        assert!(BrowserSession::of_cookie(&keys(), HERE, cookie.as_bytes()).unwrap().id_token.is_none());
+        let groups = BrowserSession { claims: "x".repeat(4000), ..large };
         let fault = self::cookie(&groups).unwrap_err();
         assert!(matches!(fault, SealFault::TooLong(n) if n > 4096), "{fault}");
     }
@@ -357,9 +362,12 @@ mod tests {
     fn what_a_store_keeps_opens_under_its_own_name() {
         let (name, other) = (kept_as(b"secret"), kept_as(b"other"));
         let content = session().content(&keys(), HERE, &name, &SystemRandom::new()).unwrap();
-        assert!(Session::of_content(&keys(), HERE, &name, &content).is_some());
-        assert!(Session::of_content(&keys(), HERE, &other, &content).is_none(), "rows cannot be exchanged");
-        assert!(Session::of_cookie(&keys(), HERE, &content).is_none(), "nor be presented");
+        assert!(BrowserSession::of_content(&keys(), HERE, &name, &content).is_some());
+        assert!(
+            BrowserSession::of_content(&keys(), HERE, &other, &content).is_none(),
+            "rows cannot be exchanged"
+        );
+        assert!(BrowserSession::of_cookie(&keys(), HERE, &content).is_none(), "nor be presented");
     }
 
     #[test]

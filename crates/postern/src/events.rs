@@ -1,6 +1,6 @@
 //! What others tell of what happened at their place, kept in a database.
 //!
-//! Owns: opening it, the secret that its users share, following it as the log of those who are spoken of ([`Told`]), and sweeping it.
+//! Owns: opening it, the secret that its users share, following it as the log of those who are spoken of ([`EventLogState`]), and sweeping it.
 //! Does not own: taking what is told (`credentials::events`), what a log is (`store`, `coherence`).
 //!
 //! One log serves all transmitters, and the issuers that they speak of are told apart by their tags, which each has a key of its own
@@ -13,18 +13,18 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use coherence::secret::SharedSecret;
-use config::{Database, SecurityEvents};
-use credentials::events::{Appended, EventLog, LogFault, Taken};
-use credentials::followed::Followed;
+use config::{DatabaseSettings, SecurityEvents};
+use credentials::events::{EventAppended, EventLog, EventTaken, LogFault};
+use credentials::revocation::FollowedIssuer;
 use http_engine::clock::{Clock as _, SystemClock};
 use store::security_events::{ShareSecret, TellAll};
-use store::{Reach, Revocation, Store};
+use store::{Revocation, RevocationReach, Store};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::following::{Following, Source, Ways, beside, together, view};
+use crate::revocation::{FollowedLog, LogSource, LogTransports, beside, together, view};
 
 /// What the log is called among those that are followed.
 const NAME: &str = "security-events";
@@ -34,28 +34,28 @@ const SWEEP: Duration = Duration::from_mins(1);
 const LOG_KEPT: Duration = Duration::from_hours(48);
 
 /// The log of what is told, followed. What runs for it ends when this is dropped.
-pub struct Told {
-    following: Arc<Following>,
-    followed: Vec<Arc<Followed>>,
+pub struct EventLogState {
+    following: Arc<FollowedLog>,
+    followed: Vec<Arc<FollowedIssuer>>,
     store: Store,
     sweeping: AbortHandle,
 }
 
-impl Told {
+impl EventLogState {
     /// Follows the log in `store`, which is `database` and was opened in this runtime. Blocks, outside of it.
     ///
     /// # Errors
     /// In one line, with a remedy.
     pub fn start(
         events: &SecurityEvents,
-        (store, database): (Store, &Database),
-        ways: &Ways,
+        (store, database): (Store, &DatabaseSettings),
+        ways: &LogTransports,
         on: &Handle,
     ) -> Result<Self, Failure> {
         let _runtime = on.enter();
         let secret = on.block_on(shared(&store))?;
         let own = secret.of(NAME);
-        let source = Source {
+        let source = LogSource {
             issuer: NAME.into(),
             tags: own.tag_key(),
             keys: own.message_keys(),
@@ -67,7 +67,7 @@ impl Told {
             counts: Arc::default(),
             outage: store.outage().way(),
         };
-        let mut following = Following::start(source, on)?;
+        let mut following = FollowedLog::start(source, on)?;
         following.answer(&store, on);
         // Two who speak of one issuer: what both remember is remembered for as long.
         let mut spoken_of: BTreeMap<&str, Duration> = BTreeMap::new();
@@ -87,12 +87,12 @@ impl Told {
     }
 
     /// The log as it is followed.
-    pub fn following(&self) -> &Arc<Following> {
+    pub fn following(&self) -> &Arc<FollowedLog> {
         &self.following
     }
 
     /// All who are spoken of.
-    pub fn followed(&self) -> &[Arc<Followed>] {
+    pub fn followed(&self) -> &[Arc<FollowedIssuer>] {
         &self.followed
     }
 
@@ -107,7 +107,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for EventLogState {
     fn drop(&mut self) {
         self.sweeping.abort();
     }
@@ -131,12 +131,14 @@ async fn shared(store: &Store) -> Result<SharedSecret, Failure> {
 struct Log(Store);
 
 impl EventLog for Log {
-    fn append(&self, taken: Vec<Taken>) -> Appended<'_> {
+    fn append(&self, taken: Vec<EventTaken>) -> EventAppended<'_> {
         let time = |millis: i64| Timestamp::from_millis(u64::try_from(millis).unwrap_or(0));
-        let revocation = |taken: Taken| Revocation {
+        let revocation = |taken: EventTaken| Revocation {
             tags: taken.tags,
             reason: "security event",
-            reach: taken.not_before.map_or(Reach::Whole, |then| Reach::Before(time(then))),
+            reach: taken
+                .not_before
+                .map_or(RevocationReach::Whole, |then| RevocationReach::Before(time(then))),
             until: time(taken.until),
             // Whoever told us tells everybody else.
             occurrence: None,

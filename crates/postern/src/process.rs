@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use config::raw::AccessLogFormat;
-use config::{AtStart, Database, EventsDatabase, InForce, Loaded, Otlp, SecurityEvents, Settings};
-use credentials::authenticate::{Authenticator, Surroundings};
-use credentials::cache::{Generation, Secret};
+use config::{
+    DatabaseSettings, EventsDatabase, InEffect, LoadedConfig, Otlp, ProcessSettings, RestartOnly,
+    SecurityEvents,
+};
+use credentials::authenticate::{Authenticator, AuthenticatorRuntime};
+use credentials::cache::{CacheSecret, Generation};
 use credentials::events::Receiver;
-use credentials::followed::{self, Followed, Follows};
-use credentials::store::SessionStore;
+use credentials::revocation::{FollowedIssuer, FollowedIssuers};
+use credentials::session_store::SessionStore;
 use gateway::admin::{self, Admin};
 use gateway::config::Config;
 use gateway::server::{Gateway, Services};
@@ -34,11 +37,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::events::Told;
+use crate::events::EventLogState;
 use crate::exit::Failure;
-use crate::following::{self, Following, Remotes, Ways};
-use crate::provider::Running;
+use crate::provider::RunningProvider;
 use crate::readiness;
+use crate::revocation;
+use crate::revocation::{FollowedLog, LogTransports, Remotes};
 use crate::sessions::{self, Sessions};
 
 /// Names of metrics that a reload made unused are forgotten after this long: requests that began before it
@@ -51,18 +55,18 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// A running gateway with its surroundings.
 pub struct Process {
-    shared: Arc<Shared>,
+    shared: Arc<ProcessState>,
     control: tokio::runtime::Runtime,
     metrics: Arc<Metrics>,
     access_log: Option<AccessLog>,
-    settings: Settings,
-    at_start: AtStart,
+    settings: ProcessSettings,
+    at_start: RestartOnly,
     admin: Option<SocketAddr>,
-    provider: Option<Running>,
-    follows: Follows,
-    ways: Ways,
+    provider: Option<RunningProvider>,
+    follows: FollowedIssuers,
+    ways: LogTransports,
     remotes: Remotes,
-    told: Option<Told>,
+    told: Option<EventLogState>,
     sessions: Option<Store>,
     stop: watch::Sender<bool>,
     /// The admin listener and the span exporter; they end after the gateway.
@@ -70,12 +74,12 @@ pub struct Process {
 }
 
 /// What the admin listener shows.
-struct Shared {
+struct ProcessState {
     gateway: Mutex<Option<Gateway>>,
     effective: Mutex<String>,
     draining: AtomicBool,
     /// Issuers that are followed.
-    following: Mutex<Vec<Arc<Following>>>,
+    following: Mutex<Vec<Arc<FollowedLog>>>,
     /// What takes security events.
     events: Option<Arc<Receiver>>,
     /// What is wrong with the provider, if there is one.
@@ -90,7 +94,7 @@ struct OfProvider {
     note: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
-impl Shared {
+impl ProcessState {
     fn authenticator(&self) -> Option<Arc<Authenticator>> {
         self.gateway.lock().as_ref().map(Gateway::authenticator)
     }
@@ -125,7 +129,7 @@ impl Shared {
         self.following().iter().flat_map(|one| one.notes()).chain(of_provider).chain(of_events).collect()
     }
 
-    fn following(&self) -> Vec<Arc<Following>> {
+    fn following(&self) -> Vec<Arc<FollowedLog>> {
         self.following.lock().clone()
     }
 
@@ -156,9 +160,10 @@ impl Shared {
 impl Process {
     /// Starts everything a configuration asks for. The process's own log must be set up before; when it says
     /// `listening`, everything does.
-    pub fn start(loaded: Loaded, claim: Claim) -> Result<Self, Failure> {
-        let (effective, at_start) = (loaded.effective(), AtStart::of(&loaded));
-        let Loaded { config, settings, provider, sessions, coherence, events, raw, digest, .. } = loaded;
+    pub fn start(loaded: LoadedConfig, claim: Claim) -> Result<Self, Failure> {
+        let (effective, at_start) = (loaded.effective(), RestartOnly::of(&loaded));
+        let LoadedConfig { config, settings, provider, sessions, coherence, events, raw, digest, .. } =
+            loaded;
         let control = control_runtime()?;
         // what can fail comes before the first request can
         let admin = settings.admin.map(|address| bind_admin(address, claim, &control)).transpose()?;
@@ -168,17 +173,17 @@ impl Process {
         let available = cgroup::available_cores();
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
         let called = called(&config, provider.is_some(), &raw.telemetry.service);
-        let ways = Ways::open(&coherence, called, control.handle())?;
+        let ways = LogTransports::open(&coherence, called, control.handle())?;
         let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
-        let start = |provider| Running::start(&provider, &ways, workers, claim);
+        let start = |provider| RunningProvider::start(&provider, &ways, workers, claim);
         let provider = provider.map(start).transpose()?;
         // After the provider, whose database it may be and to whom its beginning belongs.
-        let beside = provider.as_ref().map(Running::database);
+        let beside = provider.as_ref().map(RunningProvider::database);
         let sessions = sessions_in(sessions, beside, &control)?;
         let told = told(events.as_ref(), databases, (sessions.as_ref(), beside), &ways, &control)?;
-        let follows = Follows::default();
+        let follows = FollowedIssuers::default();
         let remotes = Remotes::of(&coherence.follows, &Remotes::default(), &ways, control.handle())?;
-        let following = all(provider.as_ref().map(Running::following), &remotes, told.as_ref());
+        let following = all(provider.as_ref().map(RunningProvider::following), &remotes, told.as_ref());
         if let Some(provider) = &provider {
             // Its database was open a moment ago; whoever comes first need not ask it.
             provider.following().begin(FIRST_WORD);
@@ -195,8 +200,8 @@ impl Process {
         // Without an exporter or a log nobody would see the identifiers; the client's pass through as they are.
         let tracer = (queue.is_some() || access_log.is_some())
             .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
-        let secret = Secret::generate(&SystemRandom::new()).map_err(|_| unrandom())?;
-        let surroundings = Surroundings {
+        let secret = CacheSecret::generate(&SystemRandom::new()).map_err(|_| unrandom())?;
+        let surroundings = AuthenticatorRuntime {
             clock: Arc::new(SystemClock),
             control: control.handle().clone(),
             secret: secret.clone(),
@@ -221,7 +226,7 @@ impl Process {
         let generation = config.generation;
         let gateway = Gateway::start(config, workers, claim, &services)
             .map_err(|error| Failure::new(error.to_string()))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProcessState {
             gateway: Mutex::new(Some(gateway)),
             effective: Mutex::new(effective),
             draining: AtomicBool::new(false),
@@ -272,7 +277,7 @@ impl Process {
             let _ = SystemRandom::new().fill(&mut bytes);
             u64::from_le_bytes(bytes)
         };
-        self.control.spawn(followed::audit(self.follows.clone(), any, random));
+        self.control.spawn(credentials::revocation::audit(self.follows.clone(), any, random));
     }
 
     /// Has metrics tell of the provider as well.
@@ -319,7 +324,7 @@ impl Process {
     }
 
     /// What the process was told at its start, or by the last configuration applied.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ProcessSettings {
         &self.settings
     }
 
@@ -327,9 +332,9 @@ impl Process {
     ///
     /// # Errors
     /// When a new listener cannot be bound or the provider cannot be built; the configuration in force stays.
-    pub fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
-        let InForce { text, postponed } = self.at_start.under(&loaded);
-        let Loaded { config, settings, provider, coherence, events, digest, .. } = loaded;
+    pub fn apply(&mut self, loaded: LoadedConfig) -> Result<Vec<&'static str>, Failure> {
+        let InEffect { text, postponed } = self.at_start.under(&loaded);
+        let LoadedConfig { config, settings, provider, coherence, events, digest, .. } = loaded;
         let next = match (&self.provider, &provider) {
             (Some(running), Some(provider)) => Some(running.prepare(provider)?),
             // it comes or goes with the next start
@@ -337,7 +342,7 @@ impl Process {
         };
         let remotes = Remotes::of(&coherence.follows, &self.remotes, &self.ways, self.control.handle())?;
         let own = next.as_ref().map(|next| &next.following);
-        let own = own.or_else(|| self.provider.as_ref().map(Running::following));
+        let own = own.or_else(|| self.provider.as_ref().map(RunningProvider::following));
         let following = all(own, &remotes, self.told.as_ref());
         if let (Some(receiver), Some(login)) = (&self.shared.events, &config.login) {
             // Before anybody logs in for longer.
@@ -421,12 +426,16 @@ impl Process {
 }
 
 /// Everybody who is followed: the provider in this process, those elsewhere, and what others tell.
-fn all(own: Option<&Arc<Following>>, remotes: &Remotes, told: Option<&Told>) -> Vec<Arc<Following>> {
-    own.into_iter().chain(remotes.all()).chain(told.map(Told::following)).cloned().collect()
+fn all(
+    own: Option<&Arc<FollowedLog>>,
+    remotes: &Remotes,
+    told: Option<&EventLogState>,
+) -> Vec<Arc<FollowedLog>> {
+    own.into_iter().chain(remotes.all()).chain(told.map(EventLogState::following)).cloned().collect()
 }
 
 /// The same as the gateway sees them, by whose tokens they are about.
-fn followed(following: &[Arc<Following>], told: Option<&Told>) -> Vec<Arc<Followed>> {
+fn followed(following: &[Arc<FollowedLog>], told: Option<&EventLogState>) -> Vec<Arc<FollowedIssuer>> {
     let of_events = told.iter().flat_map(|told| told.followed()).cloned();
     following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
 }
@@ -437,8 +446,8 @@ fn unrandom() -> Failure {
 
 /// Opens where sessions are kept.
 fn sessions_in(
-    database: Option<Database>,
-    beside: Option<(&Database, &Store)>,
+    database: Option<DatabaseSettings>,
+    beside: Option<(&DatabaseSettings, &Store)>,
     control: &tokio::runtime::Runtime,
 ) -> Result<Option<Store>, Failure> {
     let open = |database| control.block_on(sessions::open_for("sessions", &database, beside));
@@ -448,11 +457,11 @@ fn sessions_in(
 /// Follows what others tell. A database that is not open yet is opened here, on the control thread, where it is asked.
 fn told(
     events: Option<&SecurityEvents>,
-    (login, provider): (Option<Database>, Option<Database>),
-    (sessions, beside): (Option<&Store>, Option<(&Database, &Store)>),
-    ways: &Ways,
+    (login, provider): (Option<DatabaseSettings>, Option<DatabaseSettings>),
+    (sessions, beside): (Option<&Store>, Option<(&DatabaseSettings, &Store)>),
+    ways: &LogTransports,
     control: &tokio::runtime::Runtime,
-) -> Result<Option<Told>, Failure> {
+) -> Result<Option<EventLogState>, Failure> {
     let Some(events) = events else { return Ok(None) };
     let (database, open) = match &events.database {
         EventsDatabase::Own(database) => (Some((**database).clone()), None),
@@ -464,7 +473,7 @@ fn told(
         Some(store) => store,
         None => control.block_on(sessions::open_for("security events", &database, beside))?,
     };
-    Told::start(events, (store, &database), ways, control.handle()).map(Some)
+    EventLogState::start(events, (store, &database), ways, control.handle()).map(Some)
 }
 
 fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -474,13 +483,13 @@ fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 /// What people know this process by.
-fn called(config: &Config, has_provider: bool, service: &str) -> coherence::Name {
+fn called(config: &Config, has_provider: bool, service: &str) -> coherence::ConsumerName {
     let kind = match (config.listeners.is_empty(), has_provider) {
         (false, false) => "gateway",
         (false, true) => "gateway+provider",
         (true, _) => "provider",
     };
-    following::called(kind, service, config.listeners.first().map(|listener| &listener.address))
+    revocation::called(kind, service, config.listeners.first().map(|listener| &listener.address))
 }
 
 /// Keeps sessions of browsers in a database.
@@ -502,7 +511,7 @@ fn bind_admin(
     })
 }
 
-fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failure> {
+fn access_log(settings: &ProcessSettings) -> Result<Option<AccessLog>, Failure> {
     let style = match settings.access_log.format {
         AccessLogFormat::Json => access_log::Style::Json,
         AccessLogFormat::Text => access_log::Style::Text,
@@ -513,7 +522,7 @@ fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failure> {
         Some("stderr") => access_log::Destination::Stderr,
         _ => access_log::Destination::File(settings.access_log.output.clone()),
     };
-    let log = AccessLog::start(access_log::Options { style, destination });
+    let log = AccessLog::start(access_log::AccessLogOptions { style, destination });
     log.map(Some).map_err(|error| Failure::new(error.to_string()))
 }
 
@@ -536,7 +545,12 @@ fn export(
     queue
 }
 
-fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLog>, cgroup: Option<Cgroup>) {
+fn sources(
+    metrics: &Metrics,
+    shared: &Arc<ProcessState>,
+    access_log: Option<&AccessLog>,
+    cgroup: Option<Cgroup>,
+) {
     let (cache, issuers) = (shared.clone(), shared.clone());
     let (authorities, reviews, watches) = (shared.clone(), shared.clone(), shared.clone());
     metrics.set_cache(move || cache.cache());

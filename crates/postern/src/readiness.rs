@@ -1,7 +1,7 @@
 //! Whether requests are worth being sent to a gateway whose issuers are not heard of.
 //!
 //! Owns: which ways there are to be admitted, and whose word each rests on. Does not own: whether somebody is heard of
-//! ([`crate::following`]), what is said ([`crate::process`]).
+//! ([`crate::revocation`]), what is said ([`crate::process`]).
 
 use auth::policy::rule::Policy;
 use gateway::config::Config;
@@ -34,7 +34,7 @@ mod tests {
     use auth::time::Timestamp;
 
     use super::*;
-    use config::{NoFiles, Source};
+    use config::{ConfigSource, NoFiles};
 
     const ISSUER: &str =
         "[[issuer]]\nname = \"NAME\"\nissuer = \"https://NAME.example\"\naudiences = [\"orders\"]\n";
@@ -48,7 +48,8 @@ mod tests {
              [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n{policy}\n",
             more.concat()
         );
-        let source = Source { name: "postern.toml", text: &text, base: Path::new("/"), files: &NoFiles };
+        let source =
+            ConfigSource { name: "postern.toml", text: &text, base: Path::new("/"), files: &NoFiles };
         let loaded = config::load(source, Timestamp::from_secs(1_800_000_000), 1);
         loaded.unwrap_or_else(|refused| panic!("{text}\n{:?}", refused.report)).config
     }

@@ -11,14 +11,16 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
-use config::Database;
-use credentials::store::{Answer, Digest, Endings, Kept, Once, SessionStore, StoreFault, Whose};
+use config::DatabaseSettings;
+use credentials::session_store::{
+    OnceKey, RevokedPage, SessionKey, SessionStore, SessionsOf, StoreAnswer, StoreFault, StoredSession,
+};
 use idp::Entropy as _;
 use store::login_sessions::{
     BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, EndLoginSessionsOnce,
-    LoginSession, LoginSessionsOf, ReleaseLoginSession, ReplaceLoginSession,
+    LoginSessionRow, LoginSessionsOf, ReleaseLoginSession, ReplaceLoginSession,
 };
-use store::seen::UseOnce;
+use store::replay_guard::UseOnce;
 use store::{Change, Epoch, OpenError, Store, StoreError};
 use tokio::runtime::Handle;
 
@@ -29,7 +31,7 @@ use crate::exit::Failure;
 ///
 /// # Errors
 /// In one line, with a remedy.
-pub async fn open(database: &Database) -> Result<Store, Failure> {
+pub async fn open(database: &DatabaseSettings) -> Result<Store, Failure> {
     open_for("sessions", database, None).await
 }
 
@@ -40,8 +42,8 @@ pub async fn open(database: &Database) -> Result<Store, Failure> {
 /// As [`open`].
 pub async fn open_for(
     things: &str,
-    database: &Database,
-    other: Option<(&Database, &Store)>,
+    database: &DatabaseSettings,
+    other: Option<(&DatabaseSettings, &Store)>,
 ) -> Result<Store, Failure> {
     let other = other.filter(|(other, _)| other.url == database.url);
     let outage = other.map_or_else(
@@ -55,7 +57,7 @@ pub async fn open_for(
 }
 
 /// The URL may hold a password, so it is not shown.
-fn unopened(things: &str, database: &Database, error: &OpenError) -> Failure {
+fn unopened(things: &str, database: &DatabaseSettings, error: &OpenError) -> Failure {
     let (place, hint) = match &database.file {
         Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
         None => (String::new(), "is it running, and may this user connect and create tables?"),
@@ -78,7 +80,7 @@ impl Sessions {
 
     /// Asks, where the connections are. A question that nobody waits for any more is answered all the same, and its connection
     /// is well.
-    fn ask<T, Asked>(&self, question: impl FnOnce(Store) -> Asked + Send + 'static) -> Answer<'_, T>
+    fn ask<T, Asked>(&self, question: impl FnOnce(Store) -> Asked + Send + 'static) -> StoreAnswer<'_, T>
     where
         T: Send + 'static,
         Asked: Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -91,7 +93,7 @@ impl Sessions {
         })
     }
 
-    fn write<C: Change>(&self, change: C) -> Answer<'_, C::Output> {
+    fn write<C: Change>(&self, change: C) -> StoreAnswer<'_, C::Output> {
         Box::pin(async move { self.store.write(change).await.map_err(fault) })
     }
 }
@@ -102,12 +104,12 @@ fn fault(error: StoreError) -> StoreFault {
 }
 
 impl SessionStore for Sessions {
-    fn insert(&self, session: Kept) -> Answer<'_, ()> {
-        let Kept { id, subject, sid, began, ends, version, content } = session;
-        self.write(BeginLoginSession(LoginSession {
-            id: store::Digest(id),
-            subject: store::Digest(subject),
-            sid: sid.map(store::Digest),
+    fn insert(&self, session: StoredSession) -> StoreAnswer<'_, ()> {
+        let StoredSession { id, subject, sid, began, ends, version, content } = session;
+        self.write(BeginLoginSession(LoginSessionRow {
+            id: store::StoredDigest(id),
+            subject: store::StoredDigest(subject),
+            sid: sid.map(store::StoredDigest),
             began,
             ends,
             version,
@@ -115,59 +117,66 @@ impl SessionStore for Sessions {
         }))
     }
 
-    fn find(&self, id: Digest, now: Timestamp) -> Answer<'_, Option<Kept>> {
+    fn find(&self, id: SessionKey, now: Timestamp) -> StoreAnswer<'_, Option<StoredSession>> {
         self.ask(async move |store: Store| {
-            let found = store.login_session(&store::Digest(id), now).await?;
-            Ok(found.map(|LoginSession { id, subject, sid, began, ends, version, content }| Kept {
-                id: id.0,
-                subject: subject.0,
-                sid: sid.map(|sid| sid.0),
-                began,
-                ends,
-                version,
-                content,
+            let found = store.login_session(&store::StoredDigest(id), now).await?;
+            Ok(found.map(|LoginSessionRow { id, subject, sid, began, ends, version, content }| {
+                StoredSession {
+                    id: id.0,
+                    subject: subject.0,
+                    sid: sid.map(|sid| sid.0),
+                    began,
+                    ends,
+                    version,
+                    content,
+                }
             }))
         })
     }
 
-    fn claim(&self, id: Digest, version: u64, now: Timestamp, until: Timestamp) -> Answer<'_, bool> {
-        self.write(ClaimLoginSession { id: store::Digest(id), version, now, until })
+    fn claim(&self, id: SessionKey, version: u64, now: Timestamp, until: Timestamp) -> StoreAnswer<'_, bool> {
+        self.write(ClaimLoginSession { id: store::StoredDigest(id), version, now, until })
     }
 
-    fn replace(&self, id: Digest, version: u64, content: Vec<u8>) -> Answer<'_, bool> {
-        self.write(ReplaceLoginSession { id: store::Digest(id), version, content })
+    fn replace(&self, id: SessionKey, version: u64, content: Vec<u8>) -> StoreAnswer<'_, bool> {
+        self.write(ReplaceLoginSession { id: store::StoredDigest(id), version, content })
     }
 
-    fn release(&self, id: Digest, version: u64) -> Answer<'_, ()> {
-        let released = self.write(ReleaseLoginSession { id: store::Digest(id), version });
+    fn release(&self, id: SessionKey, version: u64) -> StoreAnswer<'_, ()> {
+        let released = self.write(ReleaseLoginSession { id: store::StoredDigest(id), version });
         Box::pin(async move { released.await.map(|_| ()) })
     }
 
-    fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>> {
-        self.write(EndLoginSession { id: store::Digest(id) })
+    fn remove(&self, id: SessionKey) -> StoreAnswer<'_, Option<Vec<u8>>> {
+        self.write(EndLoginSession { id: store::StoredDigest(id) })
     }
 
-    fn remove_of(&self, whose: Whose, began: Timestamp, once: Once) -> Answer<'_, Option<Vec<Digest>>> {
+    fn remove_of(
+        &self,
+        whose: SessionsOf,
+        began: Timestamp,
+        once: OnceKey,
+    ) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
         let of = match whose {
-            Whose::Sid(sid) => LoginSessionsOf::Sid(store::Digest(sid)),
-            Whose::Subject(subject) => LoginSessionsOf::Subject(store::Digest(subject)),
+            SessionsOf::Sid(sid) => LoginSessionsOf::Sid(store::StoredDigest(sid)),
+            SessionsOf::Subject(subject) => LoginSessionsOf::Subject(store::StoredDigest(subject)),
         };
         let ended = self.write(EndLoginSessionsOnce {
-            once: UseOnce { digest: store::Digest(once.name), until: once.until },
+            once: UseOnce { digest: store::StoredDigest(once.name), until: once.until },
             end: EndLoginSessions { of, began },
         });
         Box::pin(async move { Ok(ended.await?.map(|ended| ended.into_iter().map(|id| id.0).collect())) })
     }
 
-    fn endings(&self, after: u64, within: Duration) -> Answer<'_, Endings> {
+    fn endings(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage> {
         self.ask(async move |store: Store| {
-            let store::login_endings::Endings { upto, sessions, more } =
+            let store::login_endings::LoginEndings { upto, sessions, more } =
                 store.login_endings(after, within).await?;
-            Ok(Endings { upto, sessions: sessions.into_iter().map(|id| id.0).collect(), more })
+            Ok(RevokedPage { upto, sessions: sessions.into_iter().map(|id| id.0).collect(), more })
         })
     }
 
-    fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
+    fn sweep(&self, now: Timestamp) -> StoreAnswer<'_, u64> {
         self.ask(async move |store: Store| store.sweep_login_sessions(now).await)
     }
 }
@@ -179,12 +188,12 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
     const MINUTE: Duration = Duration::from_mins(1);
 
-    fn database(folder: &tempfile::TempDir) -> Database {
-        Database::of_file(&folder.path().join("sessions.db"))
+    fn database(folder: &tempfile::TempDir) -> DatabaseSettings {
+        DatabaseSettings::of_file(&folder.path().join("sessions.db"))
     }
 
-    fn kept(name: u8) -> Kept {
-        Kept {
+    fn kept(name: u8) -> StoredSession {
+        StoredSession {
             id: [name; 32],
             subject: [b's'; 32],
             sid: Some([b'p'; 32]),
@@ -202,7 +211,7 @@ mod tests {
         let sessions: &dyn SessionStore = &Sessions::new(store, Handle::current());
         let (one, id) = (kept(1), [1; 32]);
         sessions.insert(one.clone()).await.unwrap();
-        sessions.insert(Kept { sid: None, subject: [b't'; 32], ..kept(2) }).await.unwrap();
+        sessions.insert(StoredSession { sid: None, subject: [b't'; 32], ..kept(2) }).await.unwrap();
         assert_eq!(sessions.find(id, NOW).await.unwrap(), Some(one.clone()));
         assert_eq!(sessions.find(id, one.ends).await.unwrap(), None);
         assert_eq!(sessions.find([9; 32], NOW).await.unwrap(), None);
@@ -219,7 +228,7 @@ mod tests {
         assert!(sessions.claim(id, 0, NOW, until).await.unwrap());
         assert!(!sessions.replace(id, 1, vec![]).await.unwrap());
         assert!(sessions.replace(id, 0, vec![7]).await.unwrap());
-        let next = Kept { version: 1, content: vec![7], ..one };
+        let next = StoredSession { version: 1, content: vec![7], ..one };
         assert_eq!(sessions.find(id, NOW).await.unwrap(), Some(next));
 
         for n in 3..6 {
@@ -228,18 +237,18 @@ mod tests {
         assert!(sessions.remove(id).await.unwrap().is_some());
         assert!(sessions.remove(id).await.unwrap().is_none());
         let before = Timestamp::from_millis(NOW.as_millis() - 1);
-        let named = |name: u8| Once { name: [name; 32], until: NOW.plus(MINUTE) };
-        let nobody = sessions.remove_of(Whose::Sid([b'p'; 32]), before, named(1)).await.unwrap();
+        let named = |name: u8| OnceKey { name: [name; 32], until: NOW.plus(MINUTE) };
+        let nobody = sessions.remove_of(SessionsOf::Sid([b'p'; 32]), before, named(1)).await.unwrap();
         assert_eq!(nobody, Some(vec![]));
-        let again = sessions.remove_of(Whose::Sid([b'p'; 32]), NOW, named(1)).await.unwrap();
+        let again = sessions.remove_of(SessionsOf::Sid([b'p'; 32]), NOW, named(1)).await.unwrap();
         assert_eq!(again, None, "under the same name, though it would end more");
-        let ended = sessions.remove_of(Whose::Sid([b'p'; 32]), NOW, named(2)).await.unwrap();
+        let ended = sessions.remove_of(SessionsOf::Sid([b'p'; 32]), NOW, named(2)).await.unwrap();
         let mut ended = ended.unwrap();
         ended.sort_unstable();
         assert_eq!(ended, [[3; 32], [4; 32], [5; 32]]);
-        let ended = sessions.remove_of(Whose::Subject([b't'; 32]), NOW, named(3)).await.unwrap();
+        let ended = sessions.remove_of(SessionsOf::Subject([b't'; 32]), NOW, named(3)).await.unwrap();
         assert_eq!(ended, Some(vec![[2; 32]]));
-        let Endings { upto, sessions: told, more } = sessions.endings(0, MINUTE).await.unwrap();
+        let RevokedPage { upto, sessions: told, more } = sessions.endings(0, MINUTE).await.unwrap();
         assert_eq!((upto, told.len(), told[0], told[4], more), (5, 5, [1; 32], [2; 32], false));
         assert_eq!(sessions.endings(4, MINUTE).await.unwrap().sessions, [[2; 32]]);
         sessions.insert(kept(6)).await.unwrap();
@@ -279,7 +288,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_cannot_be_opened_is_named_without_its_password() {
-        let nowhere = Database::of_file(std::path::Path::new("/nonexistent/sessions.db"));
+        let nowhere = DatabaseSettings::of_file(std::path::Path::new("/nonexistent/sessions.db"));
         let refused = open(&nowhere).await.err().unwrap().to_string();
         assert!(
             refused.starts_with("the database of sessions /nonexistent/sessions.db cannot be opened"),

@@ -1,20 +1,20 @@
 //! Opaque access tokens: whoever gets one asks what it is worth.
 
 use auth::time::Timestamp;
-use coherence::{Head, Tag};
+use coherence::{LogHead, Tag};
 use sqlx::Row as _;
 
+use crate::announcements::{EventOrigins, Revocation};
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::told::{Origins, Revocation};
-use crate::value::{Digest, head_at, millis, number, pieces, tag_at, timestamp};
+use crate::value::{StoredDigest, head_at, millis, number, pieces, tag_at, timestamp};
 use crate::write::{Change, Tx};
 
 /// An access token as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessToken {
     /// Of the token.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// Its name, not secret.
     pub jti: String,
     /// Who got it.
@@ -34,12 +34,12 @@ pub struct AccessToken {
     /// When what it rests on was read, in the time of the log ([`crate::invalidation`]).
     pub read_at: Timestamp,
     /// What else it follows from.
-    pub origins: Origins,
+    pub origins: EventOrigins,
 }
 
 /// A token with all that decides whether it is worth something, as of one state of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct JwtStatus {
     /// The token.
     pub token: AccessToken,
     /// The name of the user it speaks for.
@@ -51,10 +51,10 @@ pub struct Standing {
     /// Neither it, nor its family, nor its user, nor its client was revoked or disabled.
     pub unrevoked: bool,
     /// The log's head when this was read, in the same snapshot: what was revoked up to there is in it.
-    pub as_of: Head,
+    pub as_of: LogHead,
 }
 
-impl Standing {
+impl JwtStatus {
     /// Whether it is worth something at `now`.
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.unrevoked && now < self.token.expires_at
@@ -66,7 +66,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn access_token(&self, digest: &Digest) -> Result<Option<Standing>, StoreError> {
+    pub async fn access_token(&self, digest: &StoredDigest) -> Result<Option<JwtStatus>, StoreError> {
         // One statement, one snapshot, in both databases.
         let ask = sqlx::query(
             "SELECT a.jti, a.client_id, a.user_id, a.scopes, a.audiences, a.details, a.issued_at, a.expires_at, \
@@ -86,7 +86,7 @@ impl Store {
         .bind(digest.as_slice());
         let row = self.readers().optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
-        Ok(Some(Standing {
+        Ok(Some(JwtStatus {
             token: AccessToken {
                 digest: *digest,
                 jti: row.try_get(0)?,
@@ -166,7 +166,7 @@ impl Change for IssueAccessToken {
 #[derive(Debug, Clone)]
 pub struct RevokeAccessToken {
     /// Of the token.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// Whose it must be.
     pub client_id: String,
     /// What to tell.

@@ -11,17 +11,16 @@ use std::mem;
 use aws_lc_rs::digest;
 use sqlx::Row as _;
 
+pub use crate::announcements::AnnouncedEntry;
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::{Digest, millis, number, pieces, rows, timestamp};
+use crate::value::{StoredDigest, millis, number, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
-
-pub use crate::told::Entry;
 
 /// Entries that are read at once, at most.
 const PAGE: u32 = 1_000;
 /// What the first entry follows; a new database has it as its last digest.
-const NOTHING: Digest = Digest([0; 32]);
+const NOTHING: StoredDigest = StoredDigest([0; 32]);
 
 /// An entry in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,9 +28,9 @@ pub struct Recorded {
     /// From 1, without holes.
     pub seq: u64,
     /// What happened.
-    pub entry: Entry,
+    pub entry: AnnouncedEntry,
     /// Of the entry and all before it.
-    pub digest: Digest,
+    pub digest: StoredDigest,
 }
 
 /// Where the chain is broken: the first entry that does not follow from the one before.
@@ -45,7 +44,7 @@ pub struct Audited<C> {
     /// What is done.
     pub change: C,
     /// What is told.
-    pub entry: Entry,
+    pub entry: AnnouncedEntry,
 }
 
 impl<C: Change> Change for Audited<C> {
@@ -70,7 +69,7 @@ impl<C: Change> Change for Audited<C> {
 }
 
 /// Nothing but an entry.
-impl Change for Entry {
+impl Change for AnnouncedEntry {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
@@ -81,7 +80,7 @@ impl Change for Entry {
 
 impl Tx<'_> {
     /// Writes an entry when the transaction ends.
-    fn record(&mut self, entry: &Entry) {
+    fn record(&mut self, entry: &AnnouncedEntry) {
         self.entries.push(entry.clone());
     }
 
@@ -97,8 +96,8 @@ impl Tx<'_> {
             .fetch_one(&mut *self.connection)
             .await?;
         let before = number(head.try_get(0)?) - entries.len() as u64;
-        let mut last = Digest::read(&head, 1)?;
-        let chain = |(entry, seq): (Entry, u64)| {
+        let mut last = StoredDigest::read(&head, 1)?;
+        let chain = |(entry, seq): (AnnouncedEntry, u64)| {
             last = following(&last, seq, &entry);
             Recorded { seq, entry, digest: last }
         };
@@ -146,14 +145,14 @@ impl Store {
             .map(|row| {
                 Ok(Recorded {
                     seq: number(row.try_get(0)?),
-                    entry: Entry {
+                    entry: AnnouncedEntry {
                         at: timestamp(row.try_get(1)?),
                         actor: row.try_get(2)?,
                         action: row.try_get(3)?,
                         target: row.try_get(4)?,
                         detail: row.try_get(5)?,
                     },
-                    digest: Digest::read(row, 6)?,
+                    digest: StoredDigest::read(row, 6)?,
                 })
             })
             .collect()
@@ -163,10 +162,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; a broken chain is an answer.
-    pub async fn verify_audit_log(&self) -> Result<Result<(u64, Digest), Broken>, StoreError> {
+    pub async fn verify_audit_log(&self) -> Result<Result<(u64, StoredDigest), Broken>, StoreError> {
         // Before the entries: what comes meanwhile is beyond it.
         let head = self.readers().one(sqlx::query("SELECT seq, digest FROM audit_head WHERE id = 1")).await?;
-        let (known, digest) = (number(head.try_get(0)?), Digest::read(&head, 1)?);
+        let (known, digest) = (number(head.try_get(0)?), StoredDigest::read(&head, 1)?);
         let (mut seq, mut last) = (0, NOTHING);
         loop {
             if seq == known && last != digest {
@@ -189,7 +188,7 @@ impl Store {
 }
 
 /// The digest of an entry that follows another. Every text is preceded by its length: no two entries write the same bytes.
-fn following(before: &Digest, seq: u64, entry: &Entry) -> Digest {
+fn following(before: &StoredDigest, seq: u64, entry: &AnnouncedEntry) -> StoredDigest {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(before.as_slice());
     context.update(&seq.to_be_bytes());
@@ -200,5 +199,5 @@ fn following(before: &Digest, seq: u64, entry: &Entry) -> Digest {
     }
     let mut digest = [0; 32];
     digest.copy_from_slice(context.finish().as_ref());
-    Digest(digest)
+    StoredDigest(digest)
 }

@@ -4,15 +4,15 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use crate::announcements::Revocation;
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::told::Revocation;
 use crate::value::{millis, number, timestamp};
 use crate::write::{Change, Tx};
 
 /// A client as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientRow {
     /// `client_id`.
     pub id: String,
     /// Everything else, in the caller's form; secrets in it are digests.
@@ -32,7 +32,7 @@ pub struct Client {
 const COLUMNS: &str = "id, settings, version, created_at, updated_at, disabled_at, \
      (SELECT at FROM invalidation_head WHERE id = 1)";
 
-impl Client {
+impl ClientRow {
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Ok(Self {
             id: row.try_get(0)?,
@@ -51,25 +51,25 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn client(&self, id: &str) -> Result<Option<Client>, StoreError> {
+    pub async fn client(&self, id: &str) -> Result<Option<ClientRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM clients WHERE id = $1")));
         let ask = ask.bind(id);
         let row = self.readers().optional(ask).await?;
-        row.as_ref().map(Client::read).transpose()
+        row.as_ref().map(ClientRow::read).transpose()
     }
 
     /// Clients in the order of their ids, those after `after`, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn clients(&self, after: &str, limit: u32) -> Result<Vec<Client>, StoreError> {
+    pub async fn clients(&self, after: &str, limit: u32) -> Result<Vec<ClientRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM clients WHERE id > $1 ORDER BY id LIMIT $2"
         )))
         .bind(after)
         .bind(i64::from(limit));
         let rows = self.readers().all(ask).await?;
-        rows.iter().map(Client::read).collect()
+        rows.iter().map(ClientRow::read).collect()
     }
 }
 

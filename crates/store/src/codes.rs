@@ -4,16 +4,16 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::families::{self, Family, OWNED_COLUMNS, Origins, OwnedFamily};
+use crate::families::{self, EventOrigins, Family, OWNED_COLUMNS, OwnedFamily};
 use crate::store::Store;
-use crate::value::{Digest, millis, timestamp};
+use crate::value::{StoredDigest, millis, timestamp};
 use crate::write::{Change, Tx};
 
 /// A code as it is stored; what was decided with it stands in its family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code {
     /// Of the code.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// Where it was sent.
     pub redirect_uri: String,
     /// `code_challenge` (RFC 7636), S256.
@@ -34,13 +34,13 @@ pub struct IssueCode {
     /// What it stands for.
     pub family: Family,
     /// What else that follows from.
-    pub origins: Origins,
+    pub origins: EventOrigins,
     /// The code.
     pub code: Code,
     /// The scopes that the user must have allowed the client, still, be they none; `None`: nobody is asked about this client.
     pub consented: Option<Vec<String>>,
     /// The pushed authorization request it answers (RFC 9126), which is used up by it.
-    pub answers: Option<Digest>,
+    pub answers: Option<StoredDigest>,
 }
 
 /// Whether there is a code.
@@ -101,7 +101,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn code(&self, digest: &Digest) -> Result<Option<(Code, OwnedFamily)>, StoreError> {
+    pub async fn code(&self, digest: &StoredDigest) -> Result<Option<(Code, OwnedFamily)>, StoreError> {
         let columns = "t.redirect_uri, t.challenge, t.nonce, t.issued_at, t.expires_at, t.kept_until";
         let Some(row) = families::behind(self, "codes", columns, digest).await? else { return Ok(None) };
         let code = Code {

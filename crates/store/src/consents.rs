@@ -4,10 +4,10 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use crate::announcements::Revocation;
 use crate::error::StoreError;
 use crate::families::Family;
 use crate::store::Store;
-use crate::told::Revocation;
 use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
 

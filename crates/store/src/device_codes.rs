@@ -5,12 +5,12 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
+use crate::announcements::Revocation;
 use crate::error::StoreError;
-use crate::families::{Family, Origins};
+use crate::families::{EventOrigins, Family};
 use crate::redeem::Successors;
 use crate::store::Store;
-use crate::told::Revocation;
-use crate::value::{Digest, millis, millis_of, timestamp};
+use crate::value::{StoredDigest, millis, millis_of, timestamp};
 use crate::write::{Change, Tx};
 
 /// What is added to the wait of a device that asks too soon (RFC 8628 §3.5).
@@ -20,9 +20,9 @@ const SLOWER: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCode {
     /// Of the code that the device has.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// Of the code that the person types.
-    pub user_code: Digest,
+    pub user_code: StoredDigest,
     /// Whose device it is.
     pub client_id: String,
     /// Space-separated.
@@ -77,7 +77,7 @@ impl Store {
     /// [`StoreError`]
     pub async fn device_code(
         &self,
-        user_code: &Digest,
+        user_code: &StoredDigest,
         now: Timestamp,
     ) -> Result<Option<DeviceCode>, StoreError> {
         let ask = sqlx::query(
@@ -89,7 +89,7 @@ impl Store {
         let row = self.readers().optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some(DeviceCode {
-            digest: Digest::read(&row, 0)?,
+            digest: StoredDigest::read(&row, 0)?,
             user_code: *user_code,
             client_id: row.try_get(1)?,
             scopes: row.try_get(2)?,
@@ -106,7 +106,7 @@ impl Store {
 #[derive(Debug, Clone)]
 pub struct DecideDeviceCode {
     /// Of the code that the person typed.
-    pub user_code: Digest,
+    pub user_code: StoredDigest,
     /// Whether the device may.
     pub approved: bool,
     /// Who decided.
@@ -171,7 +171,7 @@ pub enum Polled {
 #[derive(Debug, Clone)]
 pub struct PollDeviceCode {
     /// Of the code that the device has.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// Whose it must be.
     pub client_id: String,
     /// When.
@@ -224,11 +224,11 @@ impl Change for PollDeviceCode {
 #[derive(Debug, Clone)]
 pub struct RedeemDeviceCode {
     /// Of the code that the device has.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// What the approval stands for; bound to the client that must be the code's own.
     pub family: Family,
     /// What else that follows from.
-    pub origins: Origins,
+    pub origins: EventOrigins,
     /// Kept when it succeeds.
     pub successors: Successors,
     /// Told when it was redeemed before.

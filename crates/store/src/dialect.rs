@@ -15,7 +15,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor as _};
 
 use crate::error::StoreError;
-use crate::loan::lost;
+use crate::pooled::lost;
 
 /// How long a connection is waited for.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(5);

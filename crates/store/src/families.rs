@@ -10,14 +10,13 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+pub use crate::announcements::EventOrigins;
+use crate::announcements::Revocation;
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::told::Revocation;
-use crate::users::{self, User};
-use crate::value::{Digest, millis, timestamp};
+use crate::users::{self, UserRow};
+use crate::value::{StoredDigest, millis, timestamp};
 use crate::write::{Change, Tx};
-
-pub use crate::told::Origins;
 
 /// A family as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,13 +85,13 @@ pub struct OwnedFamily {
     /// The family.
     pub family: Family,
     /// On whose behalf, open or not; `None`: nobody's, or the account is no more.
-    pub user: Option<User>,
+    pub user: Option<UserRow>,
 }
 
 impl OwnedFamily {
     /// From a row that begins with [`COLUMNS`] and [`users::COLUMNS`].
     pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
-        Ok(Self { family: Family::read(row)?, user: User::read_at(row, COLUMN_COUNT)? })
+        Ok(Self { family: Family::read(row)?, user: UserRow::read_at(row, COLUMN_COUNT)? })
     }
 }
 
@@ -102,7 +101,7 @@ pub(crate) async fn behind(
     store: &Store,
     table: &'static str,
     columns: &'static str,
-    digest: &Digest,
+    digest: &StoredDigest,
 ) -> Result<Option<AnyRow>, StoreError> {
     let statement = format!(
         "SELECT {COLUMNS}, {}, {columns} FROM {table} t JOIN families f ON f.id = t.family_id \
@@ -243,7 +242,7 @@ impl Tx<'_> {
     pub(crate) async fn hold_grant(
         &mut self,
         family: &Family,
-        origins: &Origins,
+        origins: &EventOrigins,
     ) -> Result<bool, StoreError> {
         let ended = sqlx::query(
             "SELECT 1 FROM denials WHERE tag IN ($1, $2) AND (not_before IS NULL OR not_before > $3) LIMIT 1",
@@ -271,7 +270,7 @@ impl Tx<'_> {
     pub(crate) async fn insert_family(
         &mut self,
         family: &Family,
-        origins: &Origins,
+        origins: &EventOrigins,
     ) -> Result<bool, StoreError> {
         if !self.hold_grant(family, origins).await? {
             return Ok(false);

@@ -2,12 +2,12 @@
 //!
 //! Owns: the answers. Does not own: the log ([`crate::invalidation`]), who follows it ([`crate::followers`]).
 
-use coherence::confirm::Confirm;
-use coherence::denials::{Denial, Denials};
-use coherence::drive::{Copies, Log};
-use coherence::query::{Answer, Copying, Progress};
-use coherence::roster::Follower;
-use coherence::{ConsumerId, Epoch, Head, Tag};
+use coherence::consumers::Follower;
+use coherence::denylist::{Denylist, DenylistEntry};
+use coherence::event_loops::{DenylistCopy, Log};
+use coherence::query::{CopyProgress, DenylistCopying, LogAnswer};
+use coherence::revocation_query::RevocationQuery;
+use coherence::{ConsumerId, Epoch, LogHead, Tag};
 use tokio::time::Instant;
 
 use crate::error::StoreError;
@@ -33,11 +33,11 @@ impl Store {
 }
 
 impl Log for Store {
-    async fn head(&self) -> Option<Head> {
+    async fn head(&self) -> Option<LogHead> {
         self.prove_head().await.ok()
     }
 
-    async fn listed(&self, followers: &[ConsumerId]) -> Option<(Head, Vec<ConsumerId>)> {
+    async fn listed(&self, followers: &[ConsumerId]) -> Option<(LogHead, Vec<ConsumerId>)> {
         self.prove_listed(followers).await.ok()
     }
 
@@ -45,16 +45,16 @@ impl Log for Store {
         self.note_followers(who).await.is_ok()
     }
 
-    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<coherence::Event>)> {
+    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<coherence::LogEvent>)> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let (head, events) = self.prove_events(after, limit).await.ok()?;
-        Some((head.epoch, events.into_iter().map(coherence::Event::from).collect()))
+        Some((head.epoch, events.into_iter().map(coherence::LogEvent::from).collect()))
     }
 }
 
 /// How caches ask that have nothing else to go by.
-impl Confirm for Store {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+impl RevocationQuery for Store {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let (head, denied) = self.confirm(tags).await.ok()?;
         Some((head, denied.into_iter().map(|denied| (denied.tag, denied.into())).collect()))
     }
@@ -65,25 +65,25 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn page(&self, after: Option<Tag>, limit: u32) -> Result<Answer, StoreError> {
+    pub async fn page(&self, after: Option<Tag>, limit: u32) -> Result<LogAnswer, StoreError> {
         let limit = limit.min(MAX_EVENTS);
         let (head, denied) = self.prove_denied(after, limit).await?;
         let more = denied.len() >= limit as usize;
         let denied = denied.into_iter().map(|denied| (denied.tag, denied.into())).collect();
-        Ok(Answer { head, denied, more })
+        Ok(LogAnswer { head, denied, more })
     }
 }
 
 /// How caches that verify credentials themselves learn what is denied.
-impl Copies for Store {
-    async fn load(&self, denials: &Denials) -> Option<Head> {
-        let mut copying = Copying::default();
+impl DenylistCopy for Store {
+    async fn load(&self, denials: &Denylist) -> Option<LogHead> {
+        let mut copying = DenylistCopying::default();
         loop {
             let page = self.page(copying.after(), MAX_EVENTS).await.ok()?;
             match copying.take(page, denials) {
-                Progress::More => {}
-                Progress::Whole(head) => return Some(head),
-                Progress::Void => return None,
+                CopyProgress::More => {}
+                CopyProgress::Whole(head) => return Some(head),
+                CopyProgress::Void => return None,
             }
         }
     }

@@ -2,22 +2,22 @@
 //!
 //! Times in it are the database's own, so that no two clocks are compared. Whoever writes an entry counts its beat up; an entry whose beat
 //! has not changed for long enough, by the clock of whoever looks, is struck off: first it is marked ([`MarkFollower`]), and if nobody writes it
-//! meanwhile, it goes ([`ForgetFollower`]). [`coherence::roster`] says why. The beat of an entry that is marked is negative.
+//! meanwhile, it goes ([`ForgetFollower`]). [`coherence::consumers`] says why. The beat of an entry that is marked is negative.
 
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use coherence::roster::Follower;
-use coherence::{ConsumerId, Epoch, Head, Name, Tag};
+use coherence::consumers::Follower;
+use coherence::{ConsumerId, ConsumerName, Epoch, LogHead, Tag};
 use sqlx::any::AnyRow;
 use sqlx::{AnyPool, Row as _};
 use tokio::time::timeout;
 
+use crate::announcements::{Revocation, RevocationReach};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::loan::Loan;
+use crate::pooled::PooledConnection;
 use crate::readers::Ask;
-use crate::told::{Reach, Revocation};
 use crate::value::{malformed, millis_of, number, pieces, rows, timestamp};
 use crate::write::{Change, PATIENCE, Tx};
 
@@ -59,7 +59,7 @@ impl Change for Canary {
             return Ok(false);
         }
         let tags = vec![self.tag];
-        let reach = Reach::Whole;
+        let reach = RevocationReach::Whole;
         let event = Revocation { tags, reason: "canary", reach, until: self.now, occurrence: None };
         tx.append(&event, self.now);
         Ok(true)
@@ -122,7 +122,7 @@ pub(crate) async fn write(
     let mut followers: Vec<_> = followers.iter().collect();
     followers.sort_by_key(|follower| follower.id);
     let now = dialect.now();
-    let mut loan = Loan::of(writers).await?;
+    let mut loan = PooledConnection::of(writers).await?;
     for some in pieces(&followers) {
         let note = format!(
             "INSERT INTO followers (id, called, lease, epoch, seq, beat, heard_at) VALUES {} \
@@ -168,9 +168,9 @@ pub(crate) fn read(row: &AnyRow) -> Result<Listed, StoreError> {
     Ok(Listed {
         follower: Follower {
             id: ConsumerId(id.try_into().map_err(|_| malformed("id"))?),
-            called: Name::new(&row.try_get::<String, _>(1)?).ok_or_else(|| malformed("called"))?,
+            called: ConsumerName::new(&row.try_get::<String, _>(1)?).ok_or_else(|| malformed("called"))?,
             lease: Duration::from_millis(number(row.try_get(2)?)),
-            applied: epoch.map(|epoch| Head { epoch, seq }),
+            applied: epoch.map(|epoch| LogHead { epoch, seq }),
         },
         beat: beat.unsigned_abs(),
         marked: beat < 0,

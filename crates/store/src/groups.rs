@@ -6,11 +6,11 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use crate::announcements::Revocation;
 use crate::error::StoreError;
 use crate::names;
 use crate::store::Store;
-use crate::told::Revocation;
-use crate::users::{self, User};
+use crate::users::{self, UserRow};
 use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
 
@@ -33,31 +33,31 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn group(&self, name: &str) -> Result<Option<Group>, StoreError> {
+    pub async fn group(&self, name: &str) -> Result<Option<GroupRow>, StoreError> {
         let ask = sqlx::query("SELECT id, name, created_at FROM user_groups WHERE name = $1").bind(name);
         let row = self.readers().optional(ask).await?;
-        row.as_ref().map(Group::read).transpose()
+        row.as_ref().map(GroupRow::read).transpose()
     }
 
     /// Groups in the order of their names, those after `after`, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn groups(&self, after: &str, limit: u32) -> Result<Vec<Group>, StoreError> {
+    pub async fn groups(&self, after: &str, limit: u32) -> Result<Vec<GroupRow>, StoreError> {
         let ask = sqlx::query(
             "SELECT id, name, created_at FROM user_groups WHERE name > $1 ORDER BY name LIMIT $2",
         )
         .bind(after)
         .bind(i64::from(limit));
         let rows = self.readers().all(ask).await?;
-        rows.iter().map(Group::read).collect()
+        rows.iter().map(GroupRow::read).collect()
     }
 
     /// Users in the group of this name, in the order of their names, those after `after`, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn members_of(&self, group: &str, after: &str, limit: u32) -> Result<Vec<User>, StoreError> {
+    pub async fn members_of(&self, group: &str, after: &str, limit: u32) -> Result<Vec<UserRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {} FROM users u WHERE u.name_key > $2 AND u.id IN \
              (SELECT m.user_id FROM group_members m JOIN user_groups g ON g.id = m.group_id WHERE g.name = $1) \
@@ -68,13 +68,13 @@ impl Store {
         .bind(names::lower(after))
         .bind(i64::from(limit));
         let rows = self.readers().all(ask).await?;
-        rows.iter().map(User::read).collect()
+        rows.iter().map(UserRow::read).collect()
     }
 }
 
 /// A group as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct GroupRow {
     /// Never changes.
     pub id: String,
     /// What rules call it.
@@ -83,7 +83,7 @@ pub struct Group {
     pub created_at: Timestamp,
 }
 
-impl Group {
+impl GroupRow {
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Ok(Self { id: row.try_get(0)?, name: row.try_get(1)?, created_at: timestamp(row.try_get(2)?) })
     }

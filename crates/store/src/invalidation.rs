@@ -23,23 +23,23 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use auth::time::Timestamp;
-use coherence::denials::Denial;
+use coherence::denylist::DenylistEntry;
 use coherence::wire::MAX_TAGS;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
+use crate::announcements::{EventOrigins, Unnumbered};
 use crate::error::StoreError;
 use crate::readers::Ask;
-use crate::told::{Origins, Unnumbered};
 use crate::value::{head_at, malformed, millis, number, pieces, rows, tag_at, timestamp};
 use crate::write::{Change, Tx};
 
 /// Tags that one statement asks about.
 const ASKED_TOGETHER: usize = 200;
 
-pub use coherence::{Epoch, Head, Tag};
+pub use coherence::{Epoch, LogHead, Tag};
 
-pub use crate::told::{Appended, Event, Reach, Revocation};
+pub use crate::announcements::{AnnouncedAppend, AnnouncedEvent, Revocation, RevocationReach};
 
 /// Asks for the head.
 pub(crate) fn ask_head() -> Ask<'static> {
@@ -47,12 +47,12 @@ pub(crate) fn ask_head() -> Ask<'static> {
 }
 
 /// The head, as a transaction sees it.
-pub(crate) async fn head_within(connection: &mut AnyConnection) -> Result<Head, StoreError> {
+pub(crate) async fn head_within(connection: &mut AnyConnection) -> Result<LogHead, StoreError> {
     read_head(&ask_head().fetch_one(connection).await?)
 }
 
 /// From the row that [`ask_head`] asks for.
-pub(crate) fn read_head(row: &AnyRow) -> Result<Head, StoreError> {
+pub(crate) fn read_head(row: &AnyRow) -> Result<LogHead, StoreError> {
     head_at(row, 0)
 }
 
@@ -60,7 +60,7 @@ impl Tx<'_> {
     /// Adds to the head's number and to the time of the log, which is at least `now`, under the lock of its row. A database that lives
     /// another life than the one that wrote last, after a failover or a restore of its files, may have lost events: there the history is
     /// another one from here on.
-    async fn advance(&mut self, by: usize, now: Timestamp) -> Result<(Head, Timestamp), StoreError> {
+    async fn advance(&mut self, by: usize, now: Timestamp) -> Result<(LogHead, Timestamp), StoreError> {
         let (life, fresh) = (self.incarnation.of(self.dialect), self.dialect.drawn());
         let advance = format!(
             "UPDATE invalidation_head SET seq = seq + $1, at = CASE WHEN $1 = 0 THEN at WHEN at < $2 THEN $2 ELSE at + 1 END, \
@@ -88,14 +88,14 @@ impl Tx<'_> {
     }
 
     /// Whether this transaction ends what follows from one of these; others' endings are in the table.
-    pub(crate) fn ends(&self, origins: &Origins) -> bool {
-        let ending = |event: &&Unnumbered| !matches!(event.told.reach, Reach::Before(_));
+    pub(crate) fn ends(&self, origins: &EventOrigins) -> bool {
+        let ending = |event: &&Unnumbered| !matches!(event.told.reach, RevocationReach::Before(_));
         self.events.iter().filter(ending).any(|event| origins.iter().any(|tag| event.told.tags.contains(tag)))
     }
 
     /// Numbers what was appended and writes it: few statements, however much it is, between taking the head's lock and the
     /// commit that gives it back.
-    pub(crate) async fn write_events(&mut self) -> Result<Vec<Appended>, StoreError> {
+    pub(crate) async fn write_events(&mut self) -> Result<Vec<AnnouncedAppend>, StoreError> {
         let unnumbered = joined(mem::take(&mut self.events));
         let Some(now) = unnumbered.iter().map(|event| event.now).max() else {
             debug_assert!(self.voided.is_empty(), "what ends is told");
@@ -128,11 +128,12 @@ impl Tx<'_> {
         Ok(events.into_iter().map(|event| (head.epoch, event.into())).collect())
     }
 
-    async fn deny(&mut self, events: &[Event]) -> Result<(), StoreError> {
+    async fn deny(&mut self, events: &[AnnouncedEvent]) -> Result<(), StoreError> {
         // A statement may not write a row twice.
-        let mut denied: BTreeMap<Tag, (Denial, u64)> = BTreeMap::new();
+        let mut denied: BTreeMap<Tag, (DenylistEntry, u64)> = BTreeMap::new();
         for event in events {
-            let denial = Denial { not_before: event.not_before.map(millis), until: millis(event.until) };
+            let denial =
+                DenylistEntry { not_before: event.not_before.map(millis), until: millis(event.until) };
             for tag in &event.tags {
                 let both = denied.get(tag).map_or(denial, |(known, _)| known.and(denial));
                 denied.insert(*tag, (both, event.seq));
@@ -189,10 +190,10 @@ fn joined(all: Vec<Unnumbered>) -> Vec<Unnumbered> {
 pub struct ProveHead;
 
 impl Change for ProveHead {
-    type Output = Head;
+    type Output = LogHead;
     const LOCKS_HEAD: bool = true;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Head, StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<LogHead, StoreError> {
         // Nothing is appended, so that no time passes either.
         Ok(tx.advance(0, Timestamp::from_millis(0)).await?.0)
     }
@@ -240,7 +241,7 @@ pub struct Denied {
     pub until: Timestamp,
 }
 
-impl From<Denied> for Denial {
+impl From<Denied> for DenylistEntry {
     fn from(denied: Denied) -> Self {
         Self { not_before: denied.not_before.map(millis), until: millis(denied.until) }
     }
@@ -272,13 +273,13 @@ pub(crate) fn ask_range(after: u64, limit: u32) -> Ask<'static> {
     .bind(i64::from(limit))
 }
 
-pub(crate) fn read_event(row: &AnyRow) -> Result<Event, StoreError> {
+pub(crate) fn read_event(row: &AnyRow) -> Result<AnnouncedEvent, StoreError> {
     let tags: Vec<u8> = row.try_get(1)?;
     let (tags, rest) = tags.as_chunks::<{ Tag::LENGTH }>();
     if !rest.is_empty() {
         return Err(malformed("tags"));
     }
-    Ok(Event {
+    Ok(AnnouncedEvent {
         seq: number(row.try_get(0)?),
         tags: tags.iter().map(|tag| Tag(*tag)).collect(),
         not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),

@@ -7,9 +7,9 @@ use std::fmt;
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
+use crate::announcements::Revocation;
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::told::Revocation;
 use crate::value::number;
 use crate::write::{Change, Tx};
 

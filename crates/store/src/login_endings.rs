@@ -13,7 +13,7 @@ use sqlx::Row as _;
 
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::{Digest, millis_of, number, pieces, rows};
+use crate::value::{StoredDigest, millis_of, number, pieces, rows};
 use crate::write::Tx;
 
 /// How long an entry is kept: longer than a session is believed without asking, whatever is configured.
@@ -23,11 +23,11 @@ const TOGETHER: i64 = 1000;
 
 /// Entries of the list, the oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endings {
+pub struct LoginEndings {
     /// Up to here nothing of use is missing: read on from here.
     pub upto: u64,
     /// Names of sessions.
-    pub sessions: Vec<Digest>,
+    pub sessions: Vec<StoredDigest>,
     /// Whether there are more at once.
     pub more: bool,
 }
@@ -38,7 +38,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn login_endings(&self, after: u64, within: Duration) -> Result<Endings, StoreError> {
+    pub async fn login_endings(&self, after: u64, within: Duration) -> Result<LoginEndings, StoreError> {
         let ask = format!(
             "SELECT h.seq, e.seq, e.session FROM login_endings_head h LEFT JOIN login_endings e \
              ON e.seq > CASE WHEN h.seq < $1 THEN 0 ELSE $1 END AND e.at > {} - $2 WHERE h.id = 1 \
@@ -55,17 +55,17 @@ impl Store {
         for row in &found {
             let Some(seq) = row.try_get::<Option<i64>, _>(1)? else { break };
             last = number(seq);
-            sessions.push(Digest::read(row, 2)?);
+            sessions.push(StoredDigest::read(row, 2)?);
         }
         let more = i64::try_from(sessions.len()) == Ok(TOGETHER);
         // Whatever else there was by then is over: nobody need look through it again.
-        Ok(Endings { upto: if more { last } else { head }, more, sessions })
+        Ok(LoginEndings { upto: if more { last } else { head }, more, sessions })
     }
 }
 
 impl Tx<'_> {
     /// Notes that a login session was ended; written when everything else is done.
-    pub(crate) fn end_login(&mut self, session: Digest) {
+    pub(crate) fn end_login(&mut self, session: StoredDigest) {
         self.ended.push(session);
     }
 
@@ -78,7 +78,7 @@ impl Tx<'_> {
             .fetch_one(&mut *self.connection)
             .await?;
         let last: i64 = head.try_get(0)?;
-        let numbered: Vec<(i64, Digest)> = (last - count + 1..).zip(ended).collect();
+        let numbered: Vec<(i64, StoredDigest)> = (last - count + 1..).zip(ended).collect();
         for some in pieces(&numbered) {
             let now = format!(", {}", self.dialect.now());
             let insert =

@@ -20,21 +20,21 @@ use sqlx::any::AnyRow;
 use tokio::time::Instant;
 
 use crate::error::StoreError;
-use crate::seen::UseOnce;
+use crate::expiry;
+use crate::replay_guard::UseOnce;
 use crate::store::Store;
-use crate::sweep;
-use crate::value::{Digest, millis, number, timestamp};
+use crate::value::{StoredDigest, millis, number, timestamp};
 use crate::write::{Change, Tx};
 
 /// A login session as it is stored. `Debug` prints nothing of its content.
 #[derive(Clone, PartialEq, Eq)]
-pub struct LoginSession {
+pub struct LoginSessionRow {
     /// Of what the browser holds.
-    pub id: Digest,
+    pub id: StoredDigest,
     /// Of whose it is, within their provider.
-    pub subject: Digest,
+    pub subject: StoredDigest,
     /// Of the provider's session it comes from, when the provider told.
-    pub sid: Option<Digest>,
+    pub sid: Option<StoredDigest>,
     /// When somebody logged in.
     pub began: Timestamp,
     /// From when on it is over whatever happens.
@@ -45,7 +45,7 @@ pub struct LoginSession {
     pub content: Vec<u8>,
 }
 
-impl fmt::Debug for LoginSession {
+impl fmt::Debug for LoginSessionRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LoginSession")
             .field("began", &self.began)
@@ -55,12 +55,12 @@ impl fmt::Debug for LoginSession {
     }
 }
 
-impl LoginSession {
+impl LoginSessionRow {
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Ok(Self {
-            id: Digest::read(row, 0)?,
-            subject: Digest::read(row, 1)?,
-            sid: Digest::read_optional(row, 2)?,
+            id: StoredDigest::read(row, 0)?,
+            subject: StoredDigest::read(row, 1)?,
+            sid: StoredDigest::read_optional(row, 2)?,
             began: timestamp(row.try_get(3)?),
             ends: timestamp(row.try_get(4)?),
             version: number(row.try_get(5)?),
@@ -81,9 +81,9 @@ impl Store {
     /// [`StoreError`]
     pub async fn login_session(
         &self,
-        id: &Digest,
+        id: &StoredDigest,
         now: Timestamp,
-    ) -> Result<Option<LoginSession>, StoreError> {
+    ) -> Result<Option<LoginSessionRow>, StoreError> {
         let ask = sqlx::query(
             "SELECT id, subject, sid, began, ends, version, content FROM login_sessions \
              WHERE id = $1 AND ends > $2",
@@ -91,20 +91,20 @@ impl Store {
         .bind(id.as_slice())
         .bind(millis(now));
         let row = self.readers().optional(ask).await?;
-        row.as_ref().map(LoginSession::read).transpose()
+        row.as_ref().map(LoginSessionRow::read).transpose()
     }
 
-    /// Deletes login sessions that have ended by themselves, and says how many: see [`crate::sweep`], which does it too. For
+    /// Deletes login sessions that have ended by themselves, and says how many: see [`crate::expiry`], which does it too. For
     /// whoever keeps nothing else here.
     ///
     /// # Errors
     /// [`StoreError`]; what was deleted until then stays deleted.
     pub async fn sweep_login_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
         let sweeping = async {
-            sweep::login_endings(self.writers(), self.dialect(), now).await?;
+            expiry::login_endings(self.writers(), self.dialect(), now).await?;
             let mut swept = 0;
-            for table in sweep::OF_LOGINS {
-                swept += sweep::steps(self.writers(), self.dialect(), table, millis(now)).await?;
+            for table in expiry::OF_LOGINS {
+                swept += expiry::steps(self.writers(), self.dialect(), table, millis(now)).await?;
             }
             Ok(swept)
         };
@@ -119,7 +119,7 @@ impl Store {
 /// # Errors
 /// [`StoreError::Taken`] when there is one of its `id`, which is drawn at random.
 #[derive(Debug, Clone)]
-pub struct BeginLoginSession(pub LoginSession);
+pub struct BeginLoginSession(pub LoginSessionRow);
 
 impl Change for BeginLoginSession {
     type Output = ();
@@ -132,7 +132,7 @@ impl Change for BeginLoginSession {
         )
         .bind(session.id.as_slice())
         .bind(session.subject.as_slice())
-        .bind(session.sid.as_ref().map(Digest::as_slice))
+        .bind(session.sid.as_ref().map(StoredDigest::as_slice))
         .bind(millis(session.began))
         .bind(millis(session.ends))
         .bind(column(session.version))
@@ -149,7 +149,7 @@ impl Change for BeginLoginSession {
 #[derive(Debug, Clone)]
 pub struct ClaimLoginSession {
     /// Which.
-    pub id: Digest,
+    pub id: StoredDigest,
     /// The version that was read.
     pub version: u64,
     /// When.
@@ -190,7 +190,7 @@ impl Change for ClaimLoginSession {
 #[derive(Clone)]
 pub struct ReplaceLoginSession {
     /// Which.
-    pub id: Digest,
+    pub id: StoredDigest,
     /// The version that was read.
     pub version: u64,
     /// What it is to be, sealed.
@@ -229,7 +229,7 @@ impl Change for ReplaceLoginSession {
 #[derive(Debug, Clone)]
 pub struct ReleaseLoginSession {
     /// Which.
-    pub id: Digest,
+    pub id: StoredDigest,
     /// The version it was claimed with.
     pub version: u64,
 }
@@ -258,7 +258,7 @@ impl Change for ReleaseLoginSession {
 #[derive(Debug, Clone)]
 pub struct EndLoginSession {
     /// Which.
-    pub id: Digest,
+    pub id: StoredDigest,
 }
 
 impl Change for EndLoginSession {
@@ -284,9 +284,9 @@ impl Change for EndLoginSession {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginSessionsOf {
     /// Those that come from one session of the provider's.
-    Sid(Digest),
+    Sid(StoredDigest),
     /// All of one person.
-    Subject(Digest),
+    Subject(StoredDigest),
 }
 
 /// Ends all login sessions of somebody that began at a time or before, and says which they were.
@@ -299,9 +299,9 @@ pub struct EndLoginSessions {
 }
 
 impl Change for EndLoginSessions {
-    type Output = Vec<Digest>;
+    type Output = Vec<StoredDigest>;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Vec<Digest>, StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Vec<StoredDigest>, StoreError> {
         let (statement, whose) = match &self.of {
             LoginSessionsOf::Sid(sid) => {
                 ("DELETE FROM login_sessions WHERE sid = $1 AND began <= $2 RETURNING id", sid)
@@ -315,7 +315,7 @@ impl Change for EndLoginSessions {
             .bind(millis(self.began))
             .fetch_all(&mut *tx.connection)
             .await?;
-        let ended = rows.iter().map(|row| Digest::read(row, 0)).collect::<Result<Vec<_>, _>>()?;
+        let ended = rows.iter().map(|row| StoredDigest::read(row, 0)).collect::<Result<Vec<_>, _>>()?;
         for session in &ended {
             tx.end_login(*session);
         }
@@ -338,7 +338,7 @@ pub struct EndLoginSessionsOnce {
 
 impl Change for EndLoginSessionsOnce {
     /// `None`: it was done before.
-    type Output = Option<Vec<Digest>>;
+    type Output = Option<Vec<StoredDigest>>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
         if !self.once.apply(tx).await? {

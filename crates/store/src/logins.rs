@@ -12,7 +12,7 @@ use sqlx::any::AnyRow;
 use crate::error::StoreError;
 use crate::names::{folded, lower};
 use crate::store::Store;
-use crate::users::{COLUMN_COUNT, COLUMNS, StoredPassword, User};
+use crate::users::{COLUMN_COUNT, COLUMNS, StoredPassword, UserRow};
 use crate::value::timestamp;
 use crate::write::Tx;
 
@@ -20,11 +20,11 @@ use crate::write::Tx;
 const LOOKED_AT: i64 = 16;
 
 /// An account with the password that its owner must know.
-type Login = (User, Option<StoredPassword>);
+type LoginRow = (UserRow, Option<StoredPassword>);
 
 /// By what an account is found, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Found {
+enum FoundLogin {
     /// Its name, as it is kept.
     Name,
     /// Its address, as it is kept.
@@ -51,28 +51,28 @@ impl Typed {
         lower(text) == self.lower || folded(text) == self.folded
     }
 
-    fn finds_name(&self, user: &User) -> Option<Found> {
+    fn finds_name(&self, user: &UserRow) -> Option<FoundLogin> {
         if lower(&user.name) == self.lower {
-            Some(Found::Name)
+            Some(FoundLogin::Name)
         } else {
-            (folded(&user.name) == self.folded).then_some(Found::LikeName)
+            (folded(&user.name) == self.folded).then_some(FoundLogin::LikeName)
         }
     }
 
     /// An address counts only when it is known to be theirs.
-    fn finds_address(&self, user: &User) -> Option<Found> {
+    fn finds_address(&self, user: &UserRow) -> Option<FoundLogin> {
         let address = user.email.as_deref().filter(|_| user.email_verified_at.is_some())?;
         if lower(address) == self.lower {
-            Some(Found::Address)
+            Some(FoundLogin::Address)
         } else {
-            (folded(address) == self.folded).then_some(Found::LikeAddress)
+            (folded(address) == self.folded).then_some(FoundLogin::LikeAddress)
         }
     }
 }
 
 /// What is found best; of several that are only alike, none.
-fn best(found: impl IntoIterator<Item = (Option<Found>, Login)>) -> Option<Login> {
-    let mut best: Option<(Found, Login)> = None;
+fn best(found: impl IntoIterator<Item = (Option<FoundLogin>, LoginRow)>) -> Option<LoginRow> {
+    let mut best: Option<(FoundLogin, LoginRow)> = None;
     let mut alone = true;
     for (by, login) in found {
         let Some(by) = by else { continue };
@@ -90,11 +90,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn user_by_name(&self, name: &str) -> Result<Option<User>, StoreError> {
+    pub async fn user_by_name(&self, name: &str) -> Result<Option<UserRow>, StoreError> {
         let typed = Typed::new(name);
         let condition = "u.name_key IN ($1, $2) OR u.name_fold = $2";
         let found = self.users_where(condition, &typed).await?;
-        let by = |login: Login| (typed.finds_name(&login.0), login);
+        let by = |login: LoginRow| (typed.finds_name(&login.0), login);
         Ok(best(found.into_iter().map(by)).map(|(user, _)| user))
     }
 
@@ -103,20 +103,20 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn user_by_login(&self, login: &str) -> Result<Option<Login>, StoreError> {
+    pub async fn user_by_login(&self, login: &str) -> Result<Option<LoginRow>, StoreError> {
         let typed = Typed::new(login);
         // One question, whichever it is: how long it takes tells nobody.
         let condition =
             "u.name_key IN ($1, $2) OR u.name_fold = $2 OR u.email_key IN ($1, $2) OR u.email_fold = $2";
         let found = self.users_where(condition, &typed).await?;
-        let by = |login: Login| {
+        let by = |login: LoginRow| {
             let found = [typed.finds_name(&login.0), typed.finds_address(&login.0)];
             (found.into_iter().flatten().min(), login)
         };
         Ok(best(found.into_iter().map(by)))
     }
 
-    async fn users_where(&self, condition: &'static str, typed: &Typed) -> Result<Vec<Login>, StoreError> {
+    async fn users_where(&self, condition: &'static str, typed: &Typed) -> Result<Vec<LoginRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS}, u.password, u.password_changed_at FROM users u WHERE {condition} \
              ORDER BY CASE WHEN u.name_key = $1 THEN 0 WHEN u.email_key = $1 THEN 1 ELSE 2 END LIMIT $3"
@@ -129,10 +129,10 @@ impl Store {
 }
 
 /// From a row that begins with [`COLUMNS`].
-pub(crate) fn read(row: &AnyRow) -> Result<Login, StoreError> {
+pub(crate) fn read(row: &AnyRow) -> Result<LoginRow, StoreError> {
     let phc: Option<String> = row.try_get(COLUMN_COUNT)?;
     let changed_at = timestamp(row.try_get::<Option<i64>, _>(COLUMN_COUNT + 1)?.unwrap_or(0));
-    Ok((User::read(row)?, phc.map(|phc| StoredPassword { phc, changed_at })))
+    Ok((UserRow::read(row)?, phc.map(|phc| StoredPassword { phc, changed_at })))
 }
 
 impl Tx<'_> {
@@ -191,9 +191,9 @@ mod tests {
 
     use super::*;
 
-    fn login(id: &str, name: &str, email: Option<&str>) -> Login {
+    fn login(id: &str, name: &str, email: Option<&str>) -> LoginRow {
         let at = Timestamp::from_secs(1_800_000_000);
-        let user = User {
+        let user = UserRow {
             id: id.into(),
             name: name.into(),
             email: email.map(Into::into),
@@ -208,9 +208,9 @@ mod tests {
         (user, None)
     }
 
-    fn found(typed: &str, logins: &[Login]) -> Option<String> {
+    fn found(typed: &str, logins: &[LoginRow]) -> Option<String> {
         let typed = Typed::new(typed);
-        let by = |login: &Login| {
+        let by = |login: &LoginRow| {
             let found = [typed.finds_name(&login.0), typed.finds_address(&login.0)];
             (found.into_iter().flatten().min(), login.clone())
         };
@@ -240,7 +240,7 @@ mod tests {
         let all = [wide.clone(), all[0].clone()];
         assert_eq!(found("n@x.example", &all).as_deref(), Some("address"), "as it is kept");
         assert_eq!(found(&wide.0.name, &all).as_deref(), Some("wide"));
-        let unverified = (User { email_verified_at: None, ..all[1].0.clone() }, None);
+        let unverified = (UserRow { email_verified_at: None, ..all[1].0.clone() }, None);
         assert_eq!(found("n@x.example", &[unverified]), None);
     }
 }

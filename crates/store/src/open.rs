@@ -7,17 +7,17 @@ use auth::time::Timestamp;
 use outage::Outage;
 use tokio::time::Instant;
 
-use crate::audit::Entry;
-use crate::copy::{Copied, CopyError, Exported, Imported};
+use crate::audit::AnnouncedEntry;
+use crate::backup::{BackupContents, BackupError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
+use crate::health::{StorageHealth, outage_of};
 use crate::invalidation::Epoch;
 use crate::migrations::{self, MigrationFailed, OPENING};
 use crate::name_conflicts;
 use crate::proof::Proof;
 use crate::readers::Readers;
 use crate::store::Store;
-use crate::storing::{Storing, outage_of};
 use crate::write::Writer;
 
 /// Why a store could not be opened.
@@ -75,7 +75,7 @@ impl Store {
             filled = last;
         }
         let incarnation = Incarnation::look(dialect, &mut connection).await;
-        let writer = Writer::start(&writers, dialect, incarnation, Storing::new(database.way()));
+        let writer = Writer::start(&writers, dialect, incarnation, StorageHealth::new(database.way()));
         let proof = Proof::look((url, dialect), incarnation, &writer, &mut connection).await?;
         drop(connection);
         let readers = Readers::open(url, dialect, database.way()).await?;
@@ -83,22 +83,22 @@ impl Store {
         Ok(Self { dialect, readers, writers, writer, migrated, proof, outage, proving })
     }
 
-    /// Deletes what is over: see [`crate::sweep`].
+    /// Deletes what is over: see [`crate::expiry`].
     ///
     /// # Errors
     /// [`StoreError`]; what was deleted until then stays deleted.
-    pub async fn sweep(&self, now: Timestamp, log_kept: Duration) -> Result<crate::Swept, StoreError> {
-        let swept = crate::sweep::run(&self.writers, self.dialect, now, log_kept).await;
+    pub async fn sweep(&self, now: Timestamp, log_kept: Duration) -> Result<crate::ExpiredRows, StoreError> {
+        let swept = crate::expiry::run(&self.writers, self.dialect, now, log_kept).await;
         self.storing().note(&swept, Instant::now());
         swept
     }
 
-    /// Writes a copy of the whole database as of one moment: see [`crate::copy`]. Writes to `out` where it is called.
+    /// Writes a copy of the whole database as of one moment: see [`crate::backup`]. Writes to `out` where it is called.
     ///
     /// # Errors
-    /// [`CopyError`]; what was written until then is no copy.
-    pub async fn export(&self, out: &mut (impl std::io::Write + Send)) -> Result<Exported, CopyError> {
-        crate::copy::export(self.readers.pool(), self.dialect, out).await
+    /// [`BackupError`]; what was written until then is no copy.
+    pub async fn export(&self, out: &mut (impl std::io::Write + Send)) -> Result<Exported, BackupError> {
+        crate::backup::export(self.readers.pool(), self.dialect, out).await
     }
 
     /// Makes this database, which must be empty, from a copy, all or nothing. It gets a history of its own, `epoch`, drawn at
@@ -106,13 +106,13 @@ impl Store {
     /// audit log, or why the copy is not wanted.
     ///
     /// # Errors
-    /// [`CopyError`]; nothing was changed then, but for [`CopyError::Unclear`].
+    /// [`BackupError`]; nothing was changed then, but for [`CopyError::Unclear`].
     pub async fn import(
         &self,
         from: &mut (impl std::io::BufRead + Send),
         epoch: Epoch,
-        accept: impl FnOnce(&Copied) -> Result<Vec<Entry>, String> + Send,
-    ) -> Result<Imported, CopyError> {
-        crate::copy::import(&self.writers, self.dialect, from, epoch, accept).await
+        accept: impl FnOnce(&BackupContents) -> Result<Vec<AnnouncedEntry>, String> + Send,
+    ) -> Result<Imported, BackupError> {
+        crate::backup::import(&self.writers, self.dialect, from, epoch, accept).await
     }
 }

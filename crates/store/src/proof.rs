@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coherence::{Head, Tag};
+use coherence::{LogHead, Tag};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AnyPool, Connection as _, Row as _};
 use tokio::time::timeout;
@@ -27,9 +27,9 @@ use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::followers;
 use crate::invalidation::{self, ProveHead};
-use crate::loan::{Loan, lost};
+use crate::pooled::{PooledConnection, lost};
 use crate::readers::Ask;
-use crate::shared::Shared;
+use crate::shared::SharedRead;
 use crate::write::{Change, Tx, Writer};
 
 /// Transactions at once, beside the one that reads the head alone: leases rest on that, and it waits for no others. One that waits for a standby that is
@@ -43,11 +43,11 @@ const TRIES: usize = 3;
 const MESSAGE: &str = "pg_logical_emit_message(true, 'postern', '')";
 
 /// The head, and the rows that answer whatever else was asked.
-pub(crate) type Proven = (Head, Vec<Vec<AnyRow>>);
+pub(crate) type Proven = (LogHead, Vec<Vec<AnyRow>>);
 
 /// What is asked beside the head.
 #[derive(Debug, Clone)]
-pub(crate) enum Asked {
+pub(crate) enum ProofQuestion {
     Nothing,
     /// Which of these are denied.
     Tags(Vec<Tag>),
@@ -61,7 +61,7 @@ pub(crate) enum Asked {
     Listed,
 }
 
-impl Asked {
+impl ProofQuestion {
     pub(crate) fn asks(&self) -> Vec<Ask<'static>> {
         match self {
             Self::Nothing => Vec::new(),
@@ -88,14 +88,14 @@ pub(crate) enum Proof {
 /// Proves by messages.
 pub(crate) struct ByMessage {
     /// The head alone, once for all who ask at once.
-    pub(crate) heads: Shared<Result<Head, StoreError>>,
-    of_heads: Places,
-    pub(crate) others: Places,
+    pub(crate) heads: SharedRead<Result<LogHead, StoreError>>,
+    of_heads: ProofConnections,
+    pub(crate) others: ProofConnections,
 }
 
 /// Where transactions that prove something are made.
 #[derive(Clone)]
-pub(crate) struct Places {
+pub(crate) struct ProofConnections {
     pool: AnyPool,
     /// The life that the database tells.
     incarnation: Incarnation,
@@ -126,7 +126,7 @@ impl Proof {
             _ => {
                 let places = async |count| {
                     let pool = dialect.asking_pool(url, count).await?;
-                    Ok::<_, StoreError>(Places { pool, incarnation, writer: writer.clone() })
+                    Ok::<_, StoreError>(ProofConnections { pool, incarnation, writer: writer.clone() })
                 };
                 Ok(Self::Message(Arc::new(ByMessage::new(places(1).await?, places(PLACES).await?))))
             }
@@ -148,20 +148,20 @@ fn is_missing(error: &sqlx::Error) -> bool {
 }
 
 impl ByMessage {
-    fn new(of_heads: Places, others: Places) -> Self {
+    fn new(of_heads: ProofConnections, others: ProofConnections) -> Self {
         let places = of_heads.clone();
-        let heads = Shared::start(move || {
+        let heads = SharedRead::start(move || {
             let places = places.clone();
-            async move { Ok(places.prove(&Asked::Nothing).await?.0) }
+            async move { Ok(places.prove(&ProofQuestion::Nothing).await?.0) }
         });
         Self { heads, of_heads, others }
     }
 }
 
-impl Places {
-    pub(crate) async fn prove(&self, asked: &Asked) -> Result<Proven, StoreError> {
+impl ProofConnections {
+    pub(crate) async fn prove(&self, asked: &ProofQuestion) -> Result<Proven, StoreError> {
         for _ in 0..TRIES {
-            let mut loan = Loan::of(&self.pool).await?;
+            let mut loan = PooledConnection::of(&self.pool).await?;
             let committed = committed(loan.connection(), self.incarnation, asked.asks());
             let Ok(found) = timeout(PATIENCE, committed).await else {
                 return Err(loan.silent("what was read was not proved in time"));
@@ -179,7 +179,7 @@ impl Places {
 }
 
 /// The same by a change: the head first, so that what is told knows at least that much.
-pub(crate) struct ByChange(pub(crate) Asked);
+pub(crate) struct ByChange(pub(crate) ProofQuestion);
 
 impl Change for ByChange {
     type Output = Proven;

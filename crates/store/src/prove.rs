@@ -8,26 +8,26 @@ use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
 use crate::followers::{self, Listed};
-use crate::invalidation::{self, Denied, Event, Head, Tag};
-use crate::loan::lost;
-use crate::proof::{Asked, ByChange, Proof, Proven};
+use crate::health;
+use crate::invalidation::{self, AnnouncedEvent, Denied, LogHead, Tag};
+use crate::pooled::lost;
+use crate::proof::{ByChange, Proof, ProofQuestion, Proven};
 use crate::store::{MAX_EVENTS, Store};
-use crate::storing;
 
 impl Store {
     /// The head, of a database that is in force: everything that was durable when this was called is counted in it.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn prove_head(&self) -> Result<Head, StoreError> {
+    pub async fn prove_head(&self) -> Result<LogHead, StoreError> {
         match self.proof() {
             Proof::Message(proof) => {
                 let asked = proof.heads.ask().await;
                 let head = asked.unwrap_or_else(|| Err(lost("the head's reading was abandoned")));
-                storing::note(self.proving(), &head);
+                health::note(self.proving(), &head);
                 head
             }
-            Proof::Reading | Proof::Change => Ok(self.prove(Asked::Nothing).await?.0),
+            Proof::Reading | Proof::Change => Ok(self.prove(ProofQuestion::Nothing).await?.0),
         }
     }
 
@@ -35,8 +35,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn confirm(&self, tags: Vec<Tag>) -> Result<(Head, Vec<Denied>), StoreError> {
-        let (head, rows) = self.prove(Asked::Tags(tags)).await?;
+    pub async fn confirm(&self, tags: Vec<Tag>) -> Result<(LogHead, Vec<Denied>), StoreError> {
+        let (head, rows) = self.prove(ProofQuestion::Tags(tags)).await?;
         Ok((head, each(&rows, invalidation::read_denied)?))
     }
 
@@ -49,8 +49,8 @@ impl Store {
         &self,
         after: Option<Tag>,
         limit: u32,
-    ) -> Result<(Head, Vec<Denied>), StoreError> {
-        let (head, rows) = self.prove(Asked::Page(after, limit.min(MAX_EVENTS))).await?;
+    ) -> Result<(LogHead, Vec<Denied>), StoreError> {
+        let (head, rows) = self.prove(ProofQuestion::Page(after, limit.min(MAX_EVENTS))).await?;
         Ok((head, each(&rows, invalidation::read_denied)?))
     }
 
@@ -58,8 +58,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn prove_events(&self, after: u64, limit: u32) -> Result<(Head, Vec<Event>), StoreError> {
-        let (head, rows) = self.prove(Asked::Range(after, limit)).await?;
+    pub async fn prove_events(
+        &self,
+        after: u64,
+        limit: u32,
+    ) -> Result<(LogHead, Vec<AnnouncedEvent>), StoreError> {
+        let (head, rows) = self.prove(ProofQuestion::Range(after, limit)).await?;
         Ok((head, each(&rows, invalidation::read_event)?))
     }
 
@@ -67,8 +71,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn prove_followers(&self) -> Result<(Head, Vec<Listed>), StoreError> {
-        let (head, rows) = self.prove(Asked::Followers(self.dialect())).await?;
+    pub async fn prove_followers(&self) -> Result<(LogHead, Vec<Listed>), StoreError> {
+        let (head, rows) = self.prove(ProofQuestion::Followers(self.dialect())).await?;
         Ok((head, each(&rows, followers::read)?))
     }
 
@@ -76,30 +80,30 @@ impl Store {
     pub(crate) async fn prove_listed(
         &self,
         followers: &[ConsumerId],
-    ) -> Result<(Head, Vec<ConsumerId>), StoreError> {
+    ) -> Result<(LogHead, Vec<ConsumerId>), StoreError> {
         // Without a change nothing is proved there, and changes are what is not made now.
         if matches!(self.proof(), Proof::Change) {
             return Err(lost("nothing can be proved while no changes are made"));
         }
-        let (head, rows) = self.prove(Asked::Listed).await?;
+        let (head, rows) = self.prove(ProofQuestion::Listed).await?;
         let ids = rows.iter().flatten().map(|row| row.try_get::<Vec<u8>, _>(0));
         let ids: BTreeSet<_> = ids.collect::<Result<_, _>>()?;
         Ok((head, followers.iter().copied().filter(|follower| ids.contains(&follower.0[..])).collect()))
     }
 
     /// Asks the head and then the rest, and proves it. Takes note of a database that does not.
-    async fn prove(&self, asked: Asked) -> Result<Proven, StoreError> {
+    async fn prove(&self, asked: ProofQuestion) -> Result<Proven, StoreError> {
         let proven = match self.proof() {
             Proof::Reading => self.read(&asked).await,
             Proof::Message(proof) => proof.others.prove(&asked).await,
             // Which takes note itself.
             Proof::Change => return self.write(ByChange(asked)).await,
         };
-        storing::note(self.proving(), &proven);
+        health::note(self.proving(), &proven);
         proven
     }
 
-    async fn read(&self, asked: &Asked) -> Result<Proven, StoreError> {
+    async fn read(&self, asked: &ProofQuestion) -> Result<Proven, StoreError> {
         let head = self.head().await?;
         let mut answers = Vec::new();
         for ask in asked.asks() {

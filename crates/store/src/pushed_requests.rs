@@ -5,14 +5,14 @@ use sqlx::Row as _;
 
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::value::{Digest, millis};
+use crate::value::{StoredDigest, millis};
 use crate::write::{Change, Tx};
 
 /// Keeps a request.
 #[derive(Debug, Clone)]
 pub struct PushRequest {
     /// Of its `request_uri`.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// Who pushed it, and who alone may refer to it.
     pub client_id: String,
     /// Its parameters, in the caller's form.
@@ -46,7 +46,7 @@ impl Store {
     /// [`StoreError`]
     pub async fn pushed_request(
         &self,
-        digest: &Digest,
+        digest: &StoredDigest,
         client_id: &str,
         now: Timestamp,
     ) -> Result<Option<String>, StoreError> {
@@ -66,7 +66,7 @@ impl Tx<'_> {
     /// Uses a request up. `false` when that has happened, or there is none.
     pub(crate) async fn use_pushed_request(
         &mut self,
-        digest: &Digest,
+        digest: &StoredDigest,
         client_id: &str,
         now: Timestamp,
     ) -> Result<bool, StoreError> {

@@ -1,7 +1,7 @@
 //! Connections that read, lent for one statement at a time.
 //!
 //! Owns: who may read now, how long an answer is waited for, and when a connection is looked at. Does not own: connecting
-//! ([`crate::dialect`]), what becomes of a connection that is let go of ([`crate::loan`]).
+//! ([`crate::dialect`]), what becomes of a connection that is let go of ([`crate::pooled`]).
 //!
 //! The pool beneath asks a connection whether it is well whenever it comes back, PostgreSQL's also when it goes out: two more
 //! round trips for a statement that needs one. What answered well is lent again without, for [`SPELL`]; then the pool
@@ -22,8 +22,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::dialect::{ACQUIRE, Dialect};
 use crate::error::StoreError;
-use crate::loan::Loan;
-use crate::storing;
+use crate::health;
+use crate::pooled::PooledConnection;
 
 /// Statements that are asked at once at most.
 const READERS: u32 = 8;
@@ -39,20 +39,20 @@ pub(crate) type Ask<'q> = Query<'q, Any, AnyArguments>;
 
 /// The connections. Cheap to clone; clones share them.
 #[derive(Clone)]
-pub(crate) struct Readers(Arc<Shared>);
+pub(crate) struct Readers(Arc<SharedReaders>);
 
-struct Shared {
+struct SharedReaders {
     pool: AnyPool,
     places: Semaphore,
     /// What answered well a moment ago, the last one on top: the fewer are in use, the warmer they are.
-    rested: Mutex<Vec<Held>>,
+    rested: Mutex<Vec<HeldReader>>,
     /// Where they were opened.
     runtime: Handle,
     /// How what is asked goes to the database.
     way: Outage,
 }
 
-impl Drop for Shared {
+impl Drop for SharedReaders {
     /// The pool takes a connection back within a runtime only; whoever lets go of the last store may be in none.
     fn drop(&mut self) {
         let _within = self.runtime.enter();
@@ -60,15 +60,15 @@ impl Drop for Shared {
     }
 }
 
-struct Held {
-    loan: Loan,
+struct HeldReader {
+    loan: PooledConnection,
     looked_at: Instant,
 }
 
 /// A connection for one statement.
-struct Lent<'r> {
-    held: Held,
-    readers: &'r Shared,
+struct LentReader<'r> {
+    held: HeldReader,
+    readers: &'r SharedReaders,
     _place: SemaphorePermit<'r>,
 }
 
@@ -77,7 +77,7 @@ impl Readers {
         let pool = dialect.asking_pool(url, READERS + SNAPSHOTS).await?;
         let places = Semaphore::new(READERS as usize);
         let (rested, runtime) = (Mutex::default(), Handle::current());
-        Ok(Self(Arc::new(Shared { pool, places, rested, runtime, way })))
+        Ok(Self(Arc::new(SharedReaders { pool, places, rested, runtime, way })))
     }
 
     /// The one row there is, if there is one.
@@ -124,15 +124,15 @@ impl Readers {
     }
 }
 
-impl Shared {
+impl SharedReaders {
     /// An answer, of which note was taken.
     async fn noted<T>(&self, asking: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let answer = asking.await;
-        storing::note(&self.way, &answer);
+        health::note(&self.way, &answer);
         answer
     }
 
-    async fn lend(&self) -> Result<Lent<'_>, StoreError> {
+    async fn lend(&self) -> Result<LentReader<'_>, StoreError> {
         let place = tokio::time::timeout(ACQUIRE, self.places.acquire())
             .await
             .map_err(|_| sqlx::Error::PoolTimedOut)?
@@ -140,13 +140,13 @@ impl Shared {
         let rested = self.rested.lock().pop();
         let held = match rested.filter(|held| held.looked_at.elapsed() < SPELL) {
             Some(held) => held,
-            None => Held { loan: Loan::of(&self.pool).await?, looked_at: Instant::now() },
+            None => HeldReader { loan: PooledConnection::of(&self.pool).await?, looked_at: Instant::now() },
         };
-        Ok(Lent { held, readers: self, _place: place })
+        Ok(LentReader { held, readers: self, _place: place })
     }
 }
 
-impl Lent<'_> {
+impl LentReader<'_> {
     fn connection(&mut self) -> &mut AnyConnection {
         self.held.loan.connection()
     }

@@ -6,11 +6,11 @@
 use sqlx::Row as _;
 
 use crate::access_tokens::AccessToken;
+use crate::announcements::{EventOrigins, Revocation};
 use crate::error::StoreError;
 use crate::families::{self, Family, SessionsAt};
 use crate::refresh_tokens::RefreshToken;
-use crate::told::{Origins, Revocation};
-use crate::value::{Digest, millis};
+use crate::value::{StoredDigest, millis};
 use crate::write::{Change, Tx};
 
 /// What is redeemed.
@@ -92,7 +92,7 @@ pub struct Redeem {
     /// Its kind.
     pub what: Once,
     /// Of the secret.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// Kept when it succeeds.
     pub successors: Successors,
     /// Told when it was redeemed before.
@@ -142,7 +142,7 @@ pub struct BeginFamily {
     /// The family.
     pub family: Family,
     /// What else it follows from.
-    pub origins: Origins,
+    pub origins: EventOrigins,
     /// Its first tokens.
     pub successors: Successors,
 }

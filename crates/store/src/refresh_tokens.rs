@@ -6,14 +6,14 @@ use sqlx::Row as _;
 use crate::error::StoreError;
 use crate::families::{self, OWNED_COLUMNS, OwnedFamily};
 use crate::store::Store;
-use crate::value::{Digest, millis, timestamp};
+use crate::value::{StoredDigest, millis, timestamp};
 use crate::write::Tx;
 
 /// A refresh token as it is stored; whose it is and what for stands in its family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefreshToken {
     /// Of the token.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// When it was made.
     pub issued_at: Timestamp,
     /// From when on it is worth nothing.
@@ -27,7 +27,7 @@ impl Store {
     /// [`StoreError`]
     pub async fn refresh_token(
         &self,
-        digest: &Digest,
+        digest: &StoredDigest,
     ) -> Result<Option<(RefreshToken, OwnedFamily)>, StoreError> {
         let columns = "t.issued_at, t.expires_at";
         let Some(row) = families::behind(self, "refresh_tokens", columns, digest).await? else {

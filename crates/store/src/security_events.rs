@@ -11,18 +11,17 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use auth::token::security_event::Kind;
+use auth::token::security_event::EventKind;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use crate::announcements::Revocation;
+pub use crate::announcements::{Occurred, OccurrenceKey};
 use crate::error::StoreError;
 use crate::invalidation::head_within;
 use crate::store::Store;
-use crate::told::Revocation;
 use crate::value::{millis, millis_of, number, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
-
-pub use crate::told::{Occurred, Occurrence};
 
 impl Tx<'_> {
     /// Keeps what events of the log are in words, in the transaction that appends them.
@@ -54,9 +53,9 @@ const COLUMNS: &str = "o.seq, o.kind, o.user_id, o.sid, o.jti, o.client_id, o.gr
 
 fn read(row: &AnyRow) -> Result<Occurred, StoreError> {
     let kind: String = row.try_get(1)?;
-    let what = Occurrence {
+    let what = OccurrenceKey {
         // Of a newer program: whoever reads it here cannot say what it was.
-        kind: Kind::ALL.into_iter().find(|known| known.word() == kind).unwrap_or(Kind::Other),
+        kind: EventKind::ALL.into_iter().find(|known| known.word() == kind).unwrap_or(EventKind::Other),
         user_id: row.try_get(2)?,
         sid: row.try_get(3)?,
         jti: row.try_get(4)?,
@@ -150,7 +149,7 @@ pub struct TakeReceiver {
 
 /// A receiver that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenReceiver {
     /// It has heard everything up to this.
     pub seq: u64,
     /// How often in a row it could not be told.
@@ -158,9 +157,9 @@ pub struct Taken {
 }
 
 impl Change for TakeReceiver {
-    type Output = Option<Taken>;
+    type Output = Option<TakenReceiver>;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<Taken>, StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<TakenReceiver>, StoreError> {
         let row = sqlx::query(
             "UPDATE event_receivers SET due_at = $2 + $3 WHERE name = $1 AND due_at <= $2 RETURNING seq, tries",
         )
@@ -171,7 +170,7 @@ impl Change for TakeReceiver {
         .await?;
         row.map(|row| {
             let tries = u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or(u32::MAX);
-            Ok(Taken { seq: number(row.try_get(0)?), tries })
+            Ok(TakenReceiver { seq: number(row.try_get(0)?), tries })
         })
         .transpose()
     }

@@ -5,18 +5,18 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use crate::announcements::Revocation;
 use crate::deliveries::Ends;
 use crate::error::StoreError;
 use crate::store::Store;
-use crate::told::Revocation;
-use crate::value::{Digest, millis, pieces, places, timestamp};
+use crate::value::{StoredDigest, millis, pieces, places, timestamp};
 use crate::write::{Change, Tx};
 
 /// A session as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub struct SessionRow {
     /// Of the cookie.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// Its public name, the `sid` of tokens.
     pub sid: String,
     /// Whose.
@@ -46,10 +46,10 @@ pub struct Session {
 const COLUMNS: &str = "s.digest, s.sid, s.user_id, s.authenticated_at, s.methods, s.acr, s.agent, s.address, \
      s.created_at, s.seen_at, s.expires_at, s.ended_at, (SELECT at FROM invalidation_head WHERE id = 1)";
 
-impl Session {
+impl SessionRow {
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Ok(Self {
-            digest: Digest::read(row, 0)?,
+            digest: StoredDigest::read(row, 0)?,
             sid: row.try_get(1)?,
             user_id: row.try_get(2)?,
             authenticated_at: timestamp(row.try_get(3)?),
@@ -71,7 +71,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn session(&self, digest: &Digest, now: Timestamp) -> Result<Option<Session>, StoreError> {
+    pub async fn session(
+        &self,
+        digest: &StoredDigest,
+        now: Timestamp,
+    ) -> Result<Option<SessionRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.digest = $1 \
              AND s.ended_at IS NULL AND s.expires_at > $2 AND u.disabled_at IS NULL"
@@ -79,14 +83,14 @@ impl Store {
         .bind(digest.as_slice())
         .bind(millis(now));
         let row = self.readers().optional(ask).await?;
-        row.as_ref().map(Session::read).transpose()
+        row.as_ref().map(SessionRow::read).transpose()
     }
 
     /// A user's sessions that are not over, the newest first.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn sessions_of(&self, user_id: &str, now: Timestamp) -> Result<Vec<Session>, StoreError> {
+    pub async fn sessions_of(&self, user_id: &str, now: Timestamp) -> Result<Vec<SessionRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM sessions s WHERE s.user_id = $1 AND s.ended_at IS NULL \
              AND s.expires_at > $2 ORDER BY s.created_at DESC, s.sid"
@@ -94,7 +98,7 @@ impl Store {
         .bind(user_id)
         .bind(millis(now));
         let rows = self.readers().all(ask).await?;
-        rows.iter().map(Session::read).collect()
+        rows.iter().map(SessionRow::read).collect()
     }
 
     /// Sessions that are not over, of one user or of all, in the order of their `sid`, those after `after`, at most
@@ -108,7 +112,7 @@ impl Store {
         after: &str,
         limit: u32,
         now: Timestamp,
-    ) -> Result<Vec<Session>, StoreError> {
+    ) -> Result<Vec<SessionRow>, StoreError> {
         let user = user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "s.user_id = $4");
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM sessions s WHERE s.sid > $1 AND s.ended_at IS NULL AND s.expires_at > $2 \
@@ -119,19 +123,19 @@ impl Store {
         .bind(i64::from(limit))
         .bind(user_id);
         let rows = self.readers().all(ask).await?;
-        rows.iter().map(Session::read).collect()
+        rows.iter().map(SessionRow::read).collect()
     }
 
     /// A session by its public name, over or not.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn session_by_sid(&self, sid: &str) -> Result<Option<Session>, StoreError> {
+    pub async fn session_by_sid(&self, sid: &str) -> Result<Option<SessionRow>, StoreError> {
         let ask =
             sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM sessions s WHERE s.sid = $1")))
                 .bind(sid);
         let row = self.readers().optional(ask).await?;
-        row.as_ref().map(Session::read).transpose()
+        row.as_ref().map(SessionRow::read).transpose()
     }
 }
 
@@ -179,7 +183,7 @@ impl Tx<'_> {
     }
 
     /// Keeps a session of a user who is held.
-    pub(crate) async fn insert_session(&mut self, session: &Session) -> Result<(), StoreError> {
+    pub(crate) async fn insert_session(&mut self, session: &SessionRow) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO sessions (digest, sid, user_id, authenticated_at, methods, acr, agent, address, \
              created_at, seen_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
@@ -201,7 +205,11 @@ impl Tx<'_> {
     }
 
     /// Gives the session of the cookie `old` what a new login of the same user brings, and answers its `sid`.
-    async fn renew_session(&mut self, old: &Digest, new: &Session) -> Result<Option<String>, StoreError> {
+    async fn renew_session(
+        &mut self,
+        old: &StoredDigest,
+        new: &SessionRow,
+    ) -> Result<Option<String>, StoreError> {
         let renewed = sqlx::query(
             "UPDATE sessions SET digest = $2, authenticated_at = $3, methods = $4, acr = $5, seen_at = $6, \
              expires_at = $7 WHERE digest = $1 AND user_id = $8 AND ended_at IS NULL AND expires_at > $9 \
@@ -253,9 +261,9 @@ impl Tx<'_> {
 #[derive(Debug, Clone)]
 pub struct BeginSession {
     /// The session.
-    pub session: Session,
+    pub session: SessionRow,
     /// Of the cookie the browser had before, if any: a new login means a new cookie.
-    pub replaces: Option<Digest>,
+    pub replaces: Option<StoredDigest>,
     /// What to tell when somebody else's session ends: its tag.
     pub revocation: Option<Revocation>,
     /// Until when clients are told of somebody else's session that ends, each once; `None`: they are not.
@@ -302,7 +310,7 @@ impl Change for BeginSession {
 #[derive(Debug, Clone)]
 pub struct SeeSession {
     /// Which.
-    pub digest: Digest,
+    pub digest: StoredDigest,
     /// When.
     pub now: Timestamp,
 }

@@ -8,15 +8,15 @@
 use tokio::sync::{mpsc, oneshot};
 
 /// Where it is asked. The last one ends the readings.
-pub(crate) struct Shared<T>(mpsc::UnboundedSender<oneshot::Sender<T>>);
+pub(crate) struct SharedRead<T>(mpsc::UnboundedSender<oneshot::Sender<T>>);
 
-impl<T> Clone for Shared<T> {
+impl<T> Clone for SharedRead<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Clone + Send + 'static> Shared<T> {
+impl<T: Clone + Send + 'static> SharedRead<T> {
     /// Reads like this, on this runtime.
     pub(crate) fn start<F, R>(read: F) -> Self
     where
@@ -65,9 +65,9 @@ mod tests {
     const TAKES: Duration = Duration::from_millis(10);
 
     /// Each reading tells its number.
-    fn counted() -> Shared<u64> {
+    fn counted() -> SharedRead<u64> {
         let count = Arc::new(AtomicU64::new(0));
-        Shared::start(move || {
+        SharedRead::start(move || {
             let number = count.fetch_add(1, Ordering::Relaxed) + 1;
             async move {
                 sleep(TAKES).await;

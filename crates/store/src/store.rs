@@ -11,11 +11,11 @@ use tokio::time::timeout;
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::invalidation::{self, Appended, Event, Head};
+use crate::health::StorageHealth;
+use crate::invalidation::{self, AnnouncedAppend, AnnouncedEvent, LogHead};
 use crate::migrations::Migrated;
 use crate::proof::Proof;
 use crate::readers::Readers;
-use crate::storing::Storing;
 use crate::value::timestamp;
 use crate::write::{Change, Writer};
 
@@ -64,7 +64,7 @@ impl Store {
     }
 
     /// Whether changes are stored.
-    pub fn storing(&self) -> Storing {
+    pub fn storing(&self) -> StorageHealth {
         self.writer.storing()
     }
 
@@ -72,7 +72,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn head(&self) -> Result<Head, StoreError> {
+    pub async fn head(&self) -> Result<LogHead, StoreError> {
         invalidation::read_head(&self.readers.one(invalidation::ask_head()).await?)
     }
 
@@ -90,14 +90,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+    pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<AnnouncedEvent>, StoreError> {
         let rows = self.readers.all(invalidation::ask_range(after, limit.min(MAX_EVENTS))).await?;
         rows.iter().map(invalidation::read_event).collect()
     }
 
     /// What this store appends to the log from now on, each once it is durable. Other nodes' events are not among them, and
     /// whoever is far behind misses some: the log has them all.
-    pub fn appended(&self) -> broadcast::Receiver<Appended> {
+    pub fn appended(&self) -> broadcast::Receiver<AnnouncedAppend> {
         self.writer.appended()
     }
 

@@ -4,18 +4,18 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use crate::announcements::Revocation;
 use crate::deliveries::Ends;
 use crate::error::StoreError;
 use crate::names::{folded, lower};
-use crate::sessions::Session;
+use crate::sessions::SessionRow;
 use crate::store::Store;
-use crate::told::Revocation;
 use crate::value::{millis, pieces, timestamp};
 use crate::write::{Change, Tx};
 
 /// A person's account.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub struct UserRow {
     /// Never changes, never used again: the `sub` of tokens.
     pub id: String,
     /// What they type to log in; may change.
@@ -58,7 +58,7 @@ pub(crate) const COLUMNS: &str = "u.id, u.name, u.email, u.email_verified_at, u.
 /// How many these are.
 pub(crate) const COLUMN_COUNT: usize = 10;
 
-impl User {
+impl UserRow {
     /// From a row that begins with [`COLUMNS`].
     pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Self::read_at(row, 0)?.ok_or_else(|| sqlx::Error::RowNotFound.into())
@@ -98,23 +98,23 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn user(&self, id: &str) -> Result<Option<User>, StoreError> {
+    pub async fn user(&self, id: &str) -> Result<Option<UserRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM users u WHERE u.id = $1")));
-        self.readers().optional(ask.bind(id)).await?.as_ref().map(User::read).transpose()
+        self.readers().optional(ask.bind(id)).await?.as_ref().map(UserRow::read).transpose()
     }
 
     /// Users in the order of their names, those after `after`, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn users(&self, after: &str, limit: u32) -> Result<Vec<User>, StoreError> {
+    pub async fn users(&self, after: &str, limit: u32) -> Result<Vec<UserRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM users u WHERE u.name_key > $1 ORDER BY u.name_key LIMIT $2"
         )))
         .bind(lower(after))
         .bind(i64::from(limit));
         let rows = self.readers().all(ask).await?;
-        rows.iter().map(User::read).collect()
+        rows.iter().map(UserRow::read).collect()
     }
 }
 
@@ -168,7 +168,7 @@ impl Tx<'_> {
 #[derive(Debug, Clone)]
 pub struct AddUser {
     /// The account.
-    pub user: User,
+    pub user: UserRow,
     /// Without one they cannot log in by password.
     pub password: Option<StoredPassword>,
 }
@@ -243,7 +243,7 @@ impl Change for UpgradePassword {
 
 /// What ends a user's sessions and tokens.
 #[derive(Debug, Clone)]
-pub enum Ending {
+pub enum UserRevocation {
     /// Another password: whoever knew the old one is out.
     Password(StoredPassword),
     /// The account is closed.
@@ -259,7 +259,7 @@ pub struct EndUser {
     /// Whose.
     pub user_id: String,
     /// Why.
-    pub ending: Ending,
+    pub ending: UserRevocation,
     /// What to tell: the user's tag, of everything so far.
     pub revocation: Revocation,
     /// Until when clients that have something of the sessions are told, each once; `None`: they are not.
@@ -274,9 +274,9 @@ impl Change for EndUser {
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         let now = millis(self.now);
         let (password, disabled) = match &self.ending {
-            Ending::Password(password) => (Some(password), None),
-            Ending::Disabled => (None, Some(now)),
-            Ending::Everything => (None, None),
+            UserRevocation::Password(password) => (Some(password), None),
+            UserRevocation::Disabled => (None, Some(now)),
+            UserRevocation::Everything => (None, None),
         };
         let changed = sqlx::query(
             "UPDATE users SET password = COALESCE($3, password), \
@@ -322,7 +322,7 @@ pub struct ChangeOwnPassword {
     /// When the account was read, in the time of the log.
     pub read_at: Timestamp,
     /// What begins.
-    pub session: Session,
+    pub session: SessionRow,
 }
 
 impl Change for ChangeOwnPassword {
@@ -375,7 +375,7 @@ impl Change for EnableUser {
 #[derive(Debug, Clone)]
 pub struct ChangeUser {
     /// Whose, as it was read.
-    pub from: User,
+    pub from: UserRow,
     /// What they are to type.
     pub name: String,
     /// Their address.

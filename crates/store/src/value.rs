@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use coherence::{Epoch, Head, Tag};
+use coherence::{Epoch, LogHead, Tag};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
@@ -15,9 +15,9 @@ const TOGETHER: usize = 128;
 
 /// A one-way image of a secret. What a database thief gets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Digest(pub [u8; 32]);
+pub struct StoredDigest(pub [u8; 32]);
 
-impl Digest {
+impl StoredDigest {
     /// From a column.
     pub(crate) fn read(row: &AnyRow, column: usize) -> Result<Self, StoreError> {
         Self::of_bytes(row.try_get(column)?, column)
@@ -42,17 +42,17 @@ impl Digest {
     }
 }
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for StoredDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Digest(..)")
     }
 }
 
 /// From the columns of a row from this one on: epoch, then sequence.
-pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<Head, StoreError> {
+pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<LogHead, StoreError> {
     let epoch: Vec<u8> = row.try_get(column)?;
     let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
-    Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(column + 1)?) })
+    Ok(LogHead { epoch: Epoch(epoch), seq: number(row.try_get(column + 1)?) })
 }
 
 /// The tag in a column, or that of nothing where there is none.

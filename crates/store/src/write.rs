@@ -23,12 +23,12 @@ use sqlx::{AnyConnection, AnyPool, Connection as _};
 use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::announcements::{AnnouncedAppend, AnnouncedEntry, Unnumbered};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::loan::{Loan, lost};
-use crate::storing::Storing;
-use crate::told::{Appended, Entry, Unnumbered};
-use crate::value::Digest;
+use crate::health::StorageHealth;
+use crate::pooled::{PooledConnection, lost};
+use crate::value::StoredDigest;
 
 /// Changes waiting at most; more are refused at once.
 const QUEUE: usize = 4096;
@@ -51,7 +51,7 @@ pub struct Tx<'t> {
     /// What is appended to the log of revocations when everything else is done.
     pub(crate) events: Vec<Unnumbered>,
     /// And to the audit log.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<AnnouncedEntry>,
     /// Users of whom nothing counts that was read before the log's time at the end of this.
     pub(crate) voided: BTreeSet<String>,
     /// Sessions that were used, and when.
@@ -59,7 +59,7 @@ pub struct Tx<'t> {
     /// Whether nobody else gives a name.
     pub(crate) names_locked: bool,
     /// Login sessions that others hear the end of.
-    pub(crate) ended: Vec<Digest>,
+    pub(crate) ended: Vec<StoredDigest>,
 }
 
 /// A change of what is stored.
@@ -159,18 +159,18 @@ impl<C: Change> Queued for Job<C> {
 #[derive(Clone)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Box<dyn Queued>>,
-    appended: broadcast::Sender<Appended>,
-    storing: Storing,
+    appended: broadcast::Sender<AnnouncedAppend>,
+    storing: StorageHealth,
 }
 
 /// Where transactions are made.
 #[derive(Clone)]
-struct Place {
+struct WriteSlot {
     pool: AnyPool,
     dialect: Dialect,
     incarnation: Incarnation,
-    appended: broadcast::Sender<Appended>,
-    storing: Storing,
+    appended: broadcast::Sender<AnnouncedAppend>,
+    storing: StorageHealth,
 }
 
 impl Writer {
@@ -179,12 +179,12 @@ impl Writer {
         pool: &AnyPool,
         dialect: Dialect,
         incarnation: Incarnation,
-        storing: Storing,
+        storing: StorageHealth,
     ) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let waiting = Arc::new(Mutex::new(waiting));
         let (appended, _) = broadcast::channel(FOLLOWED);
-        let place = Place {
+        let place = WriteSlot {
             pool: pool.clone(),
             dialect,
             incarnation,
@@ -197,12 +197,12 @@ impl Writer {
         Self { queue, appended, storing }
     }
 
-    pub(crate) fn storing(&self) -> Storing {
+    pub(crate) fn storing(&self) -> StorageHealth {
         self.storing.clone()
     }
 
     /// What is appended to the log of revocations from now on, once it is durable.
-    pub(crate) fn appended(&self) -> broadcast::Receiver<Appended> {
+    pub(crate) fn appended(&self) -> broadcast::Receiver<AnnouncedAppend> {
         self.appended.subscribe()
     }
 
@@ -225,14 +225,14 @@ impl Writer {
 type Waiting = Arc<Mutex<mpsc::Receiver<Box<dyn Queued>>>>;
 
 /// A lane that outlives a change that panics: its transaction is rolled back, its callers hear that it was abandoned.
-async fn kept(place: Place, waiting: Waiting) {
+async fn kept(place: WriteSlot, waiting: Waiting) {
     while tokio::spawn(lane(place.clone(), waiting.clone())).await.is_err_and(|end| end.is_panic()) {
         tracing::error!("a change panicked; the others that shared its transaction were not made either");
     }
 }
 
 /// One transaction at a time, until nobody can write any more.
-async fn lane(place: Place, waiting: Waiting) {
+async fn lane(place: WriteSlot, waiting: Waiting) {
     let mut jobs = Vec::with_capacity(TOGETHER);
     loop {
         let mut queue = waiting.lock().await;
@@ -248,7 +248,7 @@ async fn lane(place: Place, waiting: Waiting) {
 }
 
 /// Makes the changes, together when possible, and tells each caller.
-async fn settle(place: &Place, jobs: &mut [Box<dyn Queued>]) {
+async fn settle(place: &WriteSlot, jobs: &mut [Box<dyn Queued>]) {
     let mut made = together(place, jobs).await;
     match &made {
         Err(error) if jobs.len() > 1 && error.is_of_one_change() => {
@@ -270,7 +270,7 @@ async fn settle(place: &Place, jobs: &mut [Box<dyn Queued>]) {
     }
 }
 
-async fn alone(place: &Place, job: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
+async fn alone(place: &WriteSlot, job: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
     let mut tries = 0;
     loop {
         match together(place, job).await {
@@ -281,7 +281,7 @@ async fn alone(place: &Place, job: &mut [Box<dyn Queued>]) -> Result<(), StoreEr
 }
 
 /// One transaction with all of them, or none.
-async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
+async fn together(place: &WriteSlot, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
     if jobs.is_empty() {
         return Ok(());
     }
@@ -290,19 +290,19 @@ async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), Sto
     made
 }
 
-async fn over_a_connection(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
-    let mut loan = Loan::of(&place.pool).await?;
+async fn over_a_connection(place: &WriteSlot, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
+    let mut loan = PooledConnection::of(&place.pool).await?;
     let made = tokio::time::timeout(PATIENCE, transact(place, loan.connection(), jobs)).await;
     made.unwrap_or_else(|_| Err(loan.silent("no answer to a transaction in time")))
 }
 
 /// Makes the changes over a connection.
 async fn transact(
-    place: &Place,
+    place: &WriteSlot,
     connection: &mut AnyConnection,
     jobs: &mut [Box<dyn Queued>],
 ) -> Result<(), StoreError> {
-    let Place { dialect, incarnation, .. } = *place;
+    let WriteSlot { dialect, incarnation, .. } = *place;
     let mut transaction = connection.begin_with(dialect.begin()).await?;
     // Dropping the transaction rolls it back.
     let mut tx = Tx {

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use auth::identity::{CredentialKind, Identity};
 use auth::time::Timestamp;
 use telemetry::access_log::{
-    AccessLog, Destination, Forwarded, Options, Record, RequestProtocol, Style, Target,
+    AccessLog, AccessLogOptions, AccessRecord, Destination, ForwardedTo, RequestProtocol, RequestTarget,
+    Style,
 };
 use telemetry::metrics::{Format, Metrics, Outcome};
 use telemetry::phases::{CacheUse, Phase, Recorder, server_timing};
@@ -102,19 +103,23 @@ fn lines() -> Result<(), Box<dyn std::error::Error>> {
         claims: Vec::new(),
     };
     let mut ids = IdGenerator::from_seed([7; 32]);
-    let mut record = Record {
+    let mut record = AccessRecord {
         time: Timestamp::from_millis(1_700_000_000_000),
         listener: "public",
         peer: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 17), 51_234)),
         client: None,
         protocol: RequestProtocol::Http11,
-        target: Some(Target { method: "GET", host: "api.example.com", path: "/v1/items/4711/attachments" }),
+        target: Some(RequestTarget {
+            method: "GET",
+            host: "api.example.com",
+            path: "/v1/items/4711/attachments",
+        }),
         status: 200,
         outcome: Outcome::Allowed,
         reason: None,
         route: Some("items"),
         identity: Some(&identity),
-        forwarded: Some(Forwarded { upstream: "app", endpoint: "10.0.0.17:8080", nanos: 812_345 }),
+        forwarded: Some(ForwardedTo { upstream: "app", endpoint: "10.0.0.17:8080", nanos: 812_345 }),
         bytes_in: 0,
         bytes_out: 1024,
         total_nanos: 845_678,
@@ -125,7 +130,7 @@ fn lines() -> Result<(), Box<dyn std::error::Error>> {
         [(Style::Json, "one access log line, JSON"), (Style::Text, "one access log line, text")]
     {
         let destination = Destination::Writer(Box::new(io::sink()));
-        let log = AccessLog::start(Options { style, destination })?;
+        let log = AccessLog::start(AccessLogOptions { style, destination })?;
         let mut buffer = log.buffer();
         measure(name, 1_000_000, |n| {
             record.time = Timestamp::from_millis(1_700_000_000_000 + n / 40);

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// What the process uses at one instant.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct ProcessSample {
     /// User and system CPU time since the process began, threads that ended included. To the nanosecond.
     pub cpu: Duration,
     /// Resident set size.
@@ -33,7 +33,7 @@ pub struct Sample {
 ///
 /// # Errors
 /// When `/proc` is not mounted, or says something this does not understand (`InvalidData`).
-pub fn sample() -> io::Result<Sample> {
+pub fn sample() -> io::Result<ProcessSample> {
     let stat =
         Stat::parse(&fs::read_to_string("/proc/self/stat")?).ok_or_else(|| strange("/proc/self/stat"))?;
     let boot = fs::read_to_string("/proc/stat")
@@ -41,7 +41,7 @@ pub fn sample() -> io::Result<Sample> {
         .and_then(|text| boot_seconds(&text))
         .ok_or_else(|| strange("/proc/stat"))?;
     let open_fds = fs::read_dir("/proc/self/fd")?.count().saturating_sub(1) as u64;
-    Ok(Sample {
+    Ok(ProcessSample {
         cpu: cpu_time(),
         resident_bytes: stat.resident_pages.saturating_mul(page_size() as u64),
         virtual_bytes: stat.virtual_bytes,

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::{AuthorityConfig, Unclear, Verdict, object};
+use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, object};
 use crate::identity::{CredentialKind, Facts};
 use crate::json::{Document, Value};
 use crate::time::Timestamp;
@@ -18,8 +18,12 @@ use crate::token_error::TokenError;
 /// token is refused, whatever the authority thinks of it; so is one whose `iat` lies ahead. Without `exp` it is good for as long as it is not asked about again.
 ///
 /// # Errors
-/// [`Unclear`], when it does not say whether the token is active.
-pub fn read(answer: Vec<u8>, config: &AuthorityConfig, now: Timestamp) -> Result<Verdict, Unclear> {
+/// [`IntrospectionUnclear`], when it does not say whether the token is active.
+pub fn read(
+    answer: Vec<u8>,
+    config: &AuthorityConfig,
+    now: Timestamp,
+) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
     let document = Document::parse(answer)?;
     verdict(object(&document)?, config, now)
 }
@@ -39,15 +43,19 @@ pub fn lineage<T>(answer: &[u8], read: impl FnOnce(&Lineage<'_>) -> T) -> Option
 }
 
 /// What the members of an introspection, `root`, say.
-pub(super) fn verdict(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> Result<Verdict, Unclear> {
+pub(super) fn verdict(
+    root: Value<'_>,
+    config: &AuthorityConfig,
+    now: Timestamp,
+) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
     match root.get("active").and_then(Value::as_bool) {
         Some(true) => Ok(judge(root, config, now)),
         Some(false) => Ok(Err(TokenError::Inactive)),
-        None => Err(Unclear::Member("active")),
+        None => Err(IntrospectionUnclear::Member("active")),
     }
 }
 
-fn judge(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> Verdict {
+fn judge(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> IntrospectionVerdict {
     let issuer = claims::string(root, "iss")?;
     if let (Some(expected), Some(found)) = (&config.issuer, issuer)
         && **expected != *found
@@ -95,14 +103,14 @@ mod tests {
         }
     }
 
-    fn said(answer: &str) -> Result<Verdict, Unclear> {
+    fn said(answer: &str) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
         read(answer.as_bytes().to_vec(), &config(), NOW)
     }
 
     const GOOD: &str =
         r#""iss":"https://id.example","sub":"u1","aud":"api","exp":1800000060,"token_type":"Bearer""#;
 
-    fn active(further: &str) -> Verdict {
+    fn active(further: &str) -> IntrospectionVerdict {
         said(&format!(r#"{{"active":true,{GOOD}{further}}}"#)).unwrap()
     }
 
@@ -125,13 +133,13 @@ mod tests {
         for unclear in
             ["{}", r#"{"active":"true"}"#, r#"{"active":1}"#, r#"{"active":null}"#, r#"{"Active":true}"#]
         {
-            assert_eq!(said(unclear), Err(Unclear::Member("active")), "{unclear}");
+            assert_eq!(said(unclear), Err(IntrospectionUnclear::Member("active")), "{unclear}");
         }
-        assert_eq!(said("[]"), Err(Unclear::NotAnObject));
+        assert_eq!(said("[]"), Err(IntrospectionUnclear::NotAnObject));
         for broken in
             ["", "<html>", r#"{"active":true"#, r#"{"active":true}x"#, r#"{"active":true,"active":false}"#]
         {
-            assert!(matches!(said(broken), Err(Unclear::Json(_))), "{broken}");
+            assert!(matches!(said(broken), Err(IntrospectionUnclear::Json(_))), "{broken}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! [`openshift_user`]) and what they prove ([`Facts`]). Does not own: which authority is asked about which token, asking it, and remembering what it said.
 //!
 //! An answer either says clearly that the token is good, or clearly that it is not ([`TokenError`], the client's fault, 401), or
-//! it says nothing ([`Unclear`]): then nobody knows who is calling, which is 503, never remembered and never let through.
+//! it says nothing ([`IntrospectionUnclear`]): then nobody knows who is calling, which is 503, never remembered and never let through.
 
 pub mod introspection;
 pub mod openshift_user;
@@ -30,11 +30,11 @@ pub struct AuthorityConfig {
 }
 
 /// What an answer proves.
-pub type Verdict = Result<Facts, TokenError>;
+pub type IntrospectionVerdict = Result<Facts, TokenError>;
 
 /// An answer that proves nothing either way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unclear {
+pub enum IntrospectionUnclear {
     /// It cannot be read.
     #[error("the answer is {0}")]
     Json(#[from] JsonError),
@@ -58,7 +58,7 @@ pub enum Unclear {
 }
 
 /// The object of an answer.
-fn object(document: &Document) -> Result<Value<'_>, Unclear> {
+fn object(document: &Document) -> Result<Value<'_>, IntrospectionUnclear> {
     let root = document.root();
-    if root.is_object() { Ok(root) } else { Err(Unclear::NotAnObject) }
+    if root.is_object() { Ok(root) } else { Err(IntrospectionUnclear::NotAnObject) }
 }

@@ -2,7 +2,7 @@
 //!
 //! The token itself is the credential of the question: status 200 with a `User` is a good token, 401 a bad one.
 
-use super::{AuthorityConfig, Unclear, Verdict, object};
+use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, object};
 use crate::identity::{CredentialKind, Facts, Identity};
 use crate::json::{Document, Value};
 use crate::mapping::{checked_list, checked_text};
@@ -14,14 +14,15 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 /// The name becomes subject and user, `uid` and `fullName` are kept as claims.
 ///
 /// # Errors
-/// [`Unclear`], when it is no user.
-pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<Verdict, Unclear> {
+/// [`IntrospectionUnclear`], when it is no user.
+pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
     let document = Document::parse(answer)?;
     let root = object(&document)?;
     if root.get("kind").and_then(Value::as_str) != Some("User") {
-        return Err(Unclear::Member("kind"));
+        return Err(IntrospectionUnclear::Member("kind"));
     }
-    let metadata = root.get("metadata").filter(|m| m.is_object()).ok_or(Unclear::Member("metadata"))?;
+    let metadata =
+        root.get("metadata").filter(|m| m.is_object()).ok_or(IntrospectionUnclear::Member("metadata"))?;
     Ok(identity(root, metadata, config).map(|identity| Facts {
         identity,
         expires: Timestamp::MAX,
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
     use crate::mapping::Mapping;
 
-    fn said(answer: &str) -> Result<Verdict, Unclear> {
+    fn said(answer: &str) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
         let config = AuthorityConfig {
             name: "ocp".into(),
             audiences: None,
@@ -82,8 +83,8 @@ mod tests {
 
     #[test]
     fn anything_else_is_nobody() {
-        assert_eq!(said(r#"{"kind":"Status","code":200}"#), Err(Unclear::Member("kind")));
-        assert_eq!(said(r#"{"kind":"User"}"#), Err(Unclear::Member("metadata")));
+        assert_eq!(said(r#"{"kind":"Status","code":200}"#), Err(IntrospectionUnclear::Member("kind")));
+        assert_eq!(said(r#"{"kind":"User"}"#), Err(IntrospectionUnclear::Member("metadata")));
         for answer in [
             r#"{"kind":"User","metadata":{}}"#,
             r#"{"kind":"User","metadata":{"name":""}}"#,

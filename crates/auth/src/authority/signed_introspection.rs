@@ -6,11 +6,11 @@
 //! Flow: `jwt::parse → iss, algorithm, key, signature → typ → aud → iat, exp, nbf → token_introspection → Verdict`.
 //!
 //! Whatever is wrong with the JWT is the server's fault, or somebody's in between, and never the client's: such an answer is
-//! [`Unclear`]. Encrypted answers (JWE) are refused as well.
+//! [`IntrospectionUnclear`]. Encrypted answers (JWE) are refused as well.
 
 use std::time::Duration;
 
-use super::{AuthorityConfig, Unclear, Verdict, introspection};
+use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, introspection};
 use crate::json::Value;
 use crate::keyset::KeySet;
 use crate::time::Timestamp;
@@ -37,7 +37,7 @@ pub struct Exchange {
 /// its audience the client that asks.
 ///
 /// # Errors
-/// [`Unclear`], when it is not signed as it has to be, or does not say whether the token is active; [`Unclear::Keys`] of
+/// [`IntrospectionUnclear`], when it is not signed as it has to be, or does not say whether the token is active; [`Unclear::Keys`] of
 /// that, when newer keys of the signer's may fit.
 pub fn read(
     answer: &[u8],
@@ -45,22 +45,26 @@ pub fn read(
     keys: &KeySet,
     config: &AuthorityConfig,
     at: Exchange,
-) -> Result<Verdict, Unclear> {
-    let unverified = jwt::parse(answer).map_err(Unclear::Signed)?;
+) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
+    let unverified = jwt::parse(answer).map_err(IntrospectionUnclear::Signed)?;
     if *unverified.issuer() != *signer.issuer() {
-        return Err(Unclear::Signed(TokenError::WrongIssuer));
+        return Err(IntrospectionUnclear::Signed(TokenError::WrongIssuer));
     }
     let jwt = unverified.signed(signer.algorithms(), keys).map_err(|error| {
-        if unverified.may_pass_newer_keys(&error) { Unclear::Keys(error) } else { Unclear::Signed(error) }
+        if unverified.may_pass_newer_keys(&error) {
+            IntrospectionUnclear::Keys(error)
+        } else {
+            IntrospectionUnclear::Signed(error)
+        }
     })?;
     let is_introspection =
         jwt.typ.is_some_and(|typ| typ.eq_ignore_ascii_case(TYPE) || typ.eq_ignore_ascii_case(MEDIA_TYPE));
     if !is_introspection {
-        return Err(Unclear::Signed(TokenError::WrongType));
+        return Err(IntrospectionUnclear::Signed(TokenError::WrongType));
     }
-    check(jwt.claims, signer, at).map_err(Unclear::Signed)?;
+    check(jwt.claims, signer, at).map_err(IntrospectionUnclear::Signed)?;
     let said = jwt.claims.get("token_introspection").filter(|said| said.is_object());
-    introspection::verdict(said.ok_or(Unclear::Member("token_introspection"))?, config, at.now)
+    introspection::verdict(said.ok_or(IntrospectionUnclear::Member("token_introspection"))?, config, at.now)
 }
 
 /// To whom, and when. Neither `sub` nor `exp` has to be there (RFC 9701 §5); an `exp` or `nbf` that is there counts.
@@ -105,12 +109,12 @@ mod tests {
             Self { signer, keys }
         }
 
-        fn read(&self, answer: &str) -> Result<Verdict, Unclear> {
+        fn read(&self, answer: &str) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
             let at = Exchange { asked: Timestamp::from_secs(NOW - 1), now: Timestamp::from_secs(NOW) };
             read(answer.as_bytes(), &expected(), &self.keys, &authority(), at)
         }
 
-        fn says(&self, change: impl FnOnce(&mut Json)) -> Result<Verdict, Unclear> {
+        fn says(&self, change: impl FnOnce(&mut Json)) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
             self.read(&self.signed("token-introspection+jwt", change))
         }
 
@@ -170,23 +174,23 @@ mod tests {
         let server = Server::new(SigningAlgorithm::Es256);
         for typ in ["", "JWT", "at+jwt", "introspection+jwt", "token-introspection+jwt; x"] {
             let said = server.read(&server.signed(typ, |_| ()));
-            assert_eq!(said, Err(Unclear::Signed(TokenError::WrongType)), "{typ:?}");
+            assert_eq!(said, Err(IntrospectionUnclear::Signed(TokenError::WrongType)), "{typ:?}");
         }
         for iss in ["https://id.example/", "https://ID.example", "https://evil.example", ""] {
             let said = server.says(|claims| claims["iss"] = iss.into());
-            assert_eq!(said, Err(Unclear::Signed(TokenError::WrongIssuer)), "{iss}");
+            assert_eq!(said, Err(IntrospectionUnclear::Signed(TokenError::WrongIssuer)), "{iss}");
         }
         for aud in [json!("else"), json!(["else"]), json!([]), json!("gateway2")] {
             let said = server.says(|claims| claims["aud"] = aud.clone());
-            assert_eq!(said, Err(Unclear::Signed(TokenError::WrongAudience)), "{aud}");
+            assert_eq!(said, Err(IntrospectionUnclear::Signed(TokenError::WrongAudience)), "{aud}");
         }
         for aud in [json!(null), json!(7), json!(["gateway", 7])] {
             let said = server.says(|claims| claims["aud"] = aud.clone());
-            assert!(matches!(said, Err(Unclear::Signed(TokenError::Claim(_)))), "{aud}");
+            assert!(matches!(said, Err(IntrospectionUnclear::Signed(TokenError::Claim(_)))), "{aud}");
         }
         for name in ["iss", "aud", "iat"] {
             let said = server.says(|claims| drop(claims.as_object_mut().unwrap().remove(name)));
-            assert!(matches!(said, Err(Unclear::Signed(TokenError::Claim(_)))), "{name}");
+            assert!(matches!(said, Err(IntrospectionUnclear::Signed(TokenError::Claim(_)))), "{name}");
         }
     }
 
@@ -202,11 +206,11 @@ mod tests {
             ("nbf", NOW + 10, NOW + 11, TokenError::NotYetValid),
         ] {
             assert_eq!(at(name, good), Ok(true), "{name} {good}");
-            assert_eq!(at(name, bad), Err(Unclear::Signed(fault)), "{name} {bad}");
+            assert_eq!(at(name, bad), Err(IntrospectionUnclear::Signed(fault)), "{name} {bad}");
         }
         for iat in [json!("now"), json!(null), json!(NOW * 1000)] {
             let said = server.says(|claims| claims["iat"] = iat.clone());
-            assert!(matches!(said, Err(Unclear::Signed(TokenError::Claim(_)))), "{iat}");
+            assert!(matches!(said, Err(IntrospectionUnclear::Signed(TokenError::Claim(_)))), "{iat}");
         }
     }
 
@@ -214,7 +218,11 @@ mod tests {
     fn the_key_decides_the_algorithm() {
         let (server, other) = (Server::new(SigningAlgorithm::Es256), Server::new(SigningAlgorithm::Es256));
         let foreign = server.read(&other.signed("token-introspection+jwt", |_| ()));
-        assert_eq!(foreign, Err(Unclear::Keys(TokenError::UnknownKey)), "newer keys may have it");
+        assert_eq!(
+            foreign,
+            Err(IntrospectionUnclear::Keys(TokenError::UnknownKey)),
+            "newer keys may have it"
+        );
         let good = server.signed("token-introspection+jwt", |_| ());
         let (head, _) = good.rsplit_once('.').unwrap();
         let (_, signature) = other
@@ -224,29 +232,29 @@ mod tests {
             .unwrap();
         assert_eq!(
             server.read(&format!("{head}.{signature}")),
-            Err(Unclear::Signed(TokenError::BadSignature))
+            Err(IntrospectionUnclear::Signed(TokenError::BadSignature))
         );
         let only: AlgorithmSet = [Algorithm::Rs256].into_iter().collect();
         let strict = expected().with_algorithms(only).unwrap();
         let at = Exchange { asked: Timestamp::from_secs(NOW), now: Timestamp::from_secs(NOW) };
         let said = read(good.as_bytes(), &strict, &server.keys, &authority(), at);
-        assert_eq!(said, Err(Unclear::Signed(TokenError::AlgorithmNotAllowed)));
+        assert_eq!(said, Err(IntrospectionUnclear::Signed(TokenError::AlgorithmNotAllowed)));
         // {"alg":"none","typ":"token-introspection+jwt"}
         let payload = head.split('.').nth(1).unwrap();
         let unsigned = format!("eyJhbGciOiJub25lIiwidHlwIjoidG9rZW4taW50cm9zcGVjdGlvbitqd3QifQ.{payload}.");
-        assert_eq!(server.read(&unsigned), Err(Unclear::Signed(TokenError::Unsigned)));
+        assert_eq!(server.read(&unsigned), Err(IntrospectionUnclear::Signed(TokenError::Unsigned)));
     }
 
     #[test]
     fn what_is_not_signed_says_nothing() {
         let server = Server::new(SigningAlgorithm::Es256);
         let plain = answer()["token_introspection"].to_string();
-        assert_eq!(server.read(&plain), Err(Unclear::Signed(TokenError::NotJwt)));
-        assert_eq!(server.read(""), Err(Unclear::Signed(TokenError::NotJwt)));
-        assert_eq!(server.read("a.b.c.d.e"), Err(Unclear::Signed(TokenError::Encrypted)));
+        assert_eq!(server.read(&plain), Err(IntrospectionUnclear::Signed(TokenError::NotJwt)));
+        assert_eq!(server.read(""), Err(IntrospectionUnclear::Signed(TokenError::NotJwt)));
+        assert_eq!(server.read("a.b.c.d.e"), Err(IntrospectionUnclear::Signed(TokenError::Encrypted)));
         let good = server.signed("token-introspection+jwt", |_| ());
         let spaced = server.read(&format!("{good}\n"));
-        assert_eq!(spaced, Err(Unclear::Signed(TokenError::Base64(Part::Signature))));
+        assert_eq!(spaced, Err(IntrospectionUnclear::Signed(TokenError::Base64(Part::Signature))));
     }
 
     #[test]
@@ -254,17 +262,17 @@ mod tests {
         let server = Server::new(SigningAlgorithm::Es256);
         for said in [json!(null), json!("{}"), json!([]), json!(true)] {
             let verdict = server.says(|claims| claims["token_introspection"] = said.clone());
-            assert_eq!(verdict, Err(Unclear::Member("token_introspection")), "{said}");
+            assert_eq!(verdict, Err(IntrospectionUnclear::Member("token_introspection")), "{said}");
         }
         let outside = server.says(|claims| {
             claims["active"] = true.into();
             claims["sub"] = "u1".into();
             drop(claims.as_object_mut().unwrap().remove("token_introspection"));
         });
-        assert_eq!(outside, Err(Unclear::Member("token_introspection")));
+        assert_eq!(outside, Err(IntrospectionUnclear::Member("token_introspection")));
         for active in [json!("true"), json!(1), json!(null)] {
             let verdict = server.says(|claims| claims["token_introspection"]["active"] = active.clone());
-            assert_eq!(verdict, Err(Unclear::Member("active")), "{active}");
+            assert_eq!(verdict, Err(IntrospectionUnclear::Member("active")), "{active}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Kubernetes `TokenReview` (`authentication.k8s.io/v1`).
 
-use super::{AuthorityConfig, Unclear, Verdict, object};
+use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, object};
 use crate::identity::{CredentialKind, Facts, Identity};
 use crate::json::{Document, Value};
 use crate::mapping::{checked_list, checked_text};
@@ -13,25 +13,31 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 /// of a token's end.
 ///
 /// # Errors
-/// [`Unclear`], when it is no review, or has no status.
-pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<Verdict, Unclear> {
+/// [`IntrospectionUnclear`], when it is no review, or has no status.
+pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
     let document = Document::parse(answer)?;
     let root = object(&document)?;
     if root.get("kind").and_then(Value::as_str) != Some("TokenReview") {
-        return Err(Unclear::Member("kind"));
+        return Err(IntrospectionUnclear::Member("kind"));
     }
-    let status = root.get("status").filter(|status| status.is_object()).ok_or(Unclear::Member("status"))?;
+    let status = root
+        .get("status")
+        .filter(|status| status.is_object())
+        .ok_or(IntrospectionUnclear::Member("status"))?;
     // Absent is false (`omitempty`); anything but a boolean is nonsense.
     match status.get("authenticated") {
         None => return Ok(Err(TokenError::Inactive)),
         Some(value) => match value.as_bool() {
             Some(true) => {}
             Some(false) => return Ok(Err(TokenError::Inactive)),
-            None => return Err(Unclear::Member("status.authenticated")),
+            None => return Err(IntrospectionUnclear::Member("status.authenticated")),
         },
     }
     could_be_checked(status)?;
-    let user = status.get("user").filter(|user| user.is_object()).ok_or(Unclear::Member("status.user"))?;
+    let user = status
+        .get("user")
+        .filter(|user| user.is_object())
+        .ok_or(IntrospectionUnclear::Member("status.user"))?;
     Ok(audience(status, config).and_then(|()| identity(user, config)).map(|identity| Facts {
         identity,
         expires: Timestamp::MAX,
@@ -40,11 +46,11 @@ pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<Verdict, Unclea
 }
 
 /// An `error` says that the token could not be checked. Beside a no it says why; a yes beside it contradicts itself.
-fn could_be_checked(status: Value<'_>) -> Result<(), Unclear> {
+fn could_be_checked(status: Value<'_>) -> Result<(), IntrospectionUnclear> {
     match status.get("error").map(Value::as_str) {
         None | Some(Some("")) => Ok(()),
-        Some(Some(_)) => Err(Unclear::Contradictory),
-        Some(None) => Err(Unclear::Member("status.error")),
+        Some(Some(_)) => Err(IntrospectionUnclear::Contradictory),
+        Some(None) => Err(IntrospectionUnclear::Member("status.error")),
     }
 }
 
@@ -105,7 +111,7 @@ mod tests {
         }
     }
 
-    fn said(status: &str, audiences: Option<&[&str]>) -> Result<Verdict, Unclear> {
+    fn said(status: &str, audiences: Option<&[&str]>) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
         let answer =
             format!(r#"{{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{status}}}"#);
         read(answer.into_bytes(), &config(audiences))
@@ -138,16 +144,16 @@ mod tests {
             "null",
             r#"{"authenticated":1}"#,
         ] {
-            assert!(matches!(said(status, None), Err(Unclear::Member(_))), "{status}");
+            assert!(matches!(said(status, None), Err(IntrospectionUnclear::Member(_))), "{status}");
         }
         let with = |error: &str| said(&format!(r#"{{"authenticated":true,{ADA},"error":{error}}}"#), None);
-        assert_eq!(with(r#""the webhook timed out""#), Err(Unclear::Contradictory));
+        assert_eq!(with(r#""the webhook timed out""#), Err(IntrospectionUnclear::Contradictory));
         for odd in ["true", "null", "{}"] {
-            assert_eq!(with(odd), Err(Unclear::Member("status.error")), "{odd}");
+            assert_eq!(with(odd), Err(IntrospectionUnclear::Member("status.error")), "{odd}");
         }
         assert!(with(r#""""#).unwrap().is_ok(), "none");
         let other = br#"{"kind":"Status","status":"Failure"}"#.to_vec();
-        assert_eq!(read(other, &config(None)), Err(Unclear::Member("kind")));
+        assert_eq!(read(other, &config(None)), Err(IntrospectionUnclear::Member("kind")));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::identity::{Facts, Identity};
-use crate::policy::review::{Attributes, Question};
+use crate::policy::review::{Attributes, ReviewQuestion};
 use crate::policy::rule::{Condition, Rule};
 use crate::request::Canonical;
 use crate::time::Timestamp;
@@ -86,7 +86,7 @@ pub enum Step<'s> {
     /// No rule decides, and a review is looked up.
     Review {
         /// What is asked.
-        question: &'s Question<'s>,
+        question: &'s ReviewQuestion<'s>,
         /// What is known of the answer.
         verdict: Option<bool>,
     },
@@ -169,7 +169,7 @@ impl Trace for Explanation {
 }
 
 /// A question as a sentence, in the words of `kubectl auth can-i`.
-fn asked(question: &Question<'_>) -> String {
+fn asked(question: &ReviewQuestion<'_>) -> String {
     let user = quoted(&question.user);
     match &question.attributes {
         Attributes::NonResource { path, verb } => format!("may {user} {verb} {path}"),

@@ -90,8 +90,8 @@ impl Mapping {
         single(claims, path)?.map(|email| checked_address(path.as_str(), email)).transpose()
     }
 
-    fn kept(&self, claims: Value<'_>) -> Result<Kept, ClaimError> {
-        let mut kept = Kept::with_capacity(self.keep.len());
+    fn kept(&self, claims: Value<'_>) -> Result<KeptClaims, ClaimError> {
+        let mut kept = KeptClaims::with_capacity(self.keep.len());
         for path in &self.keep {
             let Some(value) = path.find(claims)? else { continue };
             let mut values = Vec::new();
@@ -112,7 +112,7 @@ impl Mapping {
 }
 
 /// As in [`Identity::claims`].
-type Kept = Vec<(Box<str>, Vec<Box<str>>)>;
+type KeptClaims = Vec<(Box<str>, Vec<Box<str>>)>;
 
 /// The text at `path`; absent, `null` and empty are `None`.
 fn single<'d>(claims: Value<'d>, path: &ClaimPath) -> Result<Option<&'d str>, ClaimError> {

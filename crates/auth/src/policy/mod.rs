@@ -15,16 +15,16 @@ use crate::request::Malformed;
 /// One fault in the configuration of routes or rules, and where it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
-pub struct Fault {
+pub struct PolicyFault {
     /// The place, relative to the list that was handed in: `routes[3].hosts[0]`, `allow[0].groups`.
     pub path: String,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: PolicyProblem,
 }
 
 /// What can be wrong with routes and rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum PolicyProblem {
     /// A host pattern that no request's host can be.
     #[error("{host:?} is no host pattern, {fault}: write example.com, *.example.com or *, without a port")]
     Host {
@@ -150,20 +150,20 @@ fn choices(names: &[String]) -> String {
 
 /// Collects faults with their places.
 #[derive(Default)]
-struct Faults(Vec<Fault>);
+struct Faults(Vec<PolicyFault>);
 
 impl Faults {
-    fn add(&mut self, path: impl Into<String>, problem: Problem) {
-        self.0.push(Fault { path: path.into(), problem });
+    fn add(&mut self, path: impl Into<String>, problem: PolicyProblem) {
+        self.0.push(PolicyFault { path: path.into(), problem });
     }
 
     /// The value when nothing was found, else everything that was.
-    fn or<T>(self, value: T) -> Result<T, Vec<Fault>> {
+    fn or<T>(self, value: T) -> Result<T, Vec<PolicyFault>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }
 
-impl Problem {
+impl PolicyProblem {
     /// What is wrong with a path pattern that servers read in several ways.
     fn several_readings(pattern: &str, normal: &str) -> Self {
         if normal.contains(';') {
@@ -178,14 +178,14 @@ impl Problem {
 fn check_methods(methods: &[String], path: &str, faults: &mut Faults) {
     for method in methods {
         if !crate::request::is_token(method) {
-            faults.add(path, Problem::Method(method.clone()));
+            faults.add(path, PolicyProblem::Method(method.clone()));
         } else if crate::request::is_refused_method(method) {
-            faults.add(path, Problem::MethodRefused(method.clone()));
+            faults.add(path, PolicyProblem::MethodRefused(method.clone()));
         } else if crate::request::has_lower_case(method) {
-            faults.add(path, Problem::MethodCase(method.clone()));
+            faults.add(path, PolicyProblem::MethodCase(method.clone()));
         }
     }
     if methods.iter().any(|m| m == "HEAD") && !methods.iter().any(|m| m == "GET") {
-        faults.add(path, Problem::HeadAlone);
+        faults.add(path, PolicyProblem::HeadAlone);
     }
 }

@@ -1,6 +1,6 @@
 //! Kubernetes `SubjectAccessReviews`: what is asked about a request that no rule decides.
 //!
-//! Owns: [`ReviewSpec`] as configured, [`ReviewTemplate`] as checked, and the [`Question`]s it makes of a request. Does not own:
+//! Owns: [`ReviewSpec`] as configured, [`ReviewTemplate`] as checked, and the [`ReviewQuestion`]s it makes of a request. Does not own:
 //! who answers them, and what an answer leads to (`decide`).
 //!
 //! A question is about what the request says: a value may come from the route's path template, a query parameter, a header or the
@@ -32,7 +32,7 @@ pub struct ReviewSpec {
     /// About a resource, or about a path that is none.
     pub attributes: Attributes<String>,
     /// How callers are called in the cluster.
-    pub subject: Subject,
+    pub subject: ReviewSubject,
 }
 
 /// What a review is about (`resourceAttributes` or `nonResourceAttributes`).
@@ -70,7 +70,7 @@ impl<T: Default> Default for Attributes<T> {
 
 /// How callers are called in the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Subject {
+pub struct ReviewSubject {
     /// Which name of theirs.
     pub name: NameSource,
     /// Put before the name of whoever is not known by the cluster itself.
@@ -125,7 +125,7 @@ pub enum TemplateFault {
 #[derive(Debug, Clone)]
 pub struct ReviewTemplate {
     attributes: Attributes<Template>,
-    subject: Subject,
+    subject: ReviewSubject,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +143,7 @@ enum Part {
 
 /// Who may do what, as an authority is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Question<'q> {
+pub struct ReviewQuestion<'q> {
     /// User name.
     pub user: Cow<'q, str>,
     /// Groups.
@@ -161,10 +161,10 @@ pub struct Question<'q> {
 pub enum Unaskable {
     /// A value that the question needs is not there, or empty.
     #[error("the review needs {0}, and the request does not say it")]
-    Missing(Needed),
+    Missing(NeededFields),
     /// A value that cannot be meant.
     #[error("the {0} of the request cannot be part of a review")]
-    Unusable(Needed),
+    Unusable(NeededFields),
     /// The method stands for no verb.
     #[error("the method stands for no verb of Kubernetes")]
     Method,
@@ -178,7 +178,7 @@ pub enum Unaskable {
 
 /// What a question needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needed {
+pub enum NeededFields {
     /// A part of the path.
     Path,
     /// A query parameter.
@@ -187,7 +187,7 @@ pub enum Needed {
     Header,
 }
 
-impl fmt::Display for Needed {
+impl fmt::Display for NeededFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Path => "a part of the path",
@@ -264,7 +264,7 @@ impl ReviewTemplate {
         request: &'q Canonical<'_>,
         captures: &Captures<'q>,
         fields: &'q [Field<'q>],
-    ) -> Result<Vec<Question<'q>>, Unaskable> {
+    ) -> Result<Vec<ReviewQuestion<'q>>, Unaskable> {
         let (user, groups) = self.subject.of(identity)?;
         let own = self.subject.is_own(identity);
         let extra = if own { extra(identity) } else { Vec::new() };
@@ -272,7 +272,7 @@ impl ReviewTemplate {
         // Behind us such a path may be read as another, which was not asked about.
         let of_path = self.parts().any(|part| matches!(part, Part::Capture(_) | Part::Path));
         if of_path && !request.other_readings().is_empty() {
-            return Err(Unaskable::Unusable(Needed::Path));
+            return Err(Unaskable::Unusable(NeededFields::Path));
         }
         let values = self.values(request, fields)?;
         let seen = Seen { request, captures, verb: self.verb(request) };
@@ -281,7 +281,7 @@ impl ReviewTemplate {
         for round in 0..rounds {
             let value = values.as_ref().map(|(part, values)| (*part, &values[round]));
             let attributes = self.attributes.try_map(|template| template.render(&seen, value))?;
-            questions.push(Question {
+            questions.push(ReviewQuestion {
                 user: user.clone(),
                 groups: groups.clone(),
                 extra: extra.clone(),
@@ -304,20 +304,20 @@ impl ReviewTemplate {
         let (needed, values): (_, Vec<Cow<'q, str>>) = match part {
             Part::Query(name) => {
                 let values = pairs(request.query()).filter(|(key, _)| key.is(name));
-                (Needed::Query, values.map(|(_, value)| value.decode()).collect())
+                (NeededFields::Query, values.map(|(_, value)| value.decode()).collect())
             }
             Part::Header(name) => {
                 // Some servers take one for the other, and one that is meant for this hop alone does not travel on.
                 let alias =
                     |field: &Field<'_>| is_same(field.name, name) && !field.name.eq_ignore_ascii_case(name);
                 if fields.iter().any(alias) || is_nominated(fields, name) {
-                    return Err(Unaskable::Unusable(Needed::Header));
+                    return Err(Unaskable::Unusable(NeededFields::Header));
                 }
                 let of = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
                 let texts = of.map(|field| std::str::from_utf8(field.value).map(Cow::Borrowed));
                 (
-                    Needed::Header,
-                    texts.collect::<Result<_, _>>().map_err(|_| Unaskable::Unusable(Needed::Header))?,
+                    NeededFields::Header,
+                    texts.collect::<Result<_, _>>().map_err(|_| Unaskable::Unusable(NeededFields::Header))?,
                 )
             }
             _ => return Ok(None),
@@ -373,7 +373,7 @@ fn extra(identity: &Identity) -> Vec<(&str, &[Box<str>])> {
     claims.filter_map(|(path, values)| Some((path.strip_prefix("extra.")?, &**values))).collect()
 }
 
-impl Subject {
+impl ReviewSubject {
     fn is_own(&self, identity: &Identity) -> bool {
         self.own.iter().any(|own| **own == *identity.issuer)
     }
@@ -445,16 +445,16 @@ impl Template {
                 Part::Text(text) => Ok(Cow::Borrowed(text)),
                 Part::Capture(name) => {
                     let text = seen.captures.get(name).filter(|text| !text.is_empty());
-                    let text = text.ok_or(Unaskable::Missing(Needed::Path))?;
+                    let text = text.ok_or(Unaskable::Missing(NeededFields::Path))?;
                     if is_plain(text) {
                         Ok(Cow::Borrowed(text))
                     } else {
-                        Err(Unaskable::Unusable(Needed::Path))
+                        Err(Unaskable::Unusable(NeededFields::Path))
                     }
                 }
                 Part::Query(_) | Part::Header(_) => match value {
                     Some((of, value)) if of == part => Ok(value.clone()),
-                    _ => Err(Unaskable::Missing(Needed::Query)),
+                    _ => Err(Unaskable::Missing(NeededFields::Query)),
                 },
                 Part::Verb => seen.verb.map(Cow::Borrowed).ok_or(Unaskable::Method),
                 Part::Path => Ok(Cow::Borrowed(seen.request.path())),
@@ -523,13 +523,13 @@ impl<T> Attributes<T> {
     }
 }
 
-impl Question<'_> {
+impl ReviewQuestion<'_> {
     /// The same, of its own.
-    pub fn into_owned(self) -> OwnedQuestion {
+    pub fn into_owned(self) -> OwnedReviewQuestion {
         let attributes =
             self.attributes.try_map(|text| Ok::<_, std::convert::Infallible>(Box::from(&**text)));
         let Ok(attributes) = attributes;
-        OwnedQuestion {
+        OwnedReviewQuestion {
             user: self.user.into(),
             groups: self.groups.into_owned(),
             extra: self.extra.into_iter().map(|(key, values)| (key.into(), values.to_vec())).collect(),
@@ -539,9 +539,9 @@ impl Question<'_> {
     }
 }
 
-/// A [`Question`] that outlives its request.
+/// A [`ReviewQuestion`] that outlives its request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct OwnedQuestion {
+pub struct OwnedReviewQuestion {
     /// User name.
     pub user: Box<str>,
     /// Groups.
@@ -554,13 +554,13 @@ pub struct OwnedQuestion {
     pub attributes: Attributes<Box<str>>,
 }
 
-impl OwnedQuestion {
+impl OwnedReviewQuestion {
     /// As it is asked.
-    pub fn borrowed(&self) -> Question<'_> {
+    pub fn borrowed(&self) -> ReviewQuestion<'_> {
         let attributes =
             self.attributes.try_map(|text| Ok::<_, std::convert::Infallible>(Cow::Borrowed(&**text)));
         let Ok(attributes) = attributes;
-        Question {
+        ReviewQuestion {
             user: Cow::Borrowed(&self.user),
             groups: Cow::Borrowed(&self.groups),
             extra: self.extra.iter().map(|(key, values)| (&**key, &**values)).collect(),

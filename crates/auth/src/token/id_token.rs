@@ -20,7 +20,7 @@ pub const LOGOUT_LIFETIME: Duration = Duration::from_mins(5);
 
 /// Whose tokens are expected, and for whom.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<'e> {
+pub struct ExpectedIdToken<'e> {
     /// The provider's exact `iss`.
     pub issuer: &'e str,
     /// The client that they must be for.
@@ -62,7 +62,7 @@ pub struct LogoutToken<'t> {
 /// What is wrong with it.
 pub fn id_token<'t>(
     signed: Signed<'t>,
-    expected: &Expected<'_>,
+    expected: &ExpectedIdToken<'_>,
     nonce: Option<&str>,
     now: Timestamp,
 ) -> Result<IdToken<'t>, TokenError> {
@@ -108,7 +108,7 @@ pub fn id_token<'t>(
 /// What is wrong with it.
 pub fn logout_token<'t>(
     signed: Signed<'t>,
-    expected: &Expected<'_>,
+    expected: &ExpectedIdToken<'_>,
     now: Timestamp,
 ) -> Result<LogoutToken<'t>, TokenError> {
     let claims = signed.claims;
@@ -144,7 +144,7 @@ fn is_plain(typ: Option<&str>) -> bool {
     typ.is_none_or(|typ| is_media_type(typ, "jwt"))
 }
 
-fn is_from_and_for(claims: Value<'_>, expected: &Expected<'_>) -> Result<(), TokenError> {
+fn is_from_and_for(claims: Value<'_>, expected: &ExpectedIdToken<'_>) -> Result<(), TokenError> {
     if claims::string(claims, "iss")?.ok_or_else(|| missing("iss"))? != expected.issuer {
         return Err(TokenError::WrongIssuer);
     }
@@ -152,7 +152,11 @@ fn is_from_and_for(claims: Value<'_>, expected: &Expected<'_>) -> Result<(), Tok
 }
 
 /// Whether it is of this time; tells when it was made.
-fn is_of_now(claims: Value<'_>, expected: &Expected<'_>, now: Timestamp) -> Result<Timestamp, TokenError> {
+fn is_of_now(
+    claims: Value<'_>,
+    expected: &ExpectedIdToken<'_>,
+    now: Timestamp,
+) -> Result<Timestamp, TokenError> {
     let skew = expected.clock_skew;
     if claims::expires(claims)?.is_some_and(|expires| now >= expires.plus(skew)) {
         return Err(TokenError::Expired);
@@ -187,8 +191,11 @@ mod tests {
     use crate::json::Document;
 
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
-    const EXPECTED: Expected<'static> =
-        Expected { issuer: "https://id.example", client_id: "app", clock_skew: Duration::from_secs(30) };
+    const EXPECTED: ExpectedIdToken<'static> = ExpectedIdToken {
+        issuer: "https://id.example",
+        client_id: "app",
+        clock_skew: Duration::from_secs(30),
+    };
 
     /// The members of `base` with those of `changes` in their place; `null` takes one out.
     fn with(base: &str, changes: &str) -> Document {

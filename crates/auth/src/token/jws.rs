@@ -67,15 +67,15 @@ pub enum SignerError {
 }
 
 /// A private key in a form that can be stored; erased when dropped.
-pub struct Secret(Zeroizing<Vec<u8>>);
+pub struct SigningSecret(Zeroizing<Vec<u8>>);
 
-impl AsRef<[u8]> for Secret {
+impl AsRef<[u8]> for SigningSecret {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SigningSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
@@ -122,8 +122,8 @@ impl Signer {
     }
 
     /// The private key as PKCS#8 DER.
-    pub fn to_pkcs8_der(&self) -> Result<Secret, SignerError> {
-        let copy = |der: &[u8]| Secret(Zeroizing::new(der.to_vec()));
+    pub fn to_pkcs8_der(&self) -> Result<SigningSecret, SignerError> {
+        let copy = |der: &[u8]| SigningSecret(Zeroizing::new(der.to_vec()));
         match &self.pair {
             Pair::Es256(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
             Pair::Rs256(pair) => pair.as_der().map(|der| copy(der.as_ref())),
@@ -134,8 +134,8 @@ impl Signer {
     }
 
     /// The private key as PKCS#8 PEM.
-    pub fn to_pkcs8_pem(&self) -> Result<Secret, SignerError> {
-        Ok(Secret(pem::encode(self.to_pkcs8_der()?.as_ref())))
+    pub fn to_pkcs8_pem(&self) -> Result<SigningSecret, SignerError> {
+        Ok(SigningSecret(pem::encode(self.to_pkcs8_der()?.as_ref())))
     }
 
     fn new(pair: Pair) -> Self {

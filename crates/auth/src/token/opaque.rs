@@ -21,7 +21,7 @@ const PREFIX: usize = 7;
 
 /// Which secret it is. A token of one kind is none of another, even where both are looked up in the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum OpaqueKind {
     /// Lets a client into a resource.
     Access,
     /// Gets the next access token.
@@ -36,7 +36,7 @@ pub enum Kind {
     Session,
 }
 
-impl Kind {
+impl OpaqueKind {
     /// Every kind there is.
     pub const ALL: [Self; 6] =
         [Self::Access, Self::Refresh, Self::Code, Self::Device, Self::Pushed, Self::Session];
@@ -55,7 +55,7 @@ impl Kind {
 }
 
 /// Makes a token from random bytes that nobody else has.
-pub fn mint(kind: Kind, random: &[u8; RANDOM]) -> Zeroizing<String> {
+pub fn mint(kind: OpaqueKind, random: &[u8; RANDOM]) -> Zeroizing<String> {
     let mut token = Zeroizing::new(String::with_capacity(PREFIX + RANDOM_TEXT + CHECKSUM_TEXT));
     token.push_str(kind.prefix());
     BASE64_URL_SAFE_NO_PAD.encode_string(random, &mut token);
@@ -65,8 +65,8 @@ pub fn mint(kind: Kind, random: &[u8; RANDOM]) -> Zeroizing<String> {
 }
 
 /// The kind of a text that has the form of a token; `None`: it is none of ours, whatever the database says.
-pub fn kind(text: &str) -> Option<Kind> {
-    let kind = Kind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix()))?;
+pub fn kind(text: &str) -> Option<OpaqueKind> {
+    let kind = OpaqueKind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix()))?;
     if text.len() != PREFIX + RANDOM_TEXT + CHECKSUM_TEXT {
         return None;
     }
@@ -113,11 +113,11 @@ mod tests {
 
     #[test]
     fn a_token_is_recognised_by_its_kind() {
-        for made in Kind::ALL {
+        for made in OpaqueKind::ALL {
             let token = mint(made, &RANDOM_BYTES);
             assert_eq!(token.len(), PREFIX + RANDOM_TEXT + CHECKSUM_TEXT);
             assert_eq!(kind(&token), Some(made));
-            for other in Kind::ALL.into_iter().filter(|other| *other != made) {
+            for other in OpaqueKind::ALL.into_iter().filter(|other| *other != made) {
                 assert_eq!(
                     kind(&token.replacen(made.prefix(), other.prefix(), 1)),
                     None,
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn whatever_was_changed_is_noticed() {
-        let token = mint(Kind::Access, &RANDOM_BYTES);
+        let token = mint(OpaqueKind::Access, &RANDOM_BYTES);
         for at in 0..token.len() {
             for replacement in ['A', 'b', '0', '-', 'é', ' '] {
                 let mut changed: Vec<char> = token.chars().collect();
@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn digests_differ_by_key_and_token() {
-        let (token, other) = (mint(Kind::Access, &RANDOM_BYTES), mint(Kind::Access, &[1; RANDOM]));
+        let (token, other) =
+            (mint(OpaqueKind::Access, &RANDOM_BYTES), mint(OpaqueKind::Access, &[1; RANDOM]));
         let key = DigestKey::new(&[7; 32]);
         assert_eq!(key.digest(&token), DigestKey::new(&[7; 32]).digest(&token));
         assert_ne!(key.digest(&token), key.digest(&other));

@@ -27,7 +27,7 @@ const SSF: &str = "https://schemas.openid.net/secevent/ssf/event-type/";
 
 /// Whose tokens are expected, and for whom.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<'e> {
+pub struct ExpectedEvents<'e> {
     /// The transmitter's exact `iss`.
     pub issuer: &'e str,
     /// Of which a token must name one.
@@ -44,20 +44,20 @@ pub struct SecurityEvents<'t> {
     /// When it was made.
     pub issued: Timestamp,
     /// What happened; at least one.
-    pub events: Vec<Event<'t>>,
+    pub events: Vec<SecurityEvent<'t>>,
 }
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event<'t> {
+pub struct SecurityEvent<'t> {
     /// What.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// When: `event_timestamp`, or `toe`, or when the token was made.
     pub at: Timestamp,
     /// In which unit that was said.
     pub unit: Unit,
     /// To whom: each is a name of one who is meant. Empty for events about a stream, and those that are not understood.
-    pub names: Vec<Name<'t>>,
+    pub names: Vec<SubjectName<'t>>,
     /// What a verification gives back (SSF §8.1.4.1), where it does.
     pub state: Option<&'t str>,
 }
@@ -73,7 +73,7 @@ pub enum Unit {
 
 /// What can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum EventKind {
     /// A session, or all of somebody's, ended (CAEP §3.1; RISC `sessions-revoked`).
     SessionRevoked,
     /// Claims of tokens are not what they were (CAEP §3.2).
@@ -92,7 +92,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl EventKind {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::SessionRevoked,
@@ -153,7 +153,7 @@ impl Kind {
 
 /// A name of somebody or something that an event is about (RFC 9493).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Name<'t> {
+pub enum SubjectName<'t> {
     /// A user, by the issuer that knows them so; `None`: by the transmitter's own.
     User(Option<&'t str>, &'t str),
     /// A session, by its `sid`.
@@ -174,7 +174,7 @@ pub enum Name<'t> {
 /// What is wrong with it. [`TokenError::UnsupportedSubject`]: it is a good one, and about somebody who cannot be told here.
 pub fn security_events<'t>(
     signed: Signed<'t>,
-    expected: &Expected<'_>,
+    expected: &ExpectedEvents<'_>,
     now: Timestamp,
 ) -> Result<SecurityEvents<'t>, TokenError> {
     let claims = signed.claims;
@@ -203,7 +203,7 @@ pub fn security_events<'t>(
         return Err(TokenError::NotASecurityEvent("events"));
     }
     let whom = Whom::of(claims)?;
-    let events = events.map(|(uri, payload)| event(Kind::of(uri), payload, &whom, happened, latest));
+    let events = events.map(|(uri, payload)| event(EventKind::of(uri), payload, &whom, happened, latest));
     Ok(SecurityEvents { jti, issued, events: events.collect::<Result<_, _>>()? })
 }
 
@@ -219,12 +219,12 @@ impl<'t> Whom<'t> {
     }
 
     /// The names of those that an event is about. Earlier drafts put the subject into the event; where it is in both, both are meant.
-    fn names(&self, payload: Value<'t>) -> Result<Vec<Name<'t>>, TokenError> {
+    fn names(&self, payload: Value<'t>) -> Result<Vec<SubjectName<'t>>, TokenError> {
         let mut names = Vec::new();
         for subject in [self.subject, payload.get("subject")].into_iter().flatten() {
             read(subject, &mut names)?;
         }
-        names.extend(self.sid.map(Name::Session));
+        names.extend(self.sid.map(SubjectName::Session));
         match names.len() {
             0 => Err(TokenError::UnsupportedSubject("it has no `sub_id`")),
             1..=MAX_NAMES => Ok(names),
@@ -234,12 +234,12 @@ impl<'t> Whom<'t> {
 }
 
 fn event<'t>(
-    kind: Kind,
+    kind: EventKind,
     payload: Value<'t>,
     whom: &Whom<'t>,
     happened: Moment,
     latest: Timestamp,
-) -> Result<Event<'t>, TokenError> {
+) -> Result<SecurityEvent<'t>, TokenError> {
     if !payload.is_object() {
         return Err(TokenError::NotASecurityEvent("events"));
     }
@@ -248,8 +248,8 @@ fn event<'t>(
         return Err(TokenError::InFuture(said_by));
     }
     let names = if kind.has_subject() { whom.names(payload)? } else { Vec::new() };
-    let state = if kind == Kind::Verification { text(payload, "state")? } else { None };
-    Ok(Event { kind, at, unit, names, state })
+    let state = if kind == EventKind::Verification { text(payload, "state")? } else { None };
+    Ok(SecurityEvent { kind, at, unit, names, state })
 }
 
 /// When something happened, and how that was said.
@@ -281,7 +281,7 @@ fn moment(object: Value<'_>, name: &'static str) -> Result<Option<Moment>, Claim
 }
 
 /// The names in one subject identifier.
-fn read<'t>(subject: Value<'t>, names: &mut Vec<Name<'t>>) -> Result<(), TokenError> {
+fn read<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), TokenError> {
     match format(subject)? {
         "complex" => complex(subject, names),
         "aliases" => {
@@ -301,7 +301,7 @@ fn read<'t>(subject: Value<'t>, names: &mut Vec<Name<'t>>) -> Result<(), TokenEr
 }
 
 /// A subject of several parts (SSF §3.2): whatever has all of them.
-fn complex<'t>(subject: Value<'t>, names: &mut Vec<Name<'t>>) -> Result<(), TokenError> {
+fn complex<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), TokenError> {
     let (mut user, mut session, mut application) = (None, None, None);
     for (part, value) in subject.members().into_iter().flatten() {
         match part {
@@ -321,17 +321,19 @@ fn complex<'t>(subject: Value<'t>, names: &mut Vec<Name<'t>>) -> Result<(), Toke
     }
     let whole = match (user, session, application) {
         // One session, whoever has it.
-        (_, Some(Name::Opaque(sid) | Name::Session(sid) | Name::User(_, sid)), None) => Name::Session(sid),
-        (_, Some(token @ Name::Token(..)), None) => token,
+        (_, Some(SubjectName::Opaque(sid) | SubjectName::Session(sid) | SubjectName::User(_, sid)), None) => {
+            SubjectName::Session(sid)
+        }
+        (_, Some(token @ SubjectName::Token(..)), None) => token,
         (Some(user), None, None) => match user {
-            Name::Opaque(id) => Name::User(None, id),
+            SubjectName::Opaque(id) => SubjectName::User(None, id),
             user => user,
         },
         (
-            Some(Name::User(_, user) | Name::Opaque(user)),
+            Some(SubjectName::User(_, user) | SubjectName::Opaque(user)),
             None,
-            Some(Name::Opaque(client) | Name::User(_, client)),
-        ) => Name::Consent(user, client),
+            Some(SubjectName::Opaque(client) | SubjectName::User(_, client)),
+        ) => SubjectName::Consent(user, client),
         _ => {
             return Err(TokenError::UnsupportedSubject("its parts together name nothing that is known here"));
         }
@@ -341,17 +343,17 @@ fn complex<'t>(subject: Value<'t>, names: &mut Vec<Name<'t>>) -> Result<(), Toke
 }
 
 /// A subject of one part.
-fn simple(subject: Value<'_>) -> Result<Name<'_>, TokenError> {
+fn simple(subject: Value<'_>) -> Result<SubjectName<'_>, TokenError> {
     let member = |name: &'static str| {
         text(subject, name)?
             .ok_or(TokenError::UnsupportedSubject("it lacks what its format (RFC 9493) demands"))
     };
     Ok(match format(subject)? {
-        "iss_sub" => Name::User(Some(member("iss")?), member("sub")?),
-        "opaque" => Name::Opaque(member("id")?),
-        "email" => Name::Email(member("email")?),
-        "jwt_id" => Name::Token(member("iss")?, member("jti")?),
-        "sid" => Name::Session(member("sid")?),
+        "iss_sub" => SubjectName::User(Some(member("iss")?), member("sub")?),
+        "opaque" => SubjectName::Opaque(member("id")?),
+        "email" => SubjectName::Email(member("email")?),
+        "jwt_id" => SubjectName::Token(member("iss")?, member("jti")?),
+        "sid" => SubjectName::Session(member("sid")?),
         _ => {
             return Err(TokenError::UnsupportedSubject(
                 "of formats only iss_sub, opaque, email, jwt_id, sid, aliases and complex are understood",

@@ -1,7 +1,7 @@
 //! The permit: what is in it, what can be done with it, and how a decision is explained.
 
 use auth::decide::explain::{Explanation, NoTrace};
-use auth::decide::{Court, Denial, Permit, decide};
+use auth::decide::{Denial, Permit, RuleContext, decide};
 use auth::policy::rule::{Attribute::*, Policy};
 use auth::request::{Canonical, Malformed};
 
@@ -71,14 +71,14 @@ fn a_rewrite_that_yields_dot_segments_is_refused() {
 fn a_second_policy_must_agree_too() {
     let (request, facts) = (get("/"), facts());
     let agreed = permitted(&request, &facts).confirm(
-        &Court::without_reviews(),
+        &RuleContext::without_reviews(),
         &allow(any(Users, &["alice"])),
         NOW,
         &mut NoTrace,
     );
     assert_eq!(agreed.unwrap().route(), 3);
     let refused = permitted(&request, &facts).confirm(
-        &Court::without_reviews(),
+        &RuleContext::without_reviews(),
         &allow(any(Users, &["bob"])),
         NOW,
         &mut NoTrace,
@@ -87,7 +87,7 @@ fn a_second_policy_must_agree_too() {
     let public = decide(&Policy::Public, 0, &request, None, NOW, &mut NoTrace).unwrap();
     assert_eq!(
         public
-            .confirm(&Court::without_reviews(), &allow(any(Users, &["alice"])), NOW, &mut NoTrace)
+            .confirm(&RuleContext::without_reviews(), &allow(any(Users, &["alice"])), NOW, &mut NoTrace)
             .unwrap_err(),
         Denial::Unauthenticated
     );

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 
 use auth::decide::explain::NoTrace;
-use auth::decide::{Court, Denial, Permit, Reviews, decide, decide_in};
+use auth::decide::{Denial, Permit, Reviews, RuleContext, decide, decide_in};
 use auth::identity::Facts;
 use auth::policy::review::{
-    Attributes, NameSource, OwnedQuestion, Question, ReviewSpec, ReviewTemplate, Subject, TemplateFault,
-    Unaskable,
+    Attributes, NameSource, OwnedReviewQuestion, ReviewQuestion, ReviewSpec, ReviewSubject, ReviewTemplate,
+    TemplateFault, Unaskable,
 };
 use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Attribute, Policy, RuleSet};
@@ -19,11 +19,11 @@ use crate::fixtures::{self, NOW, any, facts, identity, parse, rule, rules};
 #[derive(Default)]
 struct Oracle {
     says: Option<bool>,
-    asked: RefCell<Vec<OwnedQuestion>>,
+    asked: RefCell<Vec<OwnedReviewQuestion>>,
 }
 
 impl Reviews for Oracle {
-    fn verdict(&self, question: &Question<'_>) -> Option<bool> {
+    fn verdict(&self, question: &ReviewQuestion<'_>) -> Option<bool> {
         self.asked.borrow_mut().push(question.clone().into_owned());
         self.says
     }
@@ -56,7 +56,7 @@ fn named(namespace: &str) -> Attributes<String> {
 
 const CAPTURES: [&str; 2] = ["ns", "name"];
 
-fn template(attributes: Attributes<String>, subject: Subject) -> ReviewTemplate {
+fn template(attributes: Attributes<String>, subject: ReviewSubject) -> ReviewTemplate {
     let captures = CAPTURES.map(str::to_owned);
     ReviewTemplate::build(&ReviewSpec { attributes, subject }, &captures).expect("sound")
 }
@@ -77,21 +77,21 @@ fn decided(
     fields: &[Field<'_>],
     facts: &Facts,
     says: Option<bool>,
-) -> (Result<(), Denial>, Vec<OwnedQuestion>) {
+) -> (Result<(), Denial>, Vec<OwnedReviewQuestion>) {
     let (table, request, oracle) = (table(), request(method, target), Oracle { says, ..Oracle::default() });
-    let court = Court { fields, captures: table.captures(0, &request), reviews: &oracle };
+    let court = RuleContext { fields, captures: table.captures(0, &request), reviews: &oracle };
     let verdict = decide_in(&court, policy, 0, &request, Some(facts), NOW, &mut NoTrace);
     let verdict = verdict.map(|_: Permit<'_>| ());
     (verdict, oracle.asked.into_inner())
 }
 
 fn reviewed(attributes: Attributes<String>) -> Policy {
-    Policy::Rules(RuleSet::reviewed_only(template(attributes, Subject::default())))
+    Policy::Rules(RuleSet::reviewed_only(template(attributes, ReviewSubject::default())))
 }
 
 const NOTEBOOK: (&str, &str) = ("GET", "/notebook/team-a/mine?x=y");
 
-fn texts(question: &OwnedQuestion) -> Vec<Option<&str>> {
+fn texts(question: &OwnedReviewQuestion) -> Vec<Option<&str>> {
     question.attributes.each().into_iter().map(|part| part.map(|part| &**part)).collect()
 }
 
@@ -125,7 +125,7 @@ fn no_is_no_and_unknown_is_neither() {
 #[test]
 fn rules_decide_first() {
     let with = |allow: Vec<_>, deny: Vec<_>| {
-        let template = template(resource(), Subject::default());
+        let template = template(resource(), ReviewSubject::default());
         Policy::Rules(rules(allow, deny).reviewed(template))
     };
     let allowed = with(vec![rule(vec![any(Attribute::Groups, &["dev"])])], vec![]);
@@ -255,8 +255,8 @@ fn every_value_of_a_repeated_one_is_asked_about() {
 
 #[test]
 fn nobody_becomes_somebody_of_the_cluster() {
-    let subject = |change: fn(&mut Subject)| {
-        let mut subject = Subject { own: vec!["cluster".into()], ..Subject::default() };
+    let subject = |change: fn(&mut ReviewSubject)| {
+        let mut subject = ReviewSubject { own: vec!["cluster".into()], ..ReviewSubject::default() };
         change(&mut subject);
         Policy::Rules(RuleSet::reviewed_only(template(resource(), subject)))
     };
@@ -302,19 +302,19 @@ fn a_rewrite_keeps_the_answer_and_another_guard_asks_its_own() {
         (Oracle { says: Some(true), ..Oracle::default() }, Oracle { says: Some(false), ..Oracle::default() });
     let facts = facts();
     let permit = || {
-        let court = Court { fields: &[], captures: table.captures(0, &request), reviews: &yes };
+        let court = RuleContext { fields: &[], captures: table.captures(0, &request), reviews: &yes };
         decide_in(&court, &policy, 0, &request, Some(&facts), NOW, &mut NoTrace).unwrap()
     };
     let rewritten = permit().rewrite(&policy, "/mine", NOW, &mut NoTrace).unwrap();
     assert_eq!(rewritten.request().path(), "/mine");
-    let court = Court { fields: &[], captures: table.captures(0, &request), reviews: &no };
+    let court = RuleContext { fields: &[], captures: table.captures(0, &request), reviews: &no };
     assert_eq!(rewritten.confirm(&court, &policy, NOW, &mut NoTrace).unwrap_err(), Denial::Reviewed);
 }
 
 #[test]
 fn templates_that_mean_nothing_are_refused() {
     let fault = |text: &str| {
-        let spec = ReviewSpec { attributes: named(text), subject: Subject::default() };
+        let spec = ReviewSpec { attributes: named(text), subject: ReviewSubject::default() };
         let captures = CAPTURES.map(str::to_owned);
         ReviewTemplate::build(&spec, &captures).map(|_| ()).map_err(|faults| faults[0].1.clone())
     };

@@ -1,7 +1,7 @@
 //! Routes: what matches, what comes first, what is refused at build time.
 
 use auth::headers::Repeats;
-use auth::policy::Problem;
+use auth::policy::PolicyProblem;
 use auth::policy::route::{Disputed, Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::request::Field;
 
@@ -58,7 +58,7 @@ impl Routes {
     }
 }
 
-fn faults(routes: Vec<RouteMatch>) -> Vec<(String, Problem)> {
+fn faults(routes: Vec<RouteMatch>) -> Vec<(String, PolicyProblem)> {
     let faults = RouteTable::build(routes).expect_err("a fault");
     faults.into_iter().map(|fault| (fault.path, fault.problem)).collect()
 }
@@ -340,12 +340,12 @@ fn no_route_rests_on_what_each_hop_writes_anew() {
     for name in ["Upgrade", "connection", "TE", "Keep-Alive", "Content-Length", "Content_Length"] {
         assert_eq!(
             fault(name),
-            [("routes[0].headers[0]".into(), Problem::HeaderPerHop(name.into()))],
+            [("routes[0].headers[0]".into(), PolicyProblem::HeaderPerHop(name.into()))],
             "{name}"
         );
     }
-    assert!(Problem::HeaderPerHop("Upgrade".into()).to_string().ends_with("in `upgrades`"));
-    assert!(!Problem::HeaderPerHop("TE".into()).to_string().contains("upgrades"));
+    assert!(PolicyProblem::HeaderPerHop("Upgrade".into()).to_string().ends_with("in `upgrades`"));
+    assert!(!PolicyProblem::HeaderPerHop("TE".into()).to_string().contains("upgrades"));
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn canonical_a_route_that_depends_on_how_an_escape_is_read_is_no_route() {
     }
     for pattern in [exact("/%40admin"), prefix("/a/b%3Ac"), template("/%24/{id}")] {
         let found = faults(vec![route("r", pattern)]);
-        assert!(matches!(&found[..], [(_, Problem::PathEscapes(_))]), "{found:?}");
+        assert!(matches!(&found[..], [(_, PolicyProblem::PathEscapes(_))]), "{found:?}");
     }
 }
 
@@ -468,8 +468,11 @@ fn routes_that_can_never_be_told_apart_are_a_fault_naming_both() {
     ] {
         let message = format!("{first:?} {second:?}");
         let faults = twins(first, second).expect_err(&message);
-        let expected =
-            Problem::Indistinguishable { route: "second".into(), by: "first".into(), host: host.into() };
+        let expected = PolicyProblem::Indistinguishable {
+            route: "second".into(),
+            by: "first".into(),
+            host: host.into(),
+        };
         assert_eq!((faults[0].path.as_str(), &faults[0].problem), ("routes[1]", &expected));
         assert!(faults[0].to_string().contains("\"second\"") && faults[0].to_string().contains("\"first\""));
     }
@@ -522,25 +525,25 @@ fn all_faults_are_reported_at_once_with_their_places() {
         "routes[4].path",
     ];
     assert_eq!(places, expected);
-    assert_eq!(found[6].1, Problem::MethodCase("get".into()));
+    assert_eq!(found[6].1, PolicyProblem::MethodCase("get".into()));
     assert_eq!(found[6].1.to_string(), r#"methods are case-sensitive: "get" is not GET"#);
-    assert_eq!(found[9].1, Problem::HeadAlone);
+    assert_eq!(found[9].1, PolicyProblem::HeadAlone);
 }
 
 #[test]
 fn template_faults_are_told_apart() {
     let fault = |text: &str| faults(vec![route("r", template(text))]).remove(0).1;
-    assert_eq!(fault("/a{b}"), Problem::TemplateSegment("a{b}".into()));
-    assert_eq!(fault("/{}"), Problem::TemplateSegment("{}".into()));
-    assert_eq!(fault("/{a b}"), Problem::TemplateSegment("{a b}".into()));
-    assert_eq!(fault("/{a}/{a}"), Problem::TemplateName("a".into()));
-    assert_eq!(fault("/{a}/{a...}"), Problem::TemplateName("a".into()));
-    assert_eq!(fault("/{a...}/b"), Problem::TemplateTail("a".into()));
-    assert_eq!(fault("/a/b"), Problem::TemplateLiteral("/a/b".into()));
-    assert_eq!(fault("/a;b/{c}"), Problem::PathParameters("/a;b/{c}".into()));
-    assert!(matches!(fault("{a}"), Problem::Path { .. }));
-    assert!(matches!(fault("/../{a}"), Problem::Path { .. }));
-    assert!(matches!(fault("//{a}"), Problem::Path { .. }));
+    assert_eq!(fault("/a{b}"), PolicyProblem::TemplateSegment("a{b}".into()));
+    assert_eq!(fault("/{}"), PolicyProblem::TemplateSegment("{}".into()));
+    assert_eq!(fault("/{a b}"), PolicyProblem::TemplateSegment("{a b}".into()));
+    assert_eq!(fault("/{a}/{a}"), PolicyProblem::TemplateName("a".into()));
+    assert_eq!(fault("/{a}/{a...}"), PolicyProblem::TemplateName("a".into()));
+    assert_eq!(fault("/{a...}/b"), PolicyProblem::TemplateTail("a".into()));
+    assert_eq!(fault("/a/b"), PolicyProblem::TemplateLiteral("/a/b".into()));
+    assert_eq!(fault("/a;b/{c}"), PolicyProblem::PathParameters("/a;b/{c}".into()));
+    assert!(matches!(fault("{a}"), PolicyProblem::Path { .. }));
+    assert!(matches!(fault("/../{a}"), PolicyProblem::Path { .. }));
+    assert!(matches!(fault("//{a}"), PolicyProblem::Path { .. }));
 }
 
 #[test]

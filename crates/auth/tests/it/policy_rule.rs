@@ -1,7 +1,7 @@
 //! Rules: conditions, how they read, what is refused at build time.
 
 use auth::identity::CredentialKind;
-use auth::policy::Problem;
+use auth::policy::PolicyProblem;
 use auth::policy::rule::{
     Attribute, Attribute::*, Condition, ConditionSpec, Policy, RuleSet, RuleSpec, Vocabulary,
 };
@@ -157,12 +157,12 @@ fn rules_read_like_sentences() {
     assert_eq!(Policy::Public.to_string(), "public");
 }
 
-fn faults(allow: Vec<RuleSpec>, deny: Vec<RuleSpec>) -> Vec<(String, Problem)> {
+fn faults(allow: Vec<RuleSpec>, deny: Vec<RuleSpec>) -> Vec<(String, PolicyProblem)> {
     let faults = RuleSet::build(allow, deny, &KNOWN).expect_err("a fault");
     faults.into_iter().map(|fault| (fault.path, fault.problem)).collect()
 }
 
-fn fault(condition: ConditionSpec) -> Problem {
+fn fault(condition: ConditionSpec) -> PolicyProblem {
     let mut found = faults(vec![rule(vec![condition])], vec![]);
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0).1
@@ -195,32 +195,32 @@ fn every_fault_is_reported_with_its_place() {
 
 #[test]
 fn rules_that_let_nobody_pass_are_a_fault() {
-    assert_eq!(faults(vec![], vec![]), [("allow".into(), Problem::NoAllowRule)]);
-    assert_eq!(faults(vec![], vec![rule(vec![])]), [("allow".into(), Problem::NoAllowRule)]);
+    assert_eq!(faults(vec![], vec![]), [("allow".into(), PolicyProblem::NoAllowRule)]);
+    assert_eq!(faults(vec![], vec![rule(vec![])]), [("allow".into(), PolicyProblem::NoAllowRule)]);
 }
 
 #[test]
 fn conditions_that_say_nothing_or_can_never_hold_are_faults() {
-    assert_eq!(fault(any(Groups, &[])), Problem::EmptyList);
-    assert_eq!(fault(all(Groups, &[])), Problem::EmptyList);
-    assert_eq!(fault(any(Groups, &[""])), Problem::EmptyValue);
-    assert_eq!(fault(any(Users, &["a\nb"])), Problem::ControlValue("a\nb".into()));
+    assert_eq!(fault(any(Groups, &[])), PolicyProblem::EmptyList);
+    assert_eq!(fault(all(Groups, &[])), PolicyProblem::EmptyList);
+    assert_eq!(fault(any(Groups, &[""])), PolicyProblem::EmptyValue);
+    assert_eq!(fault(any(Users, &["a\nb"])), PolicyProblem::ControlValue("a\nb".into()));
     for attribute in [Users, Subjects, Clients, query("ns")] {
-        assert_eq!(fault(all(attribute, &["a", "b"])), Problem::AllOfOne);
+        assert_eq!(fault(all(attribute, &["a", "b"])), PolicyProblem::AllOfOne);
     }
-    assert_eq!(fault(all(Methods, &["GET", "POST"])), Problem::AllOfOne);
+    assert_eq!(fault(all(Methods, &["GET", "POST"])), PolicyProblem::AllOfOne);
     for attribute in [Subjects, Issuers, Credentials, Methods] {
-        assert_eq!(fault(present(attribute)), Problem::AlwaysPresent);
+        assert_eq!(fault(present(attribute)), PolicyProblem::AlwaysPresent);
     }
 }
 
 #[test]
 fn unknown_names_are_faults() {
-    assert_eq!(fault(any(Credentials, &["cookie"])), Problem::CredentialKind("cookie".into()));
-    let issuer = Problem::Issuer { issuer: "Main".into(), known: strings(&["main", "other"]) };
+    assert_eq!(fault(any(Credentials, &["cookie"])), PolicyProblem::CredentialKind("cookie".into()));
+    let issuer = PolicyProblem::Issuer { issuer: "Main".into(), known: strings(&["main", "other"]) };
     assert_eq!(fault(any(Issuers, &["Main"])), issuer);
     assert_eq!(issuer.to_string(), r#"there is no issuer "Main": write one of main, other"#);
-    let unkept = Problem::Claim { claim: "dept".into(), known: strings(&["realm.dept", "tenant"]) };
+    let unkept = PolicyProblem::Claim { claim: "dept".into(), known: strings(&["realm.dept", "tenant"]) };
     assert_eq!(fault(any(claim("dept"), &["x"])), unkept);
     assert_eq!(fault(present(claim("dept"))), unkept);
     let nothing = Vocabulary { issuers: &[], claims: &[] };
@@ -231,16 +231,16 @@ fn unknown_names_are_faults() {
 #[test]
 fn malformed_values_are_faults() {
     for scope in ["a b", "a\"b", "a\\b", "ä"] {
-        assert_eq!(fault(any(Scopes, &[scope])), Problem::Scope(scope.into()));
+        assert_eq!(fault(any(Scopes, &[scope])), PolicyProblem::Scope(scope.into()));
     }
     for email in ["alice", "a@b@c"] {
-        assert_eq!(fault(any(Emails, &[email])), Problem::Email(email.into()));
+        assert_eq!(fault(any(Emails, &[email])), PolicyProblem::Email(email.into()));
     }
-    assert_eq!(fault(any(Methods, &["post"])), Problem::MethodCase("post".into()));
-    assert_eq!(fault(any(Methods, &["P T"])), Problem::Method("P T".into()));
-    assert_eq!(fault(any(Methods, &["Connect"])), Problem::MethodRefused("Connect".into()));
-    assert_eq!(fault(any(Methods, &["HEAD"])), Problem::HeadAlone);
-    assert_eq!(fault(any(query("a\0"), &["x"])), Problem::Parameter("a\0".into()));
+    assert_eq!(fault(any(Methods, &["post"])), PolicyProblem::MethodCase("post".into()));
+    assert_eq!(fault(any(Methods, &["P T"])), PolicyProblem::Method("P T".into()));
+    assert_eq!(fault(any(Methods, &["Connect"])), PolicyProblem::MethodRefused("Connect".into()));
+    assert_eq!(fault(any(Methods, &["HEAD"])), PolicyProblem::HeadAlone);
+    assert_eq!(fault(any(query("a\0"), &["x"])), PolicyProblem::Parameter("a\0".into()));
 }
 
 #[test]

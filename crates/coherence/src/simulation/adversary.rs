@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{CONSUMERS, NODES, Packet, Random, World};
+use crate::log_types::{ConsumerName, Epoch};
 use crate::wire::{Body, Keys, Message};
-use crate::words::{Epoch, Name};
 
 /// Things of one kind that she remembers: what comes then takes the place of another.
 const HELD: usize = 64;
@@ -88,7 +88,7 @@ impl World {
         let Body::Probe { nonce, applied: Some(head), .. } = body else { return };
         if self.is_malicious() {
             let body = Body::Echo { nonce: *nonce, head: *head };
-            let message = Message { authority: Name::new("main").expect("a name"), body };
+            let message = Message { authority: ConsumerName::new("main").expect("a name"), body };
             // Of the right number, and not the right one.
             let bytes = Keys::one(1, &[9; 32]).write(&message).expect("it fits");
             self.at(self.tick + 1, Packet::ToConsumer(to, bytes.into()));

@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::adversary::About;
 use super::{Broken, NODES, Packet, Revoked, Token, World, name, number};
-use crate::denials::Denial;
+use crate::denylist::DenylistEntry;
+use crate::log_types::{Epoch, LogEvent, Tag};
 use crate::mutation::{self, Mutation};
-use crate::query::{Answer, Copying, Progress, Query, Question};
-use crate::view::{Standing, Ticket, Verdict};
-use crate::words::{Epoch, Event, Tag};
+use crate::query::{CopyProgress, DenylistCopying, LogAnswer, LogQuery, LogQuestion};
+use crate::view::{CredentialCheck, EntryState, QuestionTicket};
 
 /// Denials of one page.
 const PAGE: usize = 4;
@@ -26,10 +26,10 @@ const NOW: u64 = u64::MAX;
 /// A question about a token that is under way.
 pub(super) struct Flight {
     pub(super) token: u64,
-    pub(super) ticket: Ticket,
+    pub(super) ticket: QuestionTicket,
     pub(super) began: u64,
     /// Absent of what is only read.
-    query: Option<Query>,
+    query: Option<LogQuery>,
     /// It was asked without a lease: nobody joins it, and its answer is for the request that asked.
     alone: bool,
 }
@@ -37,17 +37,17 @@ pub(super) struct Flight {
 /// A copy of what is denied that is under way.
 pub(super) struct Load {
     ticket: u64,
-    copying: Copying,
-    query: Query,
+    copying: DenylistCopying,
+    query: LogQuery,
     /// Of the page.
     number: u64,
     asked: u64,
     tries: u32,
 }
 
-fn denied_by(log: &BTreeMap<u64, Event>, as_of: u64) -> Vec<(Tag, Denial)> {
+fn denied_by(log: &BTreeMap<u64, LogEvent>, as_of: u64) -> Vec<(Tag, DenylistEntry)> {
     let denials = log.range(..=as_of).flat_map(|(_, event)| {
-        let denial = Denial { not_before: event.not_before, until: event.until };
+        let denial = DenylistEntry { not_before: event.not_before, until: event.until };
         event.tags.iter().map(move |tag| (*tag, denial))
     });
     denials.collect()
@@ -55,7 +55,7 @@ fn denied_by(log: &BTreeMap<u64, Event>, as_of: u64) -> Vec<(Tag, Denial)> {
 
 impl World {
     /// All that is denied after a tag, as a node reads it.
-    fn page(&mut self, node: usize, after: Option<Tag>) -> Option<Answer> {
+    fn page(&mut self, node: usize, after: Option<Tag>) -> Option<LogAnswer> {
         let (head, log) = self.page_of(node)?;
         let mut denied: Vec<_> =
             denied_by(log, head.seq).into_iter().filter(|(tag, _)| after < Some(*tag)).collect();
@@ -69,14 +69,14 @@ impl World {
         });
         let more = denied.len() > PAGE;
         denied.truncate(PAGE);
-        Some(Answer { head, denied, more })
+        Some(LogAnswer { head, denied, more })
     }
 
     /// Which of these are denied, by a node whose server is in force.
-    fn confirm(&mut self, node: usize, tags: &[Tag]) -> Option<Answer> {
+    fn confirm(&mut self, node: usize, tags: &[Tag]) -> Option<LogAnswer> {
         let (head, log) = self.prove_log(node)?;
         let denied = denied_by(log, head.seq).into_iter().filter(|(tag, _)| tags.contains(tag)).collect();
-        Some(Answer { head, denied, more: false })
+        Some(LogAnswer { head, denied, more: false })
     }
 
     /// A node gets a query, if it is there.
@@ -84,10 +84,10 @@ impl World {
         if self.down_until[node] > self.tick {
             return;
         }
-        let Ok(query) = Query::read(&name(), bytes) else { return };
+        let Ok(query) = LogQuery::read(&name(), bytes) else { return };
         let answer = match query.question() {
-            Question::Confirm(tags) => self.confirm(node, tags),
-            Question::Denials { after } => self.page(node, *after),
+            LogQuestion::Confirm(tags) => self.confirm(node, tags),
+            LogQuestion::Denials { after } => self.page(node, *after),
         };
         let Some(answer) = answer else { return };
         let sealed = Bytes::from(query.seal(&answer, &self.keys));
@@ -102,7 +102,7 @@ impl World {
     }
 
     /// Sends a query to some node, or to whoever sits between.
-    fn ask(&mut self, at: usize, about: About, number: u64, query: &Query) {
+    fn ask(&mut self, at: usize, about: About, number: u64, query: &LogQuery) {
         let (life, bytes) = (self.caches[at].life, Bytes::copy_from_slice(query.bytes()));
         let answered = |bytes| Packet::Sealed { to: at, life, number, bytes };
         if let Some(bytes) = self.intercepts(about, &bytes, answered) {
@@ -133,7 +133,7 @@ impl World {
         let view = self.caches[at].machine.view().clone();
         view.silence().heard();
         let as_of = (answer.head.epoch, answer.head.seq);
-        let concerns = |(tag, denial): &&(Tag, Denial)| {
+        let concerns = |(tag, denial): &&(Tag, DenylistEntry)| {
             token.tags().contains(tag) && denial.not_before.is_none_or(|then| token.issued < then)
         };
         if let Some((tag, _)) = answer.denied.iter().find(concerns) {
@@ -168,7 +168,7 @@ impl World {
             return self.denies(at, token, as_of, token.tags()[0]);
         }
         let Ok(stamp) = view.fill(flight.ticket, as_of, &token.tags(), now) else { return };
-        if view.standing(&stamp, &token.tags(), now) == Standing::Good {
+        if view.standing(&stamp, &token.tags(), now) == EntryState::Good {
             self.admit(at, token, NOW);
         }
         self.caches[at].entries.insert(token.number, stamp);
@@ -188,11 +188,11 @@ impl World {
 
     /// Begins a copy.
     pub(super) fn load(&mut self, at: usize, ticket: u64) {
-        self.next_page(at, (ticket, Copying::default()));
+        self.next_page(at, (ticket, DenylistCopying::default()));
     }
 
-    fn next_page(&mut self, at: usize, (ticket, copying): (u64, Copying)) {
-        let query = Query::new(&name(), self.nonce(), copying.question());
+    fn next_page(&mut self, at: usize, (ticket, copying): (u64, DenylistCopying)) {
+        let query = LogQuery::new(&name(), self.nonce(), copying.question());
         self.next += 1;
         let load = Load { ticket, copying, query, number: self.next, asked: self.tick, tries: 1 };
         self.caches[at].load = Some(load);
@@ -226,9 +226,9 @@ impl World {
         let view = self.caches[at].machine.view().clone();
         let denials = view.denials().expect("it has them");
         let head = match query.open(bytes, &self.keys).map(|page| copying.take(page, denials)) {
-            Ok(Progress::More) => return self.next_page(at, (ticket, copying)),
-            Ok(Progress::Whole(head)) => Some(head),
-            Ok(Progress::Void) | Err(_) => None,
+            Ok(CopyProgress::More) => return self.next_page(at, (ticket, copying)),
+            Ok(CopyProgress::Whole(head)) => Some(head),
+            Ok(CopyProgress::Void) | Err(_) => None,
         };
         self.consumer(at, |machine, now, _, _| machine.loaded(now, ticket, head));
     }
@@ -281,31 +281,33 @@ impl World {
         }
         if let Some(stamp) = cache.entries.get(&number) {
             match view.standing(stamp, &token.tags(), now) {
-                Standing::Good => {
+                EntryState::Good => {
                     self.admit(at, token, NOW);
                     return true;
                 }
-                Standing::Void => {
+                EntryState::Void => {
                     cache.entries.remove(&number);
                     if token.revoked.is_some() && view.is_buried(&token.tags()[0]) {
                         self.refused(at, number);
                     }
                 }
-                Standing::NoLease => {}
+                EntryState::NoLease => {}
             }
         }
         if token.local {
             match view.verify(&token.tags(), token.issued) {
-                Verdict::Good(stamp) if view.standing(&stamp, &token.tags(), now) == Standing::Good => {
+                CredentialCheck::Good(stamp)
+                    if view.standing(&stamp, &token.tags(), now) == EntryState::Good =>
+                {
                     self.admit(at, token, NOW);
                     self.caches[at].entries.insert(number, stamp);
                     return false;
                 }
-                Verdict::Denied => {
+                CredentialCheck::Denied => {
                     self.refuse(at, token);
                     return false;
                 }
-                Verdict::Good(_) | Verdict::Ask => {}
+                CredentialCheck::Good(_) | CredentialCheck::Ask => {}
             }
         }
         self.ask_about(at, token);
@@ -325,7 +327,7 @@ impl World {
         let ticket = view.depart(now);
         let proven = token.local || self.random.chance(500);
         let tags = token.tags().to_vec();
-        let query = proven.then(|| Query::new(&name(), self.nonce(), Question::Confirm(tags)));
+        let query = proven.then(|| LogQuery::new(&name(), self.nonce(), LogQuestion::Confirm(tags)));
         self.next += 1;
         let flight = self.next;
         match &query {

@@ -7,16 +7,17 @@
 use std::collections::BTreeMap;
 
 use super::{CONSUMERS, NODES, Packet, Revoked, TICK, Token, World, epoch, tag};
+use crate::consumers;
+use crate::consumers::Follower;
+use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead};
 use crate::mutation::{self, Mutation};
-use crate::roster::{self, Follower};
 use crate::time::Boot;
 use crate::wire::Body;
-use crate::words::{ConsumerId, Epoch, Event, Head};
 
 pub(super) struct Database {
     pub(super) epoch: u64,
     pub(super) head: u64,
-    pub(super) log: BTreeMap<u64, Event>,
+    pub(super) log: BTreeMap<u64, LogEvent>,
     /// How many servers have been in force, and which of them wrote last.
     servers: u64,
     written_by: u64,
@@ -38,7 +39,7 @@ struct Entry {
 /// What a server had when it was deposed.
 pub(super) struct Old {
     epoch: u64,
-    pub(super) log: BTreeMap<u64, Event>,
+    pub(super) log: BTreeMap<u64, LogEvent>,
     until: u64,
 }
 
@@ -58,13 +59,13 @@ impl Default for Database {
 }
 
 impl Database {
-    fn visible(&self) -> Head {
+    fn visible(&self) -> LogHead {
         // With numbers drawn early there may be holes below.
-        Head { epoch: epoch(self.epoch), seq: last(&self.log) }
+        LogHead { epoch: epoch(self.epoch), seq: last(&self.log) }
     }
 }
 
-fn last(log: &BTreeMap<u64, Event>) -> u64 {
+fn last(log: &BTreeMap<u64, LogEvent>) -> u64 {
     log.last_key_value().map_or(0, |(seq, _)| *seq)
 }
 
@@ -133,7 +134,7 @@ impl World {
         let named = if whole_subject { tag(2, chosen.subject) } else { tag(1, chosen.number) };
         // What is issued in this very tick is spared: it comes after this.
         let not_before = whole_subject.then(|| i64::try_from(self.tick).expect("few"));
-        let event = Event { seq: self.database.head, tags: vec![named], not_before, until: i64::MAX };
+        let event = LogEvent { seq: self.database.head, tags: vec![named], not_before, until: i64::MAX };
         let concerned = |t: &&Token| {
             let spared = not_before.is_some_and(|then| t.issued >= then);
             let named = if whole_subject { t.subject == chosen.subject } else { t.number == chosen.number };
@@ -164,7 +165,7 @@ impl World {
         }
     }
 
-    pub(super) fn commit(&mut self, mut event: Event, concerned: &[u64]) {
+    pub(super) fn commit(&mut self, mut event: LogEvent, concerned: &[u64]) {
         self.draw();
         if mutation::is(Mutation::ReplyBeforeCommit) {
             self.database.head += 1;
@@ -174,12 +175,12 @@ impl World {
             self.reply(*token, event.seq);
         }
         self.database.log.insert(event.seq, event.clone());
-        let head = Head { epoch: epoch(self.database.epoch), seq: event.seq };
+        let head = LogHead { epoch: epoch(self.database.epoch), seq: event.seq };
         self.awaited.push((head, concerned.to_vec()));
         self.push(&event);
     }
 
-    fn push(&mut self, event: &Event) {
+    fn push(&mut self, event: &LogEvent) {
         self.publish(Body::Event { epoch: epoch(self.database.epoch), event: event.clone() });
     }
 
@@ -244,7 +245,7 @@ impl World {
 
     /// Forgets whoever is gone, in two steps.
     fn strike_off(&mut self) {
-        let (mark, gone) = (ticks(roster::MARK), ticks(roster::GONE));
+        let (mark, gone) = (ticks(consumers::MARK), ticks(consumers::GONE));
         let (tick, at_once) = (self.tick, mutation::is(Mutation::StruckAtOnce));
         self.database.list.retain(|_, entry| match entry.marked {
             _ if at_once => tick - entry.written < gone,
@@ -264,7 +265,7 @@ impl World {
         let list: Vec<_> = self.database.list.values().map(|entry| entry.follower.clone()).collect();
         let (tokens, now) = (&mut self.tokens, self.tick);
         self.awaited.retain(|(head, concerned)| {
-            let everywhere = roster::all_applied(&list, *head);
+            let everywhere = consumers::all_applied(&list, *head);
             if everywhere {
                 concerned
                     .iter()
@@ -278,9 +279,9 @@ impl World {
     // What is read, and where.
 
     /// The head, by a node whose server is in force. Where nothing can be written, a history that has yet to begin is not proved.
-    pub(super) fn prove(&mut self, node: usize) -> Option<Head> {
+    pub(super) fn prove(&mut self, node: usize) -> Option<LogHead> {
         if let Some(old) = &self.old[node] {
-            let read = Head { epoch: epoch(old.epoch), seq: last(&old.log) };
+            let read = LogHead { epoch: epoch(old.epoch), seq: last(&old.log) };
             return mutation::is(Mutation::HeadUnproven).then_some(read);
         }
         if self.is_full() && self.database.written_by != self.database.servers {
@@ -295,7 +296,7 @@ impl World {
         &mut self,
         node: usize,
         asking: &[ConsumerId],
-    ) -> (Option<Head>, Vec<ConsumerId>) {
+    ) -> (Option<LogHead>, Vec<ConsumerId>) {
         let now = Boot(self.tick * TICK);
         let due = self.rosters[node].due(now, asking);
         let mut unlisted = Vec::new();
@@ -314,7 +315,7 @@ impl World {
     }
 
     /// A stretch of the log, as a node reads it.
-    pub(super) fn range(&self, node: usize, after: u64, limit: usize) -> (Epoch, Vec<Event>) {
+    pub(super) fn range(&self, node: usize, after: u64, limit: usize) -> (Epoch, Vec<LogEvent>) {
         let (of, log) = match &self.old[node] {
             Some(old) => (old.epoch, &old.log),
             None => (self.database.epoch, &self.database.log),
@@ -333,7 +334,7 @@ impl World {
     }
 
     /// What a node has read of the log that need not be in force: the history, how far it goes, and its events.
-    pub(super) fn read_log(&mut self, node: usize) -> (u64, u64, &BTreeMap<u64, Event>) {
+    pub(super) fn read_log(&mut self, node: usize) -> (u64, u64, &BTreeMap<u64, LogEvent>) {
         let (of, seq) = self.known();
         match &self.old[node] {
             Some(old) => (old.epoch, last(&old.log), &old.log),
@@ -342,20 +343,20 @@ impl World {
     }
 
     /// The same as far as it is proved, with the log.
-    pub(super) fn prove_log(&mut self, node: usize) -> Option<(Head, &BTreeMap<u64, Event>)> {
+    pub(super) fn prove_log(&mut self, node: usize) -> Option<(LogHead, &BTreeMap<u64, LogEvent>)> {
         let proven = self.prove(node);
         let (of, seq, log) = self.read_log(node);
         match proven {
             // What lags behind proves nothing.
             Some(head) => Some((head, log)),
-            None if mutation::is(Mutation::ConfirmUnproven) => Some((Head { epoch: epoch(of), seq }, log)),
+            None if mutation::is(Mutation::ConfirmUnproven) => Some((LogHead { epoch: epoch(of), seq }, log)),
             None => None,
         }
     }
 
     /// What a page of all that is denied is taken from: the log of a server, and its head. Nodes of a former version read both without proof, over one
     /// connection: then the head tells that the page is old.
-    pub(super) fn page_of(&mut self, node: usize) -> Option<(Head, &BTreeMap<u64, Event>)> {
+    pub(super) fn page_of(&mut self, node: usize) -> Option<(LogHead, &BTreeMap<u64, LogEvent>)> {
         if mutation::is(Mutation::PageUnproven) && self.old[node].is_some() {
             let head = self.database.visible();
             return self.old[node].as_ref().map(|old| (head, &old.log));
@@ -364,7 +365,7 @@ impl World {
             return self.prove_log(node);
         }
         let (of, seq, log) = self.read_log(node);
-        Some((Head { epoch: epoch(of), seq }, log))
+        Some((LogHead { epoch: epoch(of), seq }, log))
     }
 
     /// What a server says of a token, and as of which event.

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Random, epoch, tag};
-use crate::authority::{self, Authority};
+use crate::authority::{self, LogAuthority};
 use crate::consumer::{self, Consumer};
+use crate::log_types::{ConsumerName, LogEvent, LogHead, Nonce};
 use crate::mutation::{self, Mutation};
-use crate::query::{Answer, Query};
-use crate::repeat::Repeated;
+use crate::query::{LogAnswer, LogQuery};
+use crate::repeat::RepeatedMessage;
 use crate::time::Boot;
 use crate::wire::{Body, Keys};
-use crate::words::{Event, Head, Name, Nonce};
 
 const TICK: u64 = 5_000_000;
 /// A minute.
@@ -39,7 +39,7 @@ enum Packet {
     ToNode(Body),
     ToConsumer(Body),
     Head,
-    Range(Nonce, Head),
+    Range(Nonce, LogHead),
     Answer(Vec<u8>),
 }
 
@@ -51,12 +51,12 @@ struct World {
     leased: u64,
     next: u64,
     packets: BTreeMap<(u64, u64), Packet>,
-    node: Authority,
+    node: LogAuthority,
     consumer: Consumer,
     /// What is asked, and when that began.
-    asked: Option<(Repeated, u64)>,
-    log: Vec<Event>,
-    name: Name,
+    asked: Option<(RepeatedMessage, u64)>,
+    log: Vec<LogEvent>,
+    name: ConsumerName,
     keys: Keys,
 }
 
@@ -69,11 +69,11 @@ impl World {
             leased: 0,
             next: 0,
             packets: BTreeMap::new(),
-            node: Authority::new(),
+            node: LogAuthority::new(),
             consumer: super::consumer(1, 1000),
             asked: None,
             log: Vec::new(),
-            name: Name::new("main").expect("a name"),
+            name: ConsumerName::new("main").expect("a name"),
             keys: Keys::one(1, &[1; 32]),
         }
     }
@@ -82,8 +82,8 @@ impl World {
         Boot(self.tick * TICK)
     }
 
-    fn head(&self) -> Head {
-        Head { epoch: epoch(1), seq: self.log.len() as u64 }
+    fn head(&self) -> LogHead {
+        LogHead { epoch: epoch(1), seq: self.log.len() as u64 }
     }
 
     fn at(&mut self, tick: u64, packet: Packet) {
@@ -98,18 +98,18 @@ impl World {
         }
     }
 
-    fn node(&mut self, act: impl FnOnce(&mut Authority, &mut Vec<authority::Action>)) {
+    fn node(&mut self, act: impl FnOnce(&mut LogAuthority, &mut Vec<authority::AuthorityAction>)) {
         let mut actions = Vec::new();
         act(&mut self.node, &mut actions);
         for action in actions {
             match action {
-                authority::Action::Send(body) => self.send(Packet::ToConsumer(body)),
+                authority::AuthorityAction::Send(body) => self.send(Packet::ToConsumer(body)),
                 // The database answers in the next tick.
-                authority::Action::ReadHead(_) => self.at(self.tick + 1, Packet::Head),
-                authority::Action::ReadRange { nonce, after, .. } => {
+                authority::AuthorityAction::ReadHead(_) => self.at(self.tick + 1, Packet::Head),
+                authority::AuthorityAction::ReadRange { nonce, after, .. } => {
                     self.at(self.tick + 1, Packet::Range(nonce, after));
                 }
-                authority::Action::Answer(query) => self.at(self.tick + 1, Packet::Answer(query)),
+                authority::AuthorityAction::Answer(query) => self.at(self.tick + 1, Packet::Answer(query)),
             }
         }
     }
@@ -151,8 +151,8 @@ impl World {
                 self.node(|node, actions| node.range(nonce, after, read, actions));
             }
             Packet::Answer(bytes) => {
-                let query = Query::read(&self.name, &bytes).expect("it was made here");
-                let answer = Answer { head: self.head(), denied: Vec::new(), more: false };
+                let query = LogQuery::read(&self.name, &bytes).expect("it was made here");
+                let answer = LogAnswer { head: self.head(), denied: Vec::new(), more: false };
                 let sealed = query.seal(&answer, &self.keys);
                 self.node(|node, actions| node.answer(&bytes, Some((query.nonce(), sealed)), actions));
             }
@@ -161,9 +161,9 @@ impl World {
 
     fn revoke(&mut self) {
         let seq = self.log.len() as u64 + 1;
-        let event = Event { seq, tags: vec![tag(1, seq)], not_before: None, until: i64::MAX };
+        let event = LogEvent { seq, tags: vec![tag(1, seq)], not_before: None, until: i64::MAX };
         self.log.push(event.clone());
-        self.node(|_, actions| Authority::appended(epoch(1), event, actions));
+        self.node(|_, actions| LogAuthority::appended(epoch(1), event, actions));
     }
 
     fn ask(&mut self) -> Result<(), Broken> {
@@ -174,7 +174,7 @@ impl World {
                 drawn += 1;
                 Some(Nonce(tag_of(drawn)))
             };
-            self.asked = Repeated::new(&self.name, &tags, &mut nonce).map(|asked| (asked, tick));
+            self.asked = RepeatedMessage::new(&self.name, &tags, &mut nonce).map(|asked| (asked, tick));
             self.next = drawn;
         }
         let (now, mut bodies) = (self.now(), Vec::new());

@@ -21,14 +21,14 @@ use bytes::Bytes;
 use self::adversary::{About, Adversary};
 use self::asking::{Flight, Load};
 use self::database::{Database, Old};
-use crate::authority::{self, Authority};
-use crate::consumer::{self, Consumer, Settings};
+use crate::authority::{self, LogAuthority};
+use crate::consumer::{self, Consumer, ConsumerSettings};
+use crate::consumers::Consumers;
+use crate::log_types::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
 use crate::mutation::{self, Mutation};
-use crate::roster::Roster;
 use crate::time::Boot;
-use crate::view::{Stamp, View};
+use crate::view::{EntryStamp, View};
 use crate::wire::{Body, Keys, Message};
-use crate::words::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
 
 const TICK: u64 = 100_000_000;
 /// How wrong the rate of a clock is at most.
@@ -136,8 +136,8 @@ enum Packet {
     ToNode(usize, Bytes),
     ToConsumer(usize, Bytes),
     /// What a node had read, with its start: another life of it does not get the answer.
-    HeadRead(Process, Option<Head>, Vec<ConsumerId>),
-    RangeRead(Process, Nonce, Head, Option<(Epoch, Vec<Event>)>),
+    HeadRead(Process, Option<LogHead>, Vec<ConsumerId>),
+    RangeRead(Process, Nonce, LogHead, Option<(Epoch, Vec<LogEvent>)>),
     /// To whatever server: what is to be read of a token?
     Read {
         from: usize,
@@ -164,7 +164,7 @@ enum Packet {
         number: u64,
         bytes: Bytes,
     },
-    Commit(Event, Vec<u64>),
+    Commit(LogEvent, Vec<u64>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -176,7 +176,7 @@ struct Process {
 struct Cache {
     machine: Consumer,
     life: u64,
-    entries: HashMap<u64, Stamp>,
+    entries: HashMap<u64, EntryStamp>,
     flights: BTreeMap<u64, Flight>,
     load: Option<Load>,
     denied: HashMap<u64, Boot>,
@@ -199,13 +199,13 @@ struct World {
     healed: bool,
     next: u64,
     packets: BTreeMap<(u64, u64), Packet>,
-    nodes: Vec<Authority>,
-    rosters: Vec<Roster>,
+    nodes: Vec<LogAuthority>,
+    rosters: Vec<Consumers>,
     database: Database,
     /// For each node that was not told of a failover: what it still reads.
     old: Vec<Option<Old>>,
     /// What somebody waits for until it is in force everywhere, and the tokens that it concerns.
-    awaited: Vec<(Head, Vec<u64>)>,
+    awaited: Vec<(LogHead, Vec<u64>)>,
     started: Vec<u64>,
     down_until: Vec<u64>,
     caches: Vec<Cache>,
@@ -230,8 +230,8 @@ struct World {
     keys: Keys,
 }
 
-fn name() -> Name {
-    Name::new("main").expect("a name")
+fn name() -> ConsumerName {
+    ConsumerName::new("main").expect("a name")
 }
 
 fn epoch(number: u64) -> Epoch {
@@ -267,8 +267,8 @@ impl World {
             healed: false,
             next: 0,
             packets: BTreeMap::new(),
-            nodes: (0..NODES).map(|_| Authority::new()).collect(),
-            rosters: (0..NODES).map(|_| Roster::default()).collect(),
+            nodes: (0..NODES).map(|_| LogAuthority::new()).collect(),
+            rosters: (0..NODES).map(|_| Consumers::default()).collect(),
             database: Database::default(),
             old: (0..NODES).map(|_| None).collect(),
             awaited: Vec::new(),
@@ -348,26 +348,26 @@ impl World {
 
     // The nodes of the authority.
 
-    fn node(&mut self, at: usize, act: impl FnOnce(&mut Authority, &mut Vec<authority::Action>)) {
+    fn node(&mut self, at: usize, act: impl FnOnce(&mut LogAuthority, &mut Vec<authority::AuthorityAction>)) {
         let mut actions = Vec::new();
         act(&mut self.nodes[at], &mut actions);
         let process = Process { node: at, started: self.started[at] };
         for action in actions {
             match action {
-                authority::Action::Send(body) => self.publish(body),
-                authority::Action::ReadHead(asking) => {
+                authority::AuthorityAction::Send(body) => self.publish(body),
+                authority::AuthorityAction::ReadHead(asking) => {
                     // Read at once, and told late: the oldest head that may be told.
                     let (read, unlisted) = self.read_head(at, &asking);
                     let read = read.filter(|_| self.healed || !self.random.chance(20));
                     let after = if self.healed { 0 } else { self.random.between(0, 3) };
                     self.at(self.tick + after, Packet::HeadRead(process, read, unlisted));
                 }
-                authority::Action::ReadRange { nonce, after, limit } => {
+                authority::AuthorityAction::ReadRange { nonce, after, limit } => {
                     let read = Some(self.range(at, after.seq, limit));
                     self.at(self.tick + 1, Packet::RangeRead(process, nonce, after, read));
                 }
                 // Queries take a way of their own here.
-                authority::Action::Answer(_) => {}
+                authority::AuthorityAction::Answer(_) => {}
             }
         }
     }
@@ -472,8 +472,8 @@ impl World {
         }
         if self.random.chance(2) {
             let node = self.random.index(NODES);
-            self.nodes[node] = Authority::new();
-            self.rosters[node] = Roster::default();
+            self.nodes[node] = LogAuthority::new();
+            self.rosters[node] = Consumers::default();
             self.started[node] = self.tick;
             self.down_until[node] = self.tick + self.random.between(1, 100);
         }
@@ -596,8 +596,8 @@ impl World {
 
 fn consumer(number: u64, limit: usize) -> Consumer {
     Consumer::new(
-        (ConsumerId(tag(4, number).0), Name::new("gateway").expect("a name")),
-        Settings::default(),
+        (ConsumerId(tag(4, number).0), ConsumerName::new("gateway").expect("a name")),
+        ConsumerSettings::default(),
         Arc::new(View::new(limit).with_denials(limit * 100)),
     )
 }

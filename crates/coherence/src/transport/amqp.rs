@@ -12,10 +12,10 @@
 //! One task owns the connection. Links are tasks of its own, so that a broker that takes no messages of one
 //! topic holds up no other; they end with the connection, and the next one attaches them anew.
 
+mod backoff;
+mod diagnosis;
 mod link;
 mod socket;
-mod tries;
-mod trouble;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -38,11 +38,11 @@ use tokio_rustls::TlsConnector;
 
 use self::link::Ended;
 use self::socket::{Hold, SILENCE, Socket};
-use self::tries::Tries;
-use self::trouble::Broker;
 use super::link::held;
 use super::subscribers::Subscribers;
-use super::{QUEUE, State, Subscription, Topic, Transport};
+use super::{QUEUE, Subscription, Topic, Transport, TransportState};
+use crate::transport::amqp::backoff::Backoff;
+use crate::transport::amqp::diagnosis::Broker;
 use crate::wire;
 
 /// How long a broker keeps a message for a subscriber that is slow: that of a lease, after which it says
@@ -87,7 +87,7 @@ impl Addressing {
 
 /// Who this is, by a mechanism of SASL (AMQP 1.0 part 5.3).
 #[derive(Clone, PartialEq, Eq)]
-pub enum Login {
+pub enum AmqpLogin {
     /// Nobody in particular.
     Anonymous,
     /// Whom the certificate names that is shown over TLS.
@@ -101,7 +101,7 @@ pub enum Login {
     },
 }
 
-impl Login {
+impl AmqpLogin {
     fn mechanism(&self) -> &'static str {
         match self {
             Self::Anonymous => "ANONYMOUS",
@@ -130,7 +130,7 @@ impl Login {
     }
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for AmqpLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.who())
     }
@@ -138,7 +138,7 @@ impl fmt::Debug for Login {
 
 /// TLS from the first byte on, as on port 5671.
 #[derive(Debug, Clone)]
-pub struct Tls {
+pub struct AmqpTls {
     /// Whom to trust, and what to show.
     pub config: Arc<rustls::ClientConfig>,
     /// The name that certificates must be for; `None`: the host of the broker's address.
@@ -147,13 +147,13 @@ pub struct Tls {
 
 /// Where a broker is, and how to speak to it.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct AmqpSettings {
     /// `host:port` of each broker that carries the same topics; they are tried in order.
     pub brokers: Vec<String>,
     /// `None`: in the clear.
-    pub tls: Option<Tls>,
+    pub tls: Option<AmqpTls>,
     /// Who this is.
-    pub login: Login,
+    pub login: AmqpLogin,
     /// How a topic is written as an address.
     pub addressing: Addressing,
     /// Random, another one for each way: tells it from others at the broker, and spreads its attempts in
@@ -171,8 +171,8 @@ pub struct Amqp {
 
 impl Amqp {
     /// Begins to connect, on the runtime that it is called on.
-    pub fn start(settings: Settings) -> Self {
-        let (state, _) = watch::channel(State::Starting);
+    pub fn start(settings: AmqpSettings) -> Self {
+        let (state, _) = watch::channel(TransportState::Starting);
         let shared = Arc::new(Shared {
             state,
             outage: Outage::of("broker amqp"),
@@ -210,7 +210,7 @@ impl Transport for Amqp {
         subscription
     }
 
-    fn state(&self) -> watch::Receiver<State> {
+    fn state(&self) -> watch::Receiver<TransportState> {
         self.shared.state.subscribe()
     }
 }
@@ -225,7 +225,7 @@ enum Wanted {
 /// What the way, its task and its links share.
 #[derive(Debug)]
 struct Shared {
-    state: watch::Sender<State>,
+    state: watch::Sender<TransportState>,
     outage: Outage,
     health: Mutex<Health>,
     /// Queues of links, of this connection or of the one before.
@@ -250,7 +250,7 @@ impl Drop for Stuck {
         let mut health = self.0.health.lock();
         health.stuck -= 1;
         if health.stuck == 0 && health.connected {
-            self.0.tell(State::Up);
+            self.0.tell(TransportState::Up);
             self.0.outage.succeeded();
         }
     }
@@ -258,9 +258,9 @@ impl Drop for Stuck {
 
 impl Shared {
     /// There is a connection, or none: why.
-    fn connected(&self, state: State) {
+    fn connected(&self, state: TransportState) {
         let mut health = self.health.lock();
-        health.connected = state == State::Up;
+        health.connected = state == TransportState::Up;
         self.tell(state);
     }
 
@@ -268,7 +268,7 @@ impl Shared {
     fn stuck(self: &Arc<Self>, why: String) -> Stuck {
         let mut health = self.health.lock();
         health.stuck += 1;
-        self.tell(State::Down(why.into()));
+        self.tell(TransportState::Down(why.into()));
         Stuck(self.clone())
     }
 
@@ -283,8 +283,8 @@ impl Shared {
     }
 
     /// Says how it is.
-    fn tell(&self, state: State) {
-        if let State::Down(why) = &state {
+    fn tell(&self, state: TransportState) {
+        if let TransportState::Down(why) = &state {
             self.outage.failed(why);
         }
         self.state.send_if_modified(|known| {
@@ -304,7 +304,7 @@ impl Shared {
 
 /// The task that owns the connection.
 struct Keeper {
-    settings: Arc<Settings>,
+    settings: Arc<AmqpSettings>,
     shared: Arc<Shared>,
     wanted: mpsc::UnboundedReceiver<Wanted>,
 }
@@ -334,11 +334,11 @@ struct Lost {
 impl Keeper {
     async fn keep(mut self) {
         if self.settings.brokers.is_empty() {
-            self.shared.tell(State::Down("no broker is named".into()));
+            self.shared.tell(TransportState::Down("no broker is named".into()));
             return dropped(&mut self.wanted).await;
         }
         let settings = self.settings.clone();
-        let mut tries = Tries::new(settings.seed);
+        let mut tries = Backoff::new(settings.seed);
         let mut causes = Vec::new();
         for broker in settings.brokers.iter().cycle() {
             let live = tokio::select! {
@@ -359,7 +359,7 @@ impl Keeper {
             }
             // All of them, and none is well.
             if causes.len() == settings.brokers.len() {
-                self.shared.tell(State::Down(causes.join("; ").into()));
+                self.shared.tell(TransportState::Down(causes.join("; ").into()));
                 causes.clear();
                 if let Err(Dropped) = self.pause(&mut tries).await {
                     return;
@@ -371,13 +371,13 @@ impl Keeper {
     /// Serves while it can be served.
     async fn live(&mut self, mut live: Live) -> Result<Lost, Dropped> {
         let began = Instant::now();
-        if *self.shared.state.borrow() == State::Starting {
+        if *self.shared.state.borrow() == TransportState::Starting {
             tracing::info!(transport = "AMQP", broker = live.broker, "messages between nodes go through");
         }
-        self.shared.connected(State::Up);
+        self.shared.connected(TransportState::Up);
         let shared = self.shared.clone();
         let why = held(self.serve(&mut live), || shared.held()).await?;
-        self.shared.connected(State::Down(why.as_str().into()));
+        self.shared.connected(TransportState::Down(why.as_str().into()));
         Ok(Lost { why, steady: began.elapsed() >= STEADY })
     }
 
@@ -421,7 +421,7 @@ impl Keeper {
         }
     }
 
-    async fn pause(&mut self, tries: &mut Tries) -> Result<(), Dropped> {
+    async fn pause(&mut self, tries: &mut Backoff) -> Result<(), Dropped> {
         tokio::select! {
             () = dropped(&mut self.wanted) => Err(Dropped),
             () = tokio::time::sleep(tries.failed()) => Ok(()),
@@ -435,7 +435,7 @@ async fn dropped(wanted: &mut mpsc::UnboundedReceiver<Wanted>) {
 }
 
 /// A connection with every link that is known to be wanted; or why there is none.
-async fn open(address: &str, settings: &Arc<Settings>, shared: &Arc<Shared>) -> Result<Live, String> {
+async fn open(address: &str, settings: &Arc<AmqpSettings>, shared: &Arc<Shared>) -> Result<Live, String> {
     let broker = Broker { address, login: &settings.login };
     let connected = timeout(PATIENCE, connect(broker, settings)).await;
     let (mut connection, hold) = connected.map_err(|_| broker.slow())??;
@@ -455,7 +455,10 @@ async fn open(address: &str, settings: &Arc<Settings>, shared: &Arc<Shared>) -> 
 }
 
 /// A connection (AMQP 1.0 part 2.4), over TLS if so set.
-async fn connect(broker: Broker<'_>, settings: &Settings) -> Result<(ConnectionHandle<()>, Hold), String> {
+async fn connect(
+    broker: Broker<'_>,
+    settings: &AmqpSettings,
+) -> Result<(ConnectionHandle<()>, Hold), String> {
     let addresses: Vec<_> =
         lookup_host(broker.address).await.map_err(|error| broker.unresolved(&error))?.collect();
     let tcp = TcpStream::connect(&*addresses).await.map_err(|error| broker.socket(&error))?;
@@ -497,7 +500,7 @@ async fn end_of(broker: Broker<'_>, cause: Option<String>, connection: &mut Conn
 }
 
 impl Live {
-    async fn why(&mut self, cause: Option<String>, settings: &Settings) -> String {
+    async fn why(&mut self, cause: Option<String>, settings: &AmqpSettings) -> String {
         let broker = Broker { address: &self.broker, login: &settings.login };
         end_of(broker, cause, &mut self.connection).await
     }
@@ -505,7 +508,7 @@ impl Live {
     async fn attach(
         &mut self,
         wanted: Wanted,
-        settings: &Arc<Settings>,
+        settings: &Arc<AmqpSettings>,
         shared: &Arc<Shared>,
     ) -> Result<(), String> {
         match timeout(PATIENCE, self.try_attach(wanted, settings, shared)).await {
@@ -518,7 +521,7 @@ impl Live {
     async fn try_attach(
         &mut self,
         wanted: Wanted,
-        settings: &Arc<Settings>,
+        settings: &Arc<AmqpSettings>,
         shared: &Arc<Shared>,
     ) -> Result<(), Option<String>> {
         let broker = Broker { address: &self.broker, login: &settings.login };

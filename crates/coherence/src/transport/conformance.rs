@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{QUEUE, State, Subscription, Topic, Transport};
+use super::{QUEUE, Subscription, Topic, Transport, TransportState};
+use crate::log_types::ConsumerName;
 use crate::wire;
-use crate::words::Name;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -16,14 +16,14 @@ const BACKLOG: Duration = Duration::from_secs(30);
 /// What [`warm`] sends. A second one may be under way when the first has arrived.
 const WARM: &[u8] = b"warm";
 
-fn name(text: &str) -> Name {
-    Name::new(text).expect("a name")
+fn name(text: &str) -> ConsumerName {
+    ConsumerName::new(text).expect("a name")
 }
 
 /// Waits until a way is up.
 pub async fn up(way: &impl Transport) {
     let mut state = way.state();
-    let up = state.wait_for(|state| *state == State::Up);
+    let up = state.wait_for(|state| *state == TransportState::Up);
     tokio::time::timeout(PATIENCE, up).await.expect("it comes up").expect("it lives");
 }
 

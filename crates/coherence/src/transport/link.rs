@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::socket::Address;
 use super::subscribers::Subscribers;
-use super::{QUEUE, State, Subscription, Topic, Transport};
+use super::{QUEUE, Subscription, Topic, Transport, TransportState};
 
 /// Longest time for a connection to become usable.
 const DIAL: Duration = Duration::from_secs(3);
@@ -73,7 +73,7 @@ pub(super) trait Session: Send {
 pub struct Link {
     queue: mpsc::Sender<Outgoing>,
     subscribers: Arc<Subscribers>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<TransportState>,
     task: AbortHandle,
 }
 
@@ -81,7 +81,7 @@ impl Link {
     /// Begins to connect. Needs a runtime around it. What becomes of that is said of this dependency.
     pub(super) fn start(server: impl Server, outage: Outage) -> Self {
         let (queue, outgoing) = mpsc::channel(QUEUE);
-        let (told, state) = watch::channel(State::Starting);
+        let (told, state) = watch::channel(TransportState::Starting);
         let subscribers = Arc::new(Subscribers::default());
         // Each connection is tried once: what succeeded is not said again.
         let outage = outage.with_calm(Duration::ZERO);
@@ -93,7 +93,7 @@ impl Link {
 
 impl Transport for Link {
     fn send(&self, topic: &Topic, message: Bytes) {
-        if *self.state.borrow() == State::Up {
+        if *self.state.borrow() == TransportState::Up {
             // Full: lost, as the protocol expects.
             let _ = self.queue.try_send((topic.clone(), message));
         }
@@ -103,7 +103,7 @@ impl Transport for Link {
         self.subscribers.add(topic)
     }
 
-    fn state(&self) -> watch::Receiver<State> {
+    fn state(&self) -> watch::Receiver<TransportState> {
         self.state.clone()
     }
 }
@@ -118,7 +118,7 @@ impl Drop for Link {
 struct Keeper<S> {
     server: S,
     outgoing: mpsc::Receiver<Outgoing>,
-    told: watch::Sender<State>,
+    told: watch::Sender<TransportState>,
     subscribers: Arc<Subscribers>,
     outage: Outage,
 }
@@ -131,7 +131,7 @@ impl<S: Server> Keeper<S> {
                 Ok((address, session)) => {
                     // What was meant for the connection before comes too late.
                     while self.outgoing.try_recv().is_ok() {}
-                    self.tell(State::Up);
+                    self.tell(TransportState::Up);
                     let began = Instant::now();
                     let carried = session.carry(&mut self.outgoing, &self.subscribers);
                     let why = held(carried, || self.outage.succeeded()).await;
@@ -140,16 +140,16 @@ impl<S: Server> Keeper<S> {
                 }
                 Err(why) => why,
             };
-            self.tell(State::Down(why.into()));
+            self.tell(TransportState::Down(why.into()));
             tokio::time::sleep(pauses.next()).await;
         }
     }
 
     /// Says how it is.
-    fn tell(&self, state: State) {
+    fn tell(&self, state: TransportState) {
         match &state {
-            State::Down(why) => self.outage.failed(why),
-            _ if *self.told.borrow() == State::Starting => {
+            TransportState::Down(why) => self.outage.failed(why),
+            _ if *self.told.borrow() == TransportState::Starting => {
                 tracing::info!(transport = S::KIND, "messages between nodes go through");
             }
             _ => tracing::debug!(transport = S::KIND, "connected anew"),
@@ -313,10 +313,12 @@ mod tests {
     async fn a_state_that_is_down_names_every_server_and_its_cause() {
         let link = Link::start(absent().0, Outage::of("broker nothing"));
         let mut state = link.state();
-        let down = state.wait_for(|state| *state != State::Starting).await.unwrap().clone();
+        let down = state.wait_for(|state| *state != TransportState::Starting).await.unwrap().clone();
         assert_eq!(
             down,
-            State::Down("Nothing at a:1: not there at try 1; Nothing at b:2: not there at try 2".into())
+            TransportState::Down(
+                "Nothing at a:1: not there at try 1; Nothing at b:2: not there at try 2".into()
+            )
         );
         drop(link);
         assert!(state.changed().await.is_err(), "the task ends with the link");

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::subscribers::Subscribers;
-use super::{State, Subscription, Topic, Transport};
+use super::{Subscription, Topic, Transport, TransportState};
 
 /// A way within the process. Clones are ends of the same one.
 #[derive(Debug, Clone)]
@@ -15,12 +15,12 @@ pub struct Memory(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     subscribers: Subscribers,
-    state: watch::Sender<State>,
+    state: watch::Sender<TransportState>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
-        let (state, _) = watch::channel(State::Up);
+        let (state, _) = watch::channel(TransportState::Up);
         Self(Arc::new(Shared { subscribers: Subscribers::default(), state }))
     }
 }
@@ -34,7 +34,7 @@ impl Transport for Memory {
         self.0.subscribers.add(topic)
     }
 
-    fn state(&self) -> watch::Receiver<State> {
+    fn state(&self) -> watch::Receiver<TransportState> {
         self.0.state.subscribe()
     }
 }

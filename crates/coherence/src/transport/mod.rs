@@ -21,16 +21,15 @@ mod subscribers;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 
-pub use self::link::Link;
-pub use self::socket::Address;
-
 use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use crate::words::Name;
+pub use self::link::Link;
+pub use self::socket::Address;
+use crate::log_types::ConsumerName;
 
 /// Messages that wait for a subscriber at most; what comes then is dropped.
 pub const QUEUE: usize = 16 * 1024;
@@ -39,9 +38,9 @@ pub const QUEUE: usize = 16 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// From the nodes of an authority to every consumer.
-    Events(Name),
+    Events(ConsumerName),
     /// From the consumers to every node of an authority.
-    Questions(Name),
+    Questions(ConsumerName),
 }
 
 impl fmt::Display for Topic {
@@ -66,7 +65,7 @@ impl fmt::Display for Topic {
 
 /// How a way is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum TransportState {
     /// Not yet connected for the first time.
     Starting,
     /// Messages go through, as far as anybody knows.
@@ -87,5 +86,5 @@ pub trait Transport: Send + Sync + 'static {
     fn subscribe(&self, topic: Topic) -> Subscription;
 
     /// How it is, and is told to be when that changes.
-    fn state(&self) -> watch::Receiver<State>;
+    fn state(&self) -> watch::Receiver<TransportState>;
 }

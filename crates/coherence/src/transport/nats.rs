@@ -25,8 +25,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, MissedTickBehavior};
 
-pub use self::login::{Credentials, CredentialsError, Login};
-use self::protocol::Said;
+pub use self::login::{Credentials, CredentialsError, NatsLogin};
+use self::protocol::ServerSaid;
 use super::Topic;
 use super::link::{Link, Outgoing, Server, Session, silent};
 use super::socket::{self, Address, BEAT, SILENCE, Stream};
@@ -39,21 +39,21 @@ const READ: usize = 16 * 1024;
 
 /// Servers, and how to be let in.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct NatsConfig {
     /// Servers of one cluster, tried in this order. Their port is 4222 as a rule.
     pub servers: Vec<Address>,
     /// Whom to trust, and our own certificate. With it, a server without TLS is not spoken to.
     pub tls: Option<Arc<ClientConfig>>,
     /// Who we are.
-    pub login: Login,
+    pub login: NatsLogin,
 }
 
 /// A way over NATS. Begins to connect at once; needs a runtime around it.
-pub fn connect(config: Config) -> Link {
+pub fn connect(config: NatsConfig) -> Link {
     Link::start(config, Outage::of("broker nats"))
 }
 
-impl Server for Config {
+impl Server for NatsConfig {
     type Session = Conversation;
     const KIND: &'static str = "NATS";
 
@@ -91,7 +91,7 @@ impl Server for Config {
 async fn greeting(stream: &mut Stream, arrived: &mut BytesMut) -> Result<Value, String> {
     loop {
         match protocol::next(arrived)? {
-            Some(Said::Info(info)) => {
+            Some(ServerSaid::Info(info)) => {
                 return serde_json::from_slice(&info).map_err(|_| "its greeting is not JSON".to_owned());
             }
             Some(said) => return Err(format!("it begins with {said:?}")),
@@ -122,7 +122,7 @@ async fn fill(reader: &mut (impl AsyncReadExt + Unpin), arrived: &mut BytesMut) 
     }
 }
 
-impl Config {
+impl NatsConfig {
     /// The answer to a greeting.
     fn connect(&self, greeting: &Value) -> Result<Value, String> {
         let mut fields = self.login.fields(greeting["nonce"].as_str())?;
@@ -180,7 +180,7 @@ impl Conversation {
         self.speaker.out.extend_from_slice(b"PING\r\n");
         self.speaker.flush().await?;
         loop {
-            if let Said::Pong = self.listener.next(&self.shared, subscribers).await? {
+            if let ServerSaid::Pong = self.listener.next(&self.shared, subscribers).await? {
                 return Ok(());
             }
         }
@@ -205,7 +205,7 @@ impl Listener {
         loop {
             let next = tokio::time::timeout_at(answered + SILENCE, self.next(shared, subscribers));
             match next.await {
-                Ok(Ok(Said::Pong)) => answered = Instant::now(),
+                Ok(Ok(ServerSaid::Pong)) => answered = Instant::now(),
                 Ok(said) => _ = said?,
                 Err(_) => return Err(silent(SILENCE)),
             }
@@ -213,20 +213,20 @@ impl Listener {
     }
 
     /// The next thing said, after it is dealt with. May be dropped and called again.
-    async fn next(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<Said, String> {
+    async fn next(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<ServerSaid, String> {
         loop {
             let Some(said) = protocol::next(&mut self.arrived)? else {
                 fill(&mut self.reader, &mut self.arrived).await?;
                 continue;
             };
             match &said {
-                Said::Message(number, message) => {
+                ServerSaid::Message(number, message) => {
                     if let Some(topic) = shared.topics.lock().get(number) {
                         subscribers.deliver(topic, message);
                     }
                 }
-                Said::Ping => shared.asked.notify_one(),
-                Said::Fault(fault) => return Err(refused(fault)),
+                ServerSaid::Ping => shared.asked.notify_one(),
+                ServerSaid::Fault(fault) => return Err(refused(fault)),
                 _ => {}
             }
             return Ok(said);

@@ -1,6 +1,6 @@
 //! Over PostgreSQL: NOTIFY and LISTEN on a database that is there anyway.
 //!
-//! Owns: the session with a server. Does not own: what its URL says ([`Url`]), when to connect and what is said of the state ([`Link`]), nor
+//! Owns: the session with a server. Does not own: what its URL says ([`PostgresUrl`]), when to connect and what is said of the state ([`Link`]), nor
 //! how messages become notifications ([`payload`]).
 //!
 //! One connection does both. Statements are sent while notifications arrive, so none waits for the other; whatever has queued up
@@ -33,7 +33,7 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Statement};
 
 use self::payload::{Joiner, Splitter, channel};
-pub use self::url::{Mode, Url, UrlError, unescaped};
+pub use self::url::{PostgresUrl, PostgresUrlError, TlsMode, unescaped};
 pub use self::verify::Trust;
 use super::Topic;
 use super::link::{Link, Outgoing, Server, Session, silent};
@@ -52,7 +52,7 @@ const NOTIFY: &str = "SELECT count(pg_notify(channel, payload)) \
 
 /// A database, and how to be let in.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct PostgresConfig {
     session: tokio_postgres::Config,
     addresses: Vec<Address>,
     tls: Option<Tls>,
@@ -66,18 +66,20 @@ struct Tls {
     demanded: bool,
 }
 
-impl Config {
+impl PostgresConfig {
     /// A database by its URL; several hosts are tried in order. How connections are protected is the URL's to say, whom to trust the
     /// caller's. Without the latter a server is spoken to in the clear where the URL leaves that to it.
     ///
     /// # Errors
     /// When the URL asks for TLS, and it is not said whom to trust.
-    pub fn new(url: &Url, trust: Option<Trust>) -> Result<Self, UrlError> {
+    pub fn new(url: &PostgresUrl, trust: Option<Trust>) -> Result<Self, PostgresUrlError> {
         let (mode, mut session) = (url.mode(), url.session());
         let tls = match (mode, trust) {
-            (Mode::Disable, _) | (Mode::Prefer, None) => None,
-            (Mode::Require | Mode::VerifyCa | Mode::VerifyFull, None) => return Err(UrlError::Unencrypted),
-            (_, Some(trust)) => Some(Tls { config: trust.by(mode), demanded: mode != Mode::Prefer }),
+            (TlsMode::Disable, _) | (TlsMode::Prefer, None) => None,
+            (TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull, None) => {
+                return Err(PostgresUrlError::Unencrypted);
+            }
+            (_, Some(trust)) => Some(Tls { config: trust.by(mode), demanded: mode != TlsMode::Prefer }),
         };
         // The socket comes encrypted already.
         session.ssl_mode(SslMode::Disable);
@@ -90,11 +92,11 @@ impl Config {
 
 /// A way over PostgreSQL. Begins to connect at once; needs a runtime around it. `database` is what facts go to as well: when it is away, that
 /// is said once for both.
-pub fn connect(config: Config, database: Outage) -> Link {
+pub fn connect(config: PostgresConfig, database: Outage) -> Link {
     Link::start(config, database)
 }
 
-impl Server for Config {
+impl Server for PostgresConfig {
     type Session = Notifications;
     const KIND: &'static str = "PostgreSQL";
 
@@ -320,19 +322,22 @@ mod tests {
     fn a_url_that_asks_for_tls_is_not_spoken_to_without() {
         for mode in ["require", "VERIFY-CA", "verify-full"] {
             let url = format!("postgres://postern@one/db?application_name=x&ssl-mode={mode}");
-            let refused = Config::new(&Url::parse(&url).unwrap(), None).map(|_| ());
-            assert_eq!(refused, Err(UrlError::Unencrypted), "{mode}");
+            let refused = PostgresConfig::new(&PostgresUrl::parse(&url).unwrap(), None).map(|_| ());
+            assert_eq!(refused, Err(PostgresUrlError::Unencrypted), "{mode}");
         }
         for mode in ["disable", "prefer"] {
             let url = format!("postgres://postern@one/db?sslmode={mode}");
-            assert!(Config::new(&Url::parse(&url).unwrap(), None).unwrap().tls.is_none(), "{mode}");
+            assert!(
+                PostgresConfig::new(&PostgresUrl::parse(&url).unwrap(), None).unwrap().tls.is_none(),
+                "{mode}"
+            );
         }
     }
 
     #[test]
     fn it_keeps_its_secrets() {
-        let url = Url::parse("postgres://postern:secret@one,two:5433/db").unwrap();
-        let config = Config::new(&url, None).unwrap();
+        let url = PostgresUrl::parse("postgres://postern:secret@one,two:5433/db").unwrap();
+        let config = PostgresConfig::new(&url, None).unwrap();
         assert_eq!(config.addresses, [Address::tcp("one", 5432), Address::tcp("two", 5433)]);
         assert!(!format!("{config:?}").contains("secret"));
     }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
-use super::{QUEUE, State, Subscription, Topic, Transport};
+use super::{QUEUE, Subscription, Topic, Transport, TransportState};
 use crate::wire;
 
 /// Probes that the first way may leave without an echo before questions go over each.
@@ -26,7 +26,7 @@ pub struct Several {
     ways: Arc<[Arc<dyn Transport>]>,
     /// Probes since the first way last brought an echo.
     unanswered: Arc<AtomicU32>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<TransportState>,
 }
 
 impl Several {
@@ -52,15 +52,15 @@ impl Several {
 }
 
 /// Down if one is, for that one is missed; up when all are.
-fn together(states: &mut [watch::Receiver<State>]) -> State {
+fn together(states: &mut [watch::Receiver<TransportState>]) -> TransportState {
     let states: Vec<_> = states.iter_mut().map(|state| state.borrow_and_update().clone()).collect();
-    let down = states.iter().find(|state| matches!(state, State::Down(_)));
-    let starting = states.iter().find(|state| **state == State::Starting);
-    down.or(starting).cloned().unwrap_or(State::Up)
+    let down = states.iter().find(|state| matches!(state, TransportState::Down(_)));
+    let starting = states.iter().find(|state| **state == TransportState::Starting);
+    down.or(starting).cloned().unwrap_or(TransportState::Up)
 }
 
 /// Waits until one has changed; false when none will any more.
-async fn changed(states: &mut [watch::Receiver<State>]) -> bool {
+async fn changed(states: &mut [watch::Receiver<TransportState>]) -> bool {
     let mut waiting: Vec<_> = states.iter_mut().map(|state| Box::pin(state.changed())).collect();
     let first = std::future::poll_fn(|cx| {
         let ready = waiting.iter_mut().find_map(|waiting| match waiting.as_mut().poll(cx) {
@@ -114,7 +114,7 @@ impl Transport for Several {
         subscription
     }
 
-    fn state(&self) -> watch::Receiver<State> {
+    fn state(&self) -> watch::Receiver<TransportState> {
         self.state.clone()
     }
 }
@@ -123,10 +123,10 @@ impl Transport for Several {
 mod tests {
     use super::super::memory::Memory;
     use super::*;
-    use crate::words::Name;
+    use crate::log_types::ConsumerName;
 
     /// A way whose state is said from outside.
-    struct Said(Memory, watch::Receiver<State>);
+    struct Said(Memory, watch::Receiver<TransportState>);
 
     impl Transport for Said {
         fn send(&self, topic: &Topic, message: Bytes) {
@@ -137,7 +137,7 @@ mod tests {
             self.0.subscribe(topic)
         }
 
-        fn state(&self) -> watch::Receiver<State> {
+        fn state(&self) -> watch::Receiver<TransportState> {
             self.1.clone()
         }
     }
@@ -145,9 +145,9 @@ mod tests {
     #[tokio::test]
     async fn each_way_carries_and_one_that_is_down_shows() {
         let (one, other) = (Memory::default(), Memory::default());
-        let (say, said) = watch::channel(State::Starting);
+        let (say, said) = watch::channel(TransportState::Starting);
         let several = Several::new(vec![Arc::new(one.clone()), Arc::new(Said(other.clone(), said))]);
-        let topic = Topic::Events(Name::new("main").expect("a name"));
+        let topic = Topic::Events(ConsumerName::new("main").expect("a name"));
         let mut heard = several.subscribe(topic.clone());
         one.send(&topic, Bytes::from_static(b"one"));
         assert_eq!(heard.recv().await.as_deref(), Some(&b"one"[..]));
@@ -157,7 +157,7 @@ mod tests {
         several.send(&topic, Bytes::from_static(b"both"));
         assert_eq!(at_one.recv().await, at_other.recv().await);
 
-        let questions = Topic::Questions(Name::new("main").expect("a name"));
+        let questions = Topic::Questions(ConsumerName::new("main").expect("a name"));
         let (mut asked_one, mut asked_other) =
             (one.subscribe(questions.clone()), other.subscribe(questions.clone()));
         for _ in 0..2 {
@@ -188,12 +188,12 @@ mod tests {
         assert!(asked_other.try_recv().is_err());
 
         let mut state = several.state();
-        assert_eq!(*state.borrow_and_update(), State::Starting);
-        say.send_replace(State::Down("gone".into()));
+        assert_eq!(*state.borrow_and_update(), TransportState::Starting);
+        say.send_replace(TransportState::Down("gone".into()));
         state.changed().await.expect("told");
-        assert_eq!(*state.borrow_and_update(), State::Down("gone".into()));
-        say.send_replace(State::Up);
+        assert_eq!(*state.borrow_and_update(), TransportState::Down("gone".into()));
+        say.send_replace(TransportState::Up);
         state.changed().await.expect("told");
-        assert_eq!(*state.borrow_and_update(), State::Up);
+        assert_eq!(*state.borrow_and_update(), TransportState::Up);
     }
 }

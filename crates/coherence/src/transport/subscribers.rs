@@ -84,10 +84,10 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::Name;
+    use crate::log_types::ConsumerName;
 
     fn topic(name: &str) -> Topic {
-        Topic::Events(Name::new(name).unwrap())
+        Topic::Events(ConsumerName::new(name).unwrap())
     }
 
     #[test]

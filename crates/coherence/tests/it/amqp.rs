@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use coherence::Name;
-use coherence::transport::amqp::{Addressing, Amqp, Login, Settings, Tls};
-use coherence::transport::{State, Topic, Transport, conformance};
+use coherence::ConsumerName;
+use coherence::transport::amqp::{Addressing, Amqp, AmqpLogin, AmqpSettings, AmqpTls};
+use coherence::transport::{Topic, Transport, TransportState, conformance};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -21,12 +21,12 @@ use super::strict::Strict;
 /// Longer than a broker takes to start.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-fn settings(address: &str, addressing: Addressing) -> Settings {
+fn settings(address: &str, addressing: Addressing) -> AmqpSettings {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    Settings {
+    AmqpSettings {
         brokers: vec![address.to_owned()],
         tls: None,
-        login: Login::Plain { user: USER.into(), password: PASSWORD.into() },
+        login: AmqpLogin::Plain { user: USER.into(), password: PASSWORD.into() },
         addressing,
         seed: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
     }
@@ -41,25 +41,25 @@ fn addressing(kind: Kind) -> Addressing {
 }
 
 fn topic() -> Topic {
-    Topic::Events(Name::new("https://id.example/realms/main").unwrap())
+    Topic::Events(ConsumerName::new("https://id.example/realms/main").unwrap())
 }
 
 /// Waits until it is down; why.
 async fn down(way: &Amqp) -> String {
     let mut state = way.state();
-    let down = timeout(PATIENCE, state.wait_for(|state| matches!(state, State::Down(_)))).await;
-    let State::Down(why) = down.expect("it goes down").unwrap().clone() else { unreachable!() };
+    let down = timeout(PATIENCE, state.wait_for(|state| matches!(state, TransportState::Down(_)))).await;
+    let TransportState::Down(why) = down.expect("it goes down").unwrap().clone() else { unreachable!() };
     why.to_string()
 }
 
 async fn up(way: &Amqp) {
     let mut state = way.state();
-    let up = timeout(PATIENCE, state.wait_for(|state| *state == State::Up)).await;
+    let up = timeout(PATIENCE, state.wait_for(|state| *state == TransportState::Up)).await;
     up.unwrap_or_else(|_| panic!("it stays {:?}", way.state().borrow())).unwrap();
 }
 
 /// Every state it says it is in, until `last` is one.
-async fn states(way: &Amqp, last: impl Fn(&State) -> bool) -> Vec<State> {
+async fn states(way: &Amqp, last: impl Fn(&TransportState) -> bool) -> Vec<TransportState> {
     let mut state = way.state();
     let mut seen = Vec::new();
     loop {
@@ -79,11 +79,11 @@ async fn a_message_arrives(way: &Amqp) {
 }
 
 /// What holds for every way, each end of it with a seed of its own.
-async fn conforms(settings: &Settings) {
+async fn conforms(settings: &AmqpSettings) {
     let next = std::cell::Cell::new(settings.seed << 32);
     conformance::run(|| {
         next.set(next.get() + 1);
-        let settings = Settings { seed: next.get(), ..settings.clone() };
+        let settings = AmqpSettings { seed: next.get(), ..settings.clone() };
         async move { Amqp::start(settings) }
     })
     .await;
@@ -104,9 +104,9 @@ async fn holds(kind: Kind) {
     crash(&mut broker, &settings).await;
 }
 
-async fn wrong_password(settings: &Settings) {
-    let login = Login::Plain { user: USER.into(), password: "guessed".into() };
-    let way = Amqp::start(Settings { login, ..settings.clone() });
+async fn wrong_password(settings: &AmqpSettings) {
+    let login = AmqpLogin::Plain { user: USER.into(), password: "guessed".into() };
+    let way = Amqp::start(AmqpSettings { login, ..settings.clone() });
     let mut state = way.state();
     let why = down(&way).await;
     assert!(why.contains("rejects the login of \"postern\""), "{why}");
@@ -118,8 +118,8 @@ async fn wrong_password(settings: &Settings) {
 }
 
 /// Nothing to say is no silence.
-async fn stays_up(settings: &Settings) {
-    let way = Amqp::start(Settings { seed: settings.seed + (1 << 40), ..settings.clone() });
+async fn stays_up(settings: &AmqpSettings) {
+    let way = Amqp::start(AmqpSettings { seed: settings.seed + (1 << 40), ..settings.clone() });
     up(&way).await;
     let mut subscription = way.subscribe(topic());
     conformance::warm(&way, &topic(), &mut subscription).await;
@@ -129,7 +129,7 @@ async fn stays_up(settings: &Settings) {
 }
 
 /// Its tasks end with it, whether the broker says farewell or not.
-async fn leaves_nothing(broker: &Broker, settings: &Settings) {
+async fn leaves_nothing(broker: &Broker, settings: &AmqpSettings) {
     nothing_runs().await;
     for frozen in [false, true] {
         let way = Amqp::start(settings.clone());
@@ -154,9 +154,9 @@ async fn nothing_runs() {
     assert!(ended.await.is_ok(), "{} tasks live on", alive());
 }
 
-async fn cut_and_silence(broker: &Broker, settings: &Settings) {
+async fn cut_and_silence(broker: &Broker, settings: &AmqpSettings) {
     let proxy = Proxy::to(broker.port()).await;
-    let way = Amqp::start(Settings { brokers: vec![proxy.address.clone()], ..settings.clone() });
+    let way = Amqp::start(AmqpSettings { brokers: vec![proxy.address.clone()], ..settings.clone() });
     let mut subscription = way.subscribe(topic());
     up(&way).await;
     conformance::warm(&way, &topic(), &mut subscription).await;
@@ -179,7 +179,7 @@ async fn cut_and_silence(broker: &Broker, settings: &Settings) {
     conformance::warm(&way, &topic(), &mut subscription).await;
 }
 
-async fn freeze(broker: &Broker, settings: &Settings) {
+async fn freeze(broker: &Broker, settings: &AmqpSettings) {
     let way = Amqp::start(settings.clone());
     up(&way).await;
     a_message_arrives(&way).await;
@@ -198,26 +198,26 @@ async fn freeze(broker: &Broker, settings: &Settings) {
     a_message_arrives(&way).await;
 }
 
-async fn others_are_tried(settings: &Settings) {
+async fn others_are_tried(settings: &AmqpSettings) {
     let nobody = format!("127.0.0.1:{}", free_port());
     let brokers = vec![nobody, settings.brokers[0].clone()];
-    let way = Amqp::start(Settings { brokers, ..settings.clone() });
-    let seen = states(&way, |state| *state == State::Up).await;
-    assert!(!seen.iter().any(|state| matches!(state, State::Down(_))), "{seen:?}");
+    let way = Amqp::start(AmqpSettings { brokers, ..settings.clone() });
+    let seen = states(&way, |state| *state == TransportState::Up).await;
+    assert!(!seen.iter().any(|state| matches!(state, TransportState::Down(_))), "{seen:?}");
     a_message_arrives(&way).await;
 }
 
-async fn over_tls(broker: &Broker, settings: &Settings) {
+async fn over_tls(broker: &Broker, settings: &AmqpSettings) {
     let (server, client) = tls(&certificate(|_| {}), "localhost");
     let proxy = Proxy::with_tls(broker.port(), server).await;
     let brokers = vec![proxy.address.clone()];
-    let way = Amqp::start(Settings { brokers, tls: Some(client), ..settings.clone() });
+    let way = Amqp::start(AmqpSettings { brokers, tls: Some(client), ..settings.clone() });
     up(&way).await;
     a_message_arrives(&way).await;
 }
 
 /// Others may speak there too.
-async fn too_large_or_something_else(settings: &Settings) {
+async fn too_large_or_something_else(settings: &AmqpSettings) {
     let way = Amqp::start(settings.clone());
     up(&way).await;
     let mut subscription = way.subscribe(topic());
@@ -226,10 +226,10 @@ async fn too_large_or_something_else(settings: &Settings) {
     way.send(&topic(), Bytes::from(vec![1; coherence::wire::MAX + 1]));
     way.send(&topic(), Bytes::from_static(b"ours"));
     assert_eq!(conformance::next(&mut subscription).await, "ours");
-    assert_eq!(*way.state().borrow(), State::Up);
+    assert_eq!(*way.state().borrow(), TransportState::Up);
 }
 
-async fn crash(broker: &mut Broker, settings: &Settings) {
+async fn crash(broker: &mut Broker, settings: &AmqpSettings) {
     let way = Amqp::start(settings.clone());
     let mut subscription = way.subscribe(topic());
     up(&way).await;
@@ -240,8 +240,8 @@ async fn crash(broker: &mut Broker, settings: &Settings) {
     broker.run();
     up(&way).await;
     conformance::warm(&way, &topic(), &mut subscription).await;
-    let mut other = way.subscribe(Topic::Questions(Name::new("another").unwrap()));
-    conformance::warm(&way, &Topic::Questions(Name::new("another").unwrap()), &mut other).await;
+    let mut other = way.subscribe(Topic::Questions(ConsumerName::new("another").unwrap()));
+    conformance::warm(&way, &Topic::Questions(ConsumerName::new("another").unwrap()), &mut other).await;
 }
 
 /// Somebody else's client.
@@ -250,9 +250,9 @@ mod stranger {
     use fe2o3_amqp::types::primitives::Binary;
     use fe2o3_amqp::{Connection, Sender, Session};
 
-    use super::{Addressing, PASSWORD, Settings, Topic, USER};
+    use super::{Addressing, AmqpSettings, PASSWORD, Topic, USER};
 
-    pub(super) async fn speak(settings: &Settings, topic: &Topic) {
+    pub(super) async fn speak(settings: &AmqpSettings, topic: &Topic) {
         let address = match settings.addressing {
             Addressing::Plain => topic.to_string(),
             Addressing::Scheme => format!("topic://{topic}"),
@@ -283,7 +283,7 @@ fn certificate(change: impl FnOnce(&mut rcgen::CertificateParams)) -> rcgen::Cer
 }
 
 /// Both ends of TLS; the client trusts the certificate.
-fn tls(certificate: &rcgen::CertifiedKey<rcgen::KeyPair>, name: &str) -> (rustls::ServerConfig, Tls) {
+fn tls(certificate: &rcgen::CertifiedKey<rcgen::KeyPair>, name: &str) -> (rustls::ServerConfig, AmqpTls) {
     let der = certificate.cert.der().clone();
     let key = certificate.signing_key.serialize_der().try_into().unwrap();
     let server = rustls::ServerConfig::builder()
@@ -293,7 +293,7 @@ fn tls(certificate: &rcgen::CertifiedKey<rcgen::KeyPair>, name: &str) -> (rustls
     let mut roots = rustls::RootCertStore::empty();
     roots.add(der).unwrap();
     let client = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    (server, Tls { config: Arc::new(client), name: Some(name.to_owned()) })
+    (server, AmqpTls { config: Arc::new(client), name: Some(name.to_owned()) })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -313,7 +313,7 @@ async fn a_broker_that_takes_nothing_is_said_to_be_down() {
     let _subscription = way.subscribe(topic());
     let began = Instant::now();
     let mut state = way.state();
-    while *state.borrow_and_update() == State::Up {
+    while *state.borrow_and_update() == TransportState::Up {
         assert!(began.elapsed() < PATIENCE, "it stays up");
         // It gives credit for a thousand first.
         for _ in 0..200 {
@@ -390,7 +390,7 @@ async fn keeps_to_what_ibm_mq_takes() {
     assert_eq!(broker.complaints(), Vec::<String>::new());
 
     // A topic that may not be sent to, then one that may not be read.
-    let forbidden = Topic::Events(Name::new("forbidden").unwrap());
+    let forbidden = Topic::Events(ConsumerName::new("forbidden").unwrap());
     for sending in [true, false] {
         let way = Amqp::start(settings.clone());
         up(&way).await;
@@ -405,7 +405,8 @@ async fn keeps_to_what_ibm_mq_takes() {
         assert!(expected.iter().all(|part| why.contains(part)), "{why}");
         // It is asked for with the next connection, so that one is never up.
         let mut state = way.state();
-        let again = timeout(Duration::from_secs(2), state.wait_for(|state| *state == State::Up)).await;
+        let again =
+            timeout(Duration::from_secs(2), state.wait_for(|state| *state == TransportState::Up)).await;
         assert!(again.is_err(), "it is up and down in turns");
         drop(subscription);
     }
@@ -416,18 +417,21 @@ async fn logs_in_by_certificate_or_not_at_all() {
     let broker = Strict::start("EXTERNAL").await;
     let (server, client) = tls(&certificate(|_| {}), "localhost");
     let proxy = Proxy::with_tls(broker.port(), server).await;
-    let over_tls =
-        Settings { login: Login::External, tls: Some(client), ..settings(&proxy.address, Addressing::Plain) };
+    let over_tls = AmqpSettings {
+        login: AmqpLogin::External,
+        tls: Some(client),
+        ..settings(&proxy.address, Addressing::Plain)
+    };
     let way = Amqp::start(over_tls.clone());
     up(&way).await;
     a_message_arrives(&way).await;
 
-    let why = down(&Amqp::start(Settings { login: Login::Anonymous, ..over_tls })).await;
+    let why = down(&Amqp::start(AmqpSettings { login: AmqpLogin::Anonymous, ..over_tls })).await;
     assert!(why.contains("does not offer ANONYMOUS"), "{why}");
 
     let broker = Strict::start("ANONYMOUS").await;
     let anonymous = settings(&broker.address, Addressing::Plain);
-    let way = Amqp::start(Settings { login: Login::Anonymous, ..anonymous });
+    let way = Amqp::start(AmqpSettings { login: AmqpLogin::Anonymous, ..anonymous });
     up(&way).await;
     a_message_arrives(&way).await;
     assert_eq!(broker.complaints(), Vec::<String>::new());
@@ -475,7 +479,7 @@ async fn a_broker_is_away_in_two_lines() {
     let proxy = Proxy::to(broker.port()).await;
     let nobody = format!("127.0.0.1:{}", free_port());
     let brokers = vec![nobody, proxy.address.clone()];
-    let way = Amqp::start(Settings { brokers, ..settings("", Addressing::Plain) });
+    let way = Amqp::start(AmqpSettings { brokers, ..settings("", Addressing::Plain) });
     up(&way).await;
     a_message_arrives(&way).await;
     assert!(ours().iter().all(|line| line.contains(" INFO ")), "{:?}", ours());
@@ -516,11 +520,11 @@ async fn says_why_there_is_no_connection() {
             .await;
     assert!(why.contains("AMQP"), "{why}");
 
-    let both = Settings { brokers: vec![nobody.clone(), nobody], ..settings("", Addressing::Plain) };
+    let both = AmqpSettings { brokers: vec![nobody.clone(), nobody], ..settings("", Addressing::Plain) };
     let why = down(&Amqp::start(both)).await;
     assert_eq!(why.matches("refuses connections").count(), 2, "{why}");
 
-    let none = Settings { brokers: vec![], ..settings("", Addressing::Plain) };
+    let none = AmqpSettings { brokers: vec![], ..settings("", Addressing::Plain) };
     assert!(down(&Amqp::start(none)).await.contains("no broker"));
 }
 
@@ -539,7 +543,7 @@ async fn says_what_is_wrong_with_a_certificate() {
         let _nothing = TcpListener::bind(("127.0.0.1", broker)).await.unwrap();
         let proxy = Proxy::with_tls(broker, server).await;
         let settings = settings(&proxy.address, Addressing::Plain);
-        let why = down(&Amqp::start(Settings { tls: Some(client), ..settings })).await;
+        let why = down(&Amqp::start(AmqpSettings { tls: Some(client), ..settings })).await;
         assert!(why.contains(expected) && why.contains(&proxy.address), "{why}");
     }
 }
@@ -581,7 +585,7 @@ async fn latency() {
         let broker = Broker::start(kind);
         let settings = settings(&broker.address(), addressing(kind));
         let (one, other) =
-            (Amqp::start(settings.clone()), Amqp::start(Settings { seed: 1 << 40, ..settings }));
+            (Amqp::start(settings.clone()), Amqp::start(AmqpSettings { seed: 1 << 40, ..settings }));
         up(&one).await;
         up(&other).await;
         let mut subscription = other.subscribe(topic());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coherence::transport::conformance;
-use coherence::transport::nats::{self, Config, Credentials, Login};
+use coherence::transport::nats::{self, Credentials, NatsConfig, NatsLogin};
 use coherence::transport::{Address, Link};
 use tempfile::TempDir;
 
@@ -29,16 +29,16 @@ async fn server(port: u16, config: &str) -> (Process, TempDir) {
     panic!("nats-server does not start with {config:?}");
 }
 
-fn connect(servers: Vec<Address>, login: Login) -> Link {
-    nats::connect(Config { servers, tls: None, login })
+fn connect(servers: Vec<Address>, login: NatsLogin) -> Link {
+    nats::connect(NatsConfig { servers, tls: None, login })
 }
 
 fn anonymous(address: Address) -> Link {
-    connect(vec![address], Login::None)
+    connect(vec![address], NatsLogin::None)
 }
 
-fn password(text: &str) -> Login {
-    Login::Password { user: "postern".to_owned(), password: text.to_owned() }
+fn password(text: &str) -> NatsLogin {
+    NatsLogin::Password { user: "postern".to_owned(), password: text.to_owned() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn notices_a_server_that_is_stopped() {
 async fn the_next_server_is_used_when_the_first_is_not_there() {
     let (absent, port) = (free_port(), free_port());
     let _server = server(port, "").await;
-    let way = connect(vec![local(absent), local(port)], Login::None);
+    let way = connect(vec![local(absent), local(port)], NatsLogin::None);
     servers::carrying(&way).await;
 }
 
@@ -122,8 +122,8 @@ async fn users_and_tokens_are_let_in_and_others_told_so() {
         servers::stays_down(&wrong, &["Authorization Violation", "look at user, password"]).await;
     }
     let _server = server(port, "authorization { token: right }").await;
-    servers::carrying(&connect(vec![local(port)], Login::Token("right".to_owned()))).await;
-    let wrong = connect(vec![local(port)], Login::Token("wrong".to_owned()));
+    servers::carrying(&connect(vec![local(port)], NatsLogin::Token("right".to_owned()))).await;
+    let wrong = connect(vec![local(port)], NatsLogin::Token("wrong".to_owned()));
     servers::stays_down(&wrong, &["Authorization Violation"]).await;
 }
 
@@ -136,7 +136,7 @@ async fn a_key_of_a_user_is_let_in() {
     let port = free_port();
     let config = format!("authorization {{ users: [ {{ nkey: {} }} ] }}", key.public());
     let _server = server(port, &config).await;
-    servers::carrying(&connect(vec![local(port)], Login::Credentials(key))).await;
+    servers::carrying(&connect(vec![local(port)], NatsLogin::Credentials(key))).await;
 }
 
 #[tokio::test]
@@ -145,11 +145,11 @@ async fn credentials_are_let_in_and_another_key_is_not() {
     let _server = server(port, include_str!("nats/operator.conf")).await;
     let credentials = include_str!("nats/user.creds");
     let right = Credentials::parse(credentials).unwrap();
-    servers::carrying(&connect(vec![local(port)], Login::Credentials(right))).await;
+    servers::carrying(&connect(vec![local(port)], NatsLogin::Credentials(right))).await;
 
     let seed = credentials.lines().find(|line| line.starts_with("SU")).unwrap();
     let stolen = Credentials::parse(&credentials.replace(seed, KEY)).unwrap();
-    let wrong = connect(vec![local(port)], Login::Credentials(stolen));
+    let wrong = connect(vec![local(port)], NatsLogin::Credentials(stolen));
     servers::stays_down(&wrong, &["Authorization Violation", "credentials here"]).await;
 }
 
@@ -174,7 +174,7 @@ async fn tls_is_used_and_a_stranger_is_not_trusted() {
 
     let way = |tls, host: &str| {
         let servers = vec![Address::tcp(host, port)];
-        nats::connect(Config { servers, tls: Some(tls), login: Login::None })
+        nats::connect(NatsConfig { servers, tls: Some(tls), login: NatsLogin::None })
     };
     let trusted = way(certified.trusted(), "localhost");
     servers::carrying(&trusted).await;

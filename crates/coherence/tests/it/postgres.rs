@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coherence::transport::conformance::{self, next};
-use coherence::transport::postgres::{self, Config, Trust, Url};
+use coherence::transport::postgres::{self, PostgresConfig, PostgresUrl, Trust};
 use coherence::transport::{Address, Link, Transport};
 use outage::Outage;
 use rustls::RootCertStore;
@@ -30,7 +30,10 @@ fn open(url: &str) -> Link {
 }
 
 fn reach(url: &str, trust: Option<Trust>) -> Link {
-    postgres::connect(Config::new(&Url::parse(url).unwrap(), trust).unwrap(), Outage::of("database"))
+    postgres::connect(
+        PostgresConfig::new(&PostgresUrl::parse(url).unwrap(), trust).unwrap(),
+        Outage::of("database"),
+    )
 }
 
 fn url(address: &Address, password: &str) -> String {

@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use coherence::confirm::Confirm;
-use coherence::consumer::{Consumer, Settings};
-use coherence::denials::{Denial, Denials};
-use coherence::drive::{Answers, Copies, Log, follow};
-use coherence::end::End;
-use coherence::roster::Follower;
-use coherence::time::{BootClock, Clock as _};
-use coherence::transport::{QUEUE, State, Subscription, Topic, Transport};
-use coherence::view::{Standing, Verdict, View};
+use coherence::consumer::{Consumer, ConsumerSettings};
+use coherence::consumers::Follower;
+use coherence::denylist::{Denylist, DenylistEntry};
+use coherence::event_loops::{DenylistCopy, Log, QueryAnswers, follow};
+use coherence::message_channel::MessageChannel;
+use coherence::revocation_query::RevocationQuery;
+use coherence::time::{BootClock, BootTime as _};
+use coherence::transport::{QUEUE, Subscription, Topic, Transport, TransportState};
+use coherence::view::{CredentialCheck, EntryState, View};
 use coherence::wire::Keys;
-use coherence::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
+use coherence::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -123,14 +123,14 @@ impl Transport for Rough {
         subscription
     }
 
-    fn state(&self) -> watch::Receiver<State> {
+    fn state(&self) -> watch::Receiver<TransportState> {
         self.way.state()
     }
 }
 
 /// The log.
 #[derive(Clone, Default)]
-struct Facts(Arc<Mutex<Vec<Event>>>);
+struct Facts(Arc<Mutex<Vec<LogEvent>>>);
 
 impl Facts {
     /// The head, and whether something is denied as of it.
@@ -141,35 +141,35 @@ impl Facts {
 }
 
 impl Log for Facts {
-    async fn head(&self) -> Option<Head> {
-        Some(Head { epoch: EPOCH, seq: self.0.lock().len() as u64 })
+    async fn head(&self) -> Option<LogHead> {
+        Some(LogHead { epoch: EPOCH, seq: self.0.lock().len() as u64 })
     }
 
     async fn note(&self, _: &[Follower]) -> bool {
         true
     }
 
-    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
+    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<LogEvent>)> {
         let after = usize::try_from(after).unwrap();
         Some((EPOCH, self.0.lock().iter().skip(after).take(limit).cloned().collect()))
     }
 }
 
-impl Confirm for Facts {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
-        let denial = Denial { not_before: None, until: i64::MAX };
+impl RevocationQuery for Facts {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+        let denial = DenylistEntry { not_before: None, until: i64::MAX };
         let (head, log) = (Log::head(self).await?, self.0.lock());
         let is_denied = |tag: &Tag| log.iter().any(|event| event.tags.contains(tag));
         Some((head, tags.into_iter().filter(is_denied).map(|tag| (tag, denial)).collect()))
     }
 }
 
-impl Copies for Facts {
-    async fn load(&self, denials: &Denials) -> Option<Head> {
+impl DenylistCopy for Facts {
+    async fn load(&self, denials: &Denylist) -> Option<LogHead> {
         let head = Log::head(self).await;
         for event in self.0.lock().iter() {
             for tag in &event.tags {
-                denials.add(*tag, Denial { not_before: None, until: event.until });
+                denials.add(*tag, DenylistEntry { not_before: None, until: event.until });
             }
         }
         head
@@ -197,7 +197,7 @@ fn tag(number: u64) -> Tag {
 struct World {
     facts: Facts,
     tokens: Arc<Mutex<Vec<Token>>>,
-    append: mpsc::Sender<(Epoch, Event)>,
+    append: mpsc::Sender<(Epoch, LogEvent)>,
     random: Arc<AtomicU64>,
     views: Arc<Vec<Arc<View>>>,
     broken: Arc<Mutex<Vec<String>>>,
@@ -228,7 +228,7 @@ impl World {
         }
         let mut log = self.facts.0.lock();
         let seq = log.len() as u64 + 1;
-        let event = Event { seq, tags: vec![tag(token.number)], not_before: None, until: i64::MAX };
+        let event = LogEvent { seq, tags: vec![tag(token.number)], not_before: None, until: i64::MAX };
         log.push(event.clone());
         drop(log);
         self.tokens.lock()[at].revoked = Some(Instant::now());
@@ -242,13 +242,15 @@ impl World {
         let (view, token, began) = (&self.views[at], self.any(), Instant::now());
         let tags = [tag(token.number)];
         let admitted = match view.verify(&tags, 0) {
-            Verdict::Denied => false,
-            Verdict::Good(stamp) if view.standing(&stamp, &tags, BootClock.now()) == Standing::Good => {
+            CredentialCheck::Denied => false,
+            CredentialCheck::Good(stamp)
+                if view.standing(&stamp, &tags, BootClock.now()) == EntryState::Good =>
+            {
                 self.known.fetch_add(1, Ordering::Relaxed);
                 true
             }
             // The issuer is asked, and it is there.
-            Verdict::Good(_) | Verdict::Ask => {
+            CredentialCheck::Good(_) | CredentialCheck::Ask => {
                 self.asked.fetch_add(1, Ordering::Relaxed);
                 let (head, denied) = self.facts.denies(tags[0]);
                 if denied {
@@ -293,9 +295,9 @@ impl World {
     }
 }
 
-fn end(way: &Rough) -> End {
-    End {
-        authority: Name::new("main").unwrap(),
+fn end(way: &Rough) -> MessageChannel {
+    MessageChannel {
+        authority: ConsumerName::new("main").unwrap(),
         transport: Arc::new(Rough {
             way: way.way.clone(),
             mishaps: way.mishaps.clone(),
@@ -327,12 +329,12 @@ fn begin(of: &'static str, ways: &[Rough], tasks: &mut JoinSet<()>) -> World {
         of,
     };
     (0..LATEST).for_each(|_| world.issue());
-    tasks.spawn(Answers::new(end(&ways[0]), facts.clone()).run(appended));
+    tasks.spawn(QueryAnswers::new(end(&ways[0]), facts.clone()).run(appended));
     for (at, view) in world.views.iter().enumerate() {
         let number = u8::try_from(at).unwrap() + 1;
         let (period, patience) = (Duration::from_millis(100), Duration::from_millis(300));
-        let called = Name::new(&format!("cache-{number}")).unwrap();
-        let settings = Settings { lease: LEASE, period, patience };
+        let called = ConsumerName::new(&format!("cache-{number}")).unwrap();
+        let settings = ConsumerSettings { lease: LEASE, period, patience };
         let consumer = Consumer::new((ConsumerId([number; 16]), called), settings, view.clone());
         let mut drawn = u128::from(number) << 64;
         let nonce = move || {

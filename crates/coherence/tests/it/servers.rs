@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use coherence::Name;
+use coherence::ConsumerName;
 use coherence::transport::conformance::{next, nothing, up, warm};
-use coherence::transport::{Address, Link, State, Subscription, Topic, Transport};
+use coherence::transport::{Address, Link, Subscription, Topic, Transport, TransportState};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
@@ -191,15 +191,15 @@ pub(crate) fn local(port: u16) -> Address {
 }
 
 pub(crate) fn topic() -> Topic {
-    Topic::Events(Name::new("https://id.example/realms/Main").unwrap())
+    Topic::Events(ConsumerName::new("https://id.example/realms/Main").unwrap())
 }
 
 /// Waits until it is down, and says why it says it is.
 pub(crate) async fn down(way: &Link, within: Duration) -> Arc<str> {
     let mut state = way.state();
-    let down = state.wait_for(|state| matches!(state, State::Down(_)));
+    let down = state.wait_for(|state| matches!(state, TransportState::Down(_)));
     match &*tokio::time::timeout(within, down).await.expect("it goes down").expect("it lives") {
-        State::Down(why) => Arc::clone(why),
+        TransportState::Down(why) => Arc::clone(why),
         other => panic!("{other:?}"),
     }
 }

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use auth::authority::AuthorityConfig;
 use auth::mapping::Mapping;
-use credentials::config::{Authority, Issuer, Question, Selection};
-use http_engine::config::{Credential, Server};
+use credentials::config::{AuthorityQuestion, IssuerSource, TokenAuthority, TokenSelection};
+use http_engine::config::{ClientCredential, ServerConfig};
 use http_engine::url::Url;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, AuthorityKind as Kind, ClientAuthentication};
 use super::super::scalar::Timespan;
-use super::super::sound::Sound;
 use super::reach::Reach;
 use super::{Context, issuers, unique};
+use crate::partial::Partial;
 
 /// As of an `[[issuer]]` that says nothing else.
 const REFRESH: Duration = Duration::from_mins(5);
@@ -24,7 +24,7 @@ const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Where `OpenShift` tells who a token's holder is.
 const USER: &str = "/apis/user.openshift.io/v1/users/~";
 
-pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>) -> Vec<Authority> {
+pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Vec<TokenAuthority> {
     let all = sound.paths("authority", &sound.file.authority);
     unique(all.iter().map(|(path, a)| (path.clone(), &a.name)), "authorities", &mut context.faults);
     namesakes(sound, &all, context);
@@ -33,7 +33,7 @@ pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>)
 }
 
 /// Rules name issuers and authorities alike.
-fn namesakes(sound: &Sound, all: &[(KeyPath, &raw::Authority)], context: &mut Context<'_>) {
+fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::Authority)], context: &mut Context<'_>) {
     let issuers = sound.file.issuer.iter().map(|issuer| &issuer.name);
     let taken: Vec<_> = issuers.chain(sound.file.client_certificates.as_ref().map(|c| &c.name)).collect();
     for (path, authority) in all.iter().filter(|(_, authority)| taken.contains(&&authority.name)) {
@@ -43,7 +43,7 @@ fn namesakes(sound: &Sound, all: &[(KeyPath, &raw::Authority)], context: &mut Co
 }
 
 /// No token may be two authorities'.
-fn overlaps(sound: &Sound, all: &[(KeyPath, &raw::Authority)], context: &mut Context<'_>) {
+fn overlaps(sound: &Partial, all: &[(KeyPath, &raw::Authority)], context: &mut Context<'_>) {
     let mut rest: Option<&KeyPath> = None;
     let mut prefixes = Vec::<(&str, KeyPath)>::new();
     let mut known: Vec<(&str, KeyPath)> = sound
@@ -92,7 +92,7 @@ fn one(
     path: &KeyPath,
     wanted: &[String],
     context: &mut Context<'_>,
-) -> Option<Authority> {
+) -> Option<TokenAuthority> {
     let audiences = audiences(raw, path, context);
     let signed = signed(raw, path, context);
     let credential = credential(raw, path, context);
@@ -126,11 +126,11 @@ fn one(
     let server = raw.url.trim_end_matches('/');
     let below = |rest: &str| Url::parse(&format!("{server}{rest}")).ok();
     let question = match raw.kind {
-        Kind::Introspection => Question::Introspection { url },
-        Kind::TokenReview => Question::TokenReview { url: below(TOKEN_REVIEWS)? },
-        Kind::OpenshiftUser => Question::OpenShiftUser { url: below(USER)? },
+        Kind::Introspection => AuthorityQuestion::Introspection { url },
+        Kind::TokenReview => AuthorityQuestion::TokenReview { url: below(TOKEN_REVIEWS)? },
+        Kind::OpenshiftUser => AuthorityQuestion::OpenShiftUser { url: below(USER)? },
     };
-    Some(Authority {
+    Some(TokenAuthority {
         config: Arc::new(AuthorityConfig {
             name: raw.name.0.as_str().into(),
             audiences: audiences?,
@@ -139,8 +139,8 @@ fn one(
         }),
         question,
         signed: signed?,
-        selection: Selection { prefixes: boxed(&raw.prefixes), issuers: boxed(&raw.issuers) },
-        server: Server {
+        selection: TokenSelection { prefixes: boxed(&raw.prefixes), issuers: boxed(&raw.issuers) },
+        server: ServerConfig {
             tls,
             tls_version,
             credential: credential?,
@@ -215,7 +215,7 @@ fn audiences(
 }
 
 /// As whom the gateway asks.
-fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Option<Credential> {
+fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Option<ClientCredential> {
     let client = match (&raw.client_id, &raw.client_secret_file) {
         (Some(id), Some(file)) => {
             let at = path.key("client_secret_file");
@@ -270,10 +270,10 @@ fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -
             None
         }
         (Some((id, secret)), None) => Some(match raw.client_authentication {
-            ClientAuthentication::ClientSecretBasic => Credential::Basic { id, secret },
-            ClientAuthentication::ClientSecretPost => Credential::Post { id, secret },
+            ClientAuthentication::ClientSecretBasic => ClientCredential::Basic { id, secret },
+            ClientAuthentication::ClientSecretPost => ClientCredential::Post { id, secret },
         }),
-        (None, Some(token)) => Some(Credential::Bearer { token }),
+        (None, Some(token)) => Some(ClientCredential::Bearer { token }),
         (None, None) => {
             let certificate = raw.certificate.is_some();
             if raw.kind != Kind::OpenshiftUser && !certificate {
@@ -282,14 +282,14 @@ fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -
                     "name `client_id` and `client_secret_file`, `token_file`, or `certificate` and `key`";
                 context.faults.warn(path, what, hint);
             }
-            Some(Credential::None)
+            Some(ClientCredential::None)
         }
     }
 }
 
 /// Whose signature its answers must bear; `Some(None)`: nobody's.
 #[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
-fn signed(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<Issuer>> {
+fn signed(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<IssuerSource>> {
     let Some(signed) = &raw.signed else { return Some(None) };
     let path = path.key("signed");
     let Some(audience) = signed.audience.as_ref().or(raw.client_id.as_ref()).filter(|a| !a.is_empty()) else {

@@ -1,19 +1,19 @@
 //! Who else is asked whether requests may pass.
 
 use auth::headers::{HeaderFault, IdentityHeaders, StripSet, is_per_hop, is_same};
-use gateway::config::{Authorizer, Shown, Told};
+use gateway::config::{AuthorizerConfig, QuestionForm, ShownField};
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, Asking};
 use super::super::scalar::FieldName;
-use super::super::sound::Sound;
 use super::paths::{canonical, plain_path};
 use super::{Context, known_names, names, unique, used};
+use crate::partial::Partial;
 
 /// What carries our own statement of the caller where nothing else is configured.
 const ASSERTION: &str = "x-postern-assertion";
 
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Authorizer> {
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<AuthorizerConfig> {
     let all = sound.paths("authorizer", &sound.file.authorizer);
     unique(all.iter().map(|(path, a)| (path.clone(), &a.name)), "authorizers", &mut context.faults);
     let known = names(&sound.file.authorizer, |authorizer| &authorizer.name);
@@ -32,15 +32,15 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Authorizer>
 fn one(
     raw: &raw::Authorizer,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     context: &mut Context<'_>,
-) -> Option<Authorizer> {
+) -> Option<AuthorizerConfig> {
     let upstream = upstream(raw, path, sound, context);
     let question = question(raw, path, context);
     let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
     let shown = shown(raw, path, context);
     let given = given(raw, path, sound, context);
-    Some(Authorizer {
+    Some(AuthorizerConfig {
         name: raw.name.0.as_str().into(),
         upstream: upstream?,
         question: question?,
@@ -56,7 +56,7 @@ fn one(
 fn upstream(
     raw: &raw::Authorizer,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     context: &mut Context<'_>,
 ) -> Option<usize> {
     let known = names(&sound.file.upstream, |upstream| &upstream.name);
@@ -69,14 +69,14 @@ fn upstream(
     at
 }
 
-fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<Told> {
+fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<QuestionForm> {
     let word = if raw.http == Asking::XOriginal { "x-original" } else { "x-forwarded" };
     match (raw.http, &raw.path_prefix, &raw.path) {
         (Asking::Envoy, prefix, None) => {
             let at = path.key("path_prefix");
             let prefix =
                 prefix.as_ref().map_or(Some(String::new()), |text| plain_path(text, &at, context))?;
-            Some(Told::Itself { prefix: prefix.into() })
+            Some(QuestionForm::Itself { prefix: prefix.into() })
         }
         (Asking::Envoy, prefix, Some(_)) => {
             let what = "a question of Envoy's kind has the path of the request in question";
@@ -114,16 +114,16 @@ fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) ->
             }
             let path = text.as_str().into();
             Some(if asking == Asking::XOriginal {
-                Told::XOriginal { path }
+                QuestionForm::XOriginal { path }
             } else {
-                Told::XForwarded { path }
+                QuestionForm::XForwarded { path }
             })
         }
     }
 }
 
 /// What it is shown of the client.
-fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<Box<[Shown]>> {
+fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<Box<[ShownField]>> {
     let path = path.key("request_headers");
     // What any gateway takes off.
     let strip = StripSet::new([""; 0]);
@@ -147,7 +147,7 @@ fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Op
             good = false;
         }
     }
-    good.then(|| raw.request_headers.iter().map(|FieldName(name)| Shown::new(name)).collect())
+    good.then(|| raw.request_headers.iter().map(|FieldName(name)| ShownField::new(name)).collect())
 }
 
 /// A token that the authorizer has for the service, in place of the client's (as oauth2-proxy gives it with `--set-authorization-header`).
@@ -160,7 +160,7 @@ pub(super) fn is_token_of_its_own(name: &str) -> bool {
 fn given(
     raw: &raw::Authorizer,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     context: &mut Context<'_>,
 ) -> Option<Box<[Box<str>]>> {
     let assertion = sound.file.assertion.as_ref().map(|assertion| assertion.header.0.as_str());

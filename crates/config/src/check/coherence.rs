@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use coherence::secret::SharedSecret;
 use coherence::transport::{Address, amqp, nats};
-use http_engine::config::{Credential, Server};
+use http_engine::config::{ClientCredential, ServerConfig};
 use http_engine::tls::Protocols;
 use rustls::ClientConfig;
 
 use super::super::fault::KeyPath;
 use super::super::raw;
-use super::super::sound::Sound;
 use super::Context;
 use super::reach::Reach;
 use super::tls::{Client, Keys};
+use crate::partial::Partial;
 
 /// What a lease may be.
 const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
@@ -31,21 +31,21 @@ pub struct Coherence {
     /// Who carries messages beyond a provider's own nodes.
     pub broker: Option<Broker>,
     /// Issuers elsewhere that are followed.
-    pub follows: Vec<Follow>,
+    pub follows: Vec<FollowConfig>,
 }
 
 /// A broker, and how to be let in.
 #[derive(Clone)]
 pub enum Broker {
     /// NATS.
-    Nats(nats::Config),
+    Nats(nats::NatsConfig),
     /// AMQP 1.0.
-    Amqp(amqp::Settings),
+    Amqp(amqp::AmqpSettings),
 }
 
 /// An issuer elsewhere that is followed.
 #[derive(Clone)]
-pub struct Follow {
+pub struct FollowConfig {
     /// Its `iss`.
     pub issuer: Box<str>,
     /// What its nodes share with this one.
@@ -53,10 +53,10 @@ pub struct Follow {
     /// Where it is asked, without a slash at the end.
     pub url: Box<str>,
     /// How it is reached.
-    pub server: Server,
+    pub server: ServerConfig,
 }
 
-impl Follow {
+impl FollowConfig {
     /// Whether what was begun for the one is as good for the other.
     pub fn is_like(&self, other: &Self) -> bool {
         let same = self.issuer == other.issuer && self.secret == other.secret && self.url == other.url;
@@ -64,7 +64,7 @@ impl Follow {
     }
 }
 
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Coherence> {
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Coherence> {
     let path = KeyPath::of("coherence");
     let raw = &sound.file.coherence;
     let lease = raw.lease.0;
@@ -128,7 +128,7 @@ fn broker(raw: &raw::Coherence, path: &KeyPath, context: &mut Context<'_>) -> Op
         Kind::Nats => {
             let login = nats_login(raw, password, path, context)?;
             let servers = servers.into_iter().map(|(host, port)| Address::tcp(host, port)).collect();
-            Some(Some(Broker::Nats(nats::Config { servers, tls, login })))
+            Some(Some(Broker::Nats(nats::NatsConfig { servers, tls, login })))
         }
         Kind::Amqp => {
             for (key, given) in [
@@ -146,9 +146,9 @@ fn broker(raw: &raw::Coherence, path: &KeyPath, context: &mut Context<'_>) -> Op
                 }
             }
             let login = match password {
-                Some((user, password)) => amqp::Login::Plain { user, password },
-                None if raw.certificate.is_some() => amqp::Login::External,
-                None => amqp::Login::Anonymous,
+                Some((user, password)) => amqp::AmqpLogin::Plain { user, password },
+                None if raw.certificate.is_some() => amqp::AmqpLogin::External,
+                None => amqp::AmqpLogin::Anonymous,
             };
             let addressing = match raw.addressing {
                 raw::Addressing::Plain => amqp::Addressing::Plain,
@@ -156,8 +156,8 @@ fn broker(raw: &raw::Coherence, path: &KeyPath, context: &mut Context<'_>) -> Op
                 raw::Addressing::Path => amqp::Addressing::Path,
             };
             let brokers = servers.into_iter().map(|(host, port)| Address::tcp(host, port).to_string());
-            let tls = tls.map(|config| amqp::Tls { config, name: None });
-            let settings = amqp::Settings { brokers: brokers.collect(), tls, login, addressing, seed: 0 };
+            let tls = tls.map(|config| amqp::AmqpTls { config, name: None });
+            let settings = amqp::AmqpSettings { brokers: brokers.collect(), tls, login, addressing, seed: 0 };
             Some(Some(Broker::Amqp(settings)))
         }
     }
@@ -252,7 +252,7 @@ fn nats_login(
     password: Option<(String, String)>,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Option<nats::Login> {
+) -> Option<nats::NatsLogin> {
     let ways = [password.is_some(), raw.token_file.is_some(), raw.credentials_file.is_some()];
     if ways.into_iter().filter(|given| *given).count() > 1 {
         let what = "it is said in several ways who this is";
@@ -260,16 +260,16 @@ fn nats_login(
         return None;
     }
     if let Some((user, password)) = password {
-        return Some(nats::Login::Password { user, password });
+        return Some(nats::NatsLogin::Password { user, password });
     }
     if let Some(file) = &raw.token_file {
-        return secret(file, &path.key("token_file"), context).map(nats::Login::Token);
+        return secret(file, &path.key("token_file"), context).map(nats::NatsLogin::Token);
     }
-    let Some(file) = &raw.credentials_file else { return Some(nats::Login::None) };
+    let Some(file) = &raw.credentials_file else { return Some(nats::NatsLogin::None) };
     let at = path.key("credentials_file");
     let text = secret(file, &at, context)?;
     match nats::Credentials::parse(&text) {
-        Ok(credentials) => Some(nats::Login::Credentials(credentials)),
+        Ok(credentials) => Some(nats::NatsLogin::Credentials(credentials)),
         Err(error) => {
             let text = error.to_string();
             let (what, hint) = text.split_once("; ").unwrap_or((&text, "make them anew"));
@@ -295,7 +295,7 @@ fn secret(file: &Path, at: &KeyPath, context: &mut Context<'_>) -> Option<String
     }
 }
 
-fn follows(sound: &Sound, context: &mut Context<'_>) -> Option<Vec<Follow>> {
+fn follows(sound: &Partial, context: &mut Context<'_>) -> Option<Vec<FollowConfig>> {
     let own = sound.file.provider.as_ref().map(|provider| provider.issuer.as_str());
     let mut follows = Some(Vec::new());
     for (path, issuer) in sound.paths("issuer", &sound.file.issuer) {
@@ -323,7 +323,7 @@ fn follows(sound: &Sound, context: &mut Context<'_>) -> Option<Vec<Follow>> {
     follows
 }
 
-fn follow(raw: &raw::Issuer, file: &Path, path: &KeyPath, context: &mut Context<'_>) -> Option<Follow> {
+fn follow(raw: &raw::Issuer, file: &Path, path: &KeyPath, context: &mut Context<'_>) -> Option<FollowConfig> {
     let at = path.key("follow_secret_file");
     let secret = match SharedSecret::parse(&secret(file, &at, context)?) {
         Ok(secret) => secret,
@@ -348,15 +348,20 @@ fn follow(raw: &raw::Issuer, file: &Path, path: &KeyPath, context: &mut Context<
         key_of_url: if raw.follow_url.is_some() { "follow_url" } else { "issuer" },
     };
     let (_, (tls, tls_version)) = reach.check(path, context)?;
-    let server = Server {
+    let server = ServerConfig {
         tls,
         tls_version,
-        credential: Credential::None,
+        credential: ClientCredential::None,
         timeout: TIMEOUT,
         max_requests: REQUESTS,
         max_per_second: None,
     };
-    Some(Follow { issuer: raw.issuer.as_str().into(), secret, url: url.trim_end_matches('/').into(), server })
+    Some(FollowConfig {
+        issuer: raw.issuer.as_str().into(),
+        secret,
+        url: url.trim_end_matches('/').into(),
+        server,
+    })
 }
 
 #[cfg(test)]

@@ -15,24 +15,24 @@ use crate::version::version;
 
 /// Where facts are kept. `Debug` shows no URL: it may hold a password.
 #[derive(Clone)]
-pub struct Database {
+pub struct DatabaseSettings {
     /// As [`store::Store::open`] takes it.
     pub url: String,
     /// The file, with SQLite.
     pub file: Option<PathBuf>,
     /// How it carries messages between those who share it, with PostgreSQL.
-    pub messages: Option<postgres::Config>,
+    pub messages: Option<postgres::PostgresConfig>,
     /// What changes with the files that the URL names.
     tls_version: u64,
 }
 
-impl fmt::Debug for Database {
+impl fmt::Debug for DatabaseSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
-impl Database {
+impl DatabaseSettings {
     /// A file of SQLite, which is made when it is not there.
     pub fn of_file(file: &Path) -> Self {
         Self { url: store::sqlite_url(file), file: Some(file.to_owned()), messages: None, tls_version: 0 }
@@ -48,16 +48,16 @@ const URL_HINT: &str = "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\
                         \"postgres://postern@db.example/postern\"";
 
 /// The keys that say where a database is: `database` or `database_file`.
-pub(super) struct Stated<'a> {
+pub(super) struct StatedDatabase<'a> {
     pub(super) url: Option<&'a str>,
     pub(super) file: Option<&'a Path>,
     /// The table that they are in.
     pub(super) path: &'a KeyPath,
 }
 
-impl Stated<'_> {
+impl StatedDatabase<'_> {
     /// `None` when a fault was noted.
-    pub(super) fn check(&self, context: &mut Context<'_>) -> Option<Database> {
+    pub(super) fn check(&self, context: &mut Context<'_>) -> Option<DatabaseSettings> {
         let (url, at) = self.url(context)?;
         match url.split_once(':') {
             Some(("postgres" | "postgresql", _)) => server::check(&url, &at, context),
@@ -104,7 +104,7 @@ impl Stated<'_> {
 }
 
 /// A relative path counts from the folder of the configuration, as every other.
-fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Database> {
+fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<DatabaseSettings> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (file, query) = rest.split_once('?').unwrap_or((rest, "mode=rwc"));
     let file = postgres::unescaped(file).filter(|file| !file.is_empty());
@@ -117,9 +117,9 @@ fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Databas
     };
     let file = context.reader.resolve(&PathBuf::from(OsString::from_vec(file)));
     open_to_anybody(&file, at, context);
-    let made = Database::of_file(&file);
+    let made = DatabaseSettings::of_file(&file);
     let url = made.url.split_once('?').map_or(made.url.as_str(), |(url, _)| url);
-    Some(Database { url: format!("{url}?{query}"), ..made })
+    Some(DatabaseSettings { url: format!("{url}?{query}"), ..made })
 }
 
 /// Warns of a database, or of what SQLite keeps beside it, that others can read or change.
@@ -163,7 +163,7 @@ mod tests {
         let warnings = || {
             let mut context = Context::new(&Disk, folder.path(), Timestamp::from_secs(1_800_000_000));
             let path = KeyPath::of("provider");
-            let stated = Stated { url: Some("sqlite://facts.db?mode=rwc"), file: None, path: &path };
+            let stated = StatedDatabase { url: Some("sqlite://facts.db?mode=rwc"), file: None, path: &path };
             let database = stated.check(&mut context).unwrap();
             assert_eq!(database.file, Some(folder.path().join("facts.db")));
             let report = context.faults.into_report("postern.toml", "", |_, _| 0..0);

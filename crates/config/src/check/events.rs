@@ -4,18 +4,18 @@ use std::path::Path;
 
 use auth::request::{Canonical, RawRequest, Scheme};
 use coherence::secret::is_regular;
-use credentials::config::{EventsWay, Transmitter};
-use http_engine::config::{Credential, Server};
+use credentials::config::{EventDelivery, Transmitter};
+use http_engine::config::{ClientCredential, ServerConfig};
 use http_engine::url::Url;
 use zeroize::Zeroizing;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, AuthorityKind, Claims, LoginKind};
 use super::super::scalar::Timespan;
-use super::super::sound::Sound;
-use super::database::Stated;
+use super::database::StatedDatabase;
 use super::reach::Reach;
-use super::{Context, Database, issuers, unique};
+use super::{Context, DatabaseSettings, issuers, unique};
+use crate::partial::Partial;
 
 /// Shortest token that whoever pushes may be known by.
 const SHORTEST_TOKEN: usize = 16;
@@ -33,7 +33,7 @@ pub struct SecurityEvents {
 #[derive(Debug, Clone)]
 pub enum EventsDatabase {
     /// In one of its own.
-    Own(Box<Database>),
+    Own(Box<DatabaseSettings>),
     /// In that of the login.
     Login,
     /// In that of the provider.
@@ -41,7 +41,7 @@ pub enum EventsDatabase {
 }
 
 /// `None` when there is none, or a fault was noted.
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<SecurityEvents> {
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<SecurityEvents> {
     let path = KeyPath::of("security_events");
     let raw = sound.file.security_events.as_ref()?;
     let all: Vec<(KeyPath, &raw::Transmitter)> = raw
@@ -74,13 +74,14 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Security
 }
 
 fn database(
-    sound: &Sound,
+    sound: &Partial,
     raw: &raw::SecurityEvents,
     path: &KeyPath,
     context: &mut Context<'_>,
 ) -> Option<EventsDatabase> {
     if raw.database.is_some() || raw.database_file.is_some() {
-        let stated = Stated { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
+        let stated =
+            StatedDatabase { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
         return stated.check(context).map(Box::new).map(EventsDatabase::Own);
     }
     let login = sound.file.login.as_ref();
@@ -97,7 +98,7 @@ fn database(
 }
 
 fn one(
-    sound: &Sound,
+    sound: &Partial,
     raw: &raw::Transmitter,
     path: &KeyPath,
     context: &mut Context<'_>,
@@ -159,7 +160,7 @@ fn keys_over_tls(raw: &raw::Transmitter) -> bool {
 
 /// Of whom it speaks: whoever is believed here, and does not tell otherwise already.
 fn tokens_of(
-    sound: &Sound,
+    sound: &Partial,
     raw: &raw::Transmitter,
     path: &KeyPath,
     context: &mut Context<'_>,
@@ -200,12 +201,12 @@ fn tokens_of(
 }
 
 fn pushed(
-    sound: &Sound,
+    sound: &Partial,
     raw: &raw::Transmitter,
     endpoint: &str,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Option<EventsWay> {
+) -> Option<EventDelivery> {
     if raw.poll_token_file.is_some() {
         let what = "its events are pushed";
         context.faults.add(&path.key("poll_token_file"), what, "take it out, or `endpoint`");
@@ -225,7 +226,7 @@ fn pushed(
     };
     let tokens = bearer_tokens(file, &path.key("endpoint_token_file"), context)?;
     let (authority, path) = place?;
-    Some(EventsWay::Pushed { authority, path, tokens })
+    Some(EventDelivery::Pushed { authority, path, tokens })
 }
 
 /// What whoever is let in shows: one on each line of a file that is nobody else's to read.
@@ -301,7 +302,7 @@ fn fetched(
     url: &str,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Option<EventsWay> {
+) -> Option<EventDelivery> {
     if raw.endpoint_token_file.is_some() {
         let what = "its events are fetched";
         context.faults.add(&path.key("endpoint_token_file"), what, "take it out, or `poll_url`");
@@ -326,13 +327,13 @@ fn fetched(
     };
     context.read(file, &path.key("poll_token_file"))?;
     let (url, (tls, tls_version)) = reached?;
-    let server = Server {
+    let server = ServerConfig {
         tls,
         tls_version,
-        credential: Credential::Bearer { token: context.reader.resolve(file) },
+        credential: ClientCredential::Bearer { token: context.reader.resolve(file) },
         timeout,
         max_requests: 1,
         max_per_second: None,
     };
-    Some(EventsWay::Fetched { url, server, interval, max_events: raw.max_events })
+    Some(EventDelivery::Fetched { url, server, interval, max_events: raw.max_events })
 }

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use auth::algorithm::Algorithm;
 use auth::headers::{HeaderFault, HeaderSource, IdentityHeaders, StripSet, is_per_hop};
 use auth::token::jws::Signer;
-use credentials::config::Assertion;
-use gateway::config::Authorizer;
+use credentials::config::AssertionConfig;
+use gateway::config::AuthorizerConfig;
 
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw::HeaderStyle;
 use super::super::scalar::Timespan;
-use super::super::sound::Sound;
 use super::authorizers::is_token_of_its_own;
 use super::{Context, issuers, paths};
+use crate::partial::Partial;
 
 /// Longest life of an assertion: it cannot be taken back.
 const LONGEST: Timespan = Timespan(std::time::Duration::from_mins(5));
 
 pub(super) fn check(
-    sound: &Sound,
-    authorizers: &[Authorizer],
+    sound: &Partial,
+    authorizers: &[AuthorizerConfig],
     context: &mut Context<'_>,
 ) -> Option<(IdentityHeaders, StripSet)> {
     let raw = &sound.file.identity_headers;
@@ -129,7 +129,7 @@ fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
 }
 
 /// The assertion travels beside the fields that carry an identity, and is believed as they are.
-fn assertion_header(sound: &Sound, fields: &[(String, HeaderSource)], faults: &mut Faults) {
+fn assertion_header(sound: &Partial, fields: &[(String, HeaderSource)], faults: &mut Faults) {
     let Some(assertion) = &sound.file.assertion else { return };
     // a table that could not be read may have meant other fields
     let fields = if sound.any_unfit("identity_headers") { &[] } else { fields };
@@ -138,7 +138,7 @@ fn assertion_header(sound: &Sound, fields: &[(String, HeaderSource)], faults: &m
     }
 }
 
-pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Assertion> {
+pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<AssertionConfig> {
     let raw = sound.file.assertion.as_ref()?;
     let path = KeyPath::of("assertion");
     if raw.issuer.is_empty() {
@@ -180,7 +180,7 @@ pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Asse
             return None;
         }
     };
-    Some(Assertion {
+    Some(AssertionConfig {
         header: raw.header.0.as_str().into(),
         issuer: raw.issuer.as_str().into(),
         audience: raw.audience.as_deref().map(Into::into),
@@ -192,7 +192,7 @@ pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Asse
 
 /// The keys are answered before routes are looked at, so the path must be one that requests have, and a route
 /// for it alone would never be taken.
-fn jwks_path(jwks: &str, at: &KeyPath, sound: &Sound, context: &mut Context<'_>) {
+fn jwks_path(jwks: &str, at: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
     let problem = match paths::canonical(jwks) {
         Ok(path) if path != jwks => Some(format!("it would be read as {path:?}")),
         Ok(path) if path == "/" => {

@@ -7,21 +7,21 @@ use auth::keyset::KeySet;
 use auth::mapping::{CertificateField, CertificateMapping, ClaimPath, Mapping};
 use auth::token::{IssuerConfig, IssuerConfigError, TokenTypes};
 use credentials::authenticate::check_source;
-use credentials::config::{Issuer, KeySource};
+use credentials::config::{IssuerSource, KeySource};
 use http_engine::tls::Protocols;
 use http_engine::url::Url;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, CertificatePart, ClientCertificateDemand, SubjectPart};
 use super::super::scalar::Timespan;
-use super::super::sound::Sound;
 use super::tls::{Client, Keys};
 use super::{Context, unique};
+use crate::partial::Partial;
 
 /// An unknown key id fetches at most this often; a shorter refresh would say otherwise.
 const SHORTEST_REFRESH: Timespan = Timespan(std::time::Duration::from_secs(10));
 
-pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>) -> Vec<Issuer> {
+pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Vec<IssuerSource> {
     let issuers = sound.paths("issuer", &sound.file.issuer);
     unique(issuers.iter().map(|(path, i)| (path.clone(), &i.name)), "issuers", &mut context.faults);
     for (at, (path, issuer)) in issuers.iter().enumerate() {
@@ -40,7 +40,7 @@ pub(super) fn one(
     path: &KeyPath,
     wanted: &[String],
     context: &mut Context<'_>,
-) -> Option<Issuer> {
+) -> Option<IssuerSource> {
     let mapping = mapping(&raw.claims, &path.key("claims"), wanted, context);
     let config = expectations(raw, path, mapping, context);
     let keys = key_source(raw, path, context);
@@ -71,7 +71,13 @@ pub(super) fn one(
     } else {
         None
     };
-    Some(Issuer { config: Arc::new(config?), keys, refresh: raw.refresh.0, max_stale: raw.max_stale.0, tls })
+    Some(IssuerSource {
+        config: Arc::new(config?),
+        keys,
+        refresh: raw.refresh.0,
+        max_stale: raw.max_stale.0,
+        tls,
+    })
 }
 
 fn expectations(
@@ -246,7 +252,7 @@ pub(super) fn claim(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Op
 }
 
 pub(super) fn certificates(
-    sound: &Sound,
+    sound: &Partial,
     wanted: &[String],
     context: &mut Context<'_>,
 ) -> Option<CertificateMapping> {

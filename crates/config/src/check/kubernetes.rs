@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use auth::policy::review::{Attributes, NameSource, ReviewSpec, ReviewTemplate, Subject, TemplateFault};
-use gateway::config::Kubernetes;
-use http_engine::config::{Credential, Server};
+use auth::policy::review::{
+    Attributes, NameSource, ReviewSpec, ReviewSubject, ReviewTemplate, TemplateFault,
+};
+use gateway::config::KubernetesConfig;
+use http_engine::config::{ClientCredential, ServerConfig};
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, AuthorityKind, ReviewedName};
-use super::super::sound::Sound;
 use super::reach::Reach;
 use super::{Context, known_names, names};
+use crate::partial::Partial;
 use crate::version::version;
 
 /// Where pods find what they need to ask their cluster.
@@ -18,7 +20,7 @@ const POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Times no that are remembered.
 const DENY_ENTRIES: usize = 16 * 1024;
 
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernetes> {
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<KubernetesConfig> {
     let path = KeyPath::of("kubernetes");
     let reviewed =
         sound.paths("route", &sound.file.route).into_iter().find(|(_, route)| route.review.is_some());
@@ -61,9 +63,9 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernet
     let ttl = context.positive(raw.ttl.0, &path.key("ttl"));
     let deny_ttl = context.positive(raw.deny_ttl.0, &path.key("deny_ttl"));
     let (_, (tls, tls_version)) = reach.check(&path, context)?;
-    Some(Kubernetes {
+    Some(KubernetesConfig {
         url: raw.url.trim_end_matches('/').into(),
-        server: Server {
+        server: ServerConfig {
             tls,
             tls_version,
             credential: credential?,
@@ -87,7 +89,7 @@ fn account(
     own_cluster: bool,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Option<Credential> {
+) -> Option<ClientCredential> {
     match (&raw.token_file, &raw.certificate) {
         (Some(_), Some(_)) => {
             let what = "both a token and a certificate say who asks";
@@ -110,14 +112,14 @@ fn in_pod(file: &str) -> PathBuf {
     PathBuf::from(format!("{POD}/{file}"))
 }
 
-fn credential(token: Option<&Path>, path: &KeyPath, context: &mut Context<'_>) -> Option<Credential> {
-    let Some(file) = token else { return Some(Credential::None) };
+fn credential(token: Option<&Path>, path: &KeyPath, context: &mut Context<'_>) -> Option<ClientCredential> {
+    let Some(file) = token else { return Some(ClientCredential::None) };
     context.read(file, &path.key("token_file"))?;
-    Some(Credential::Bearer { token: context.reader.resolve(file) })
+    Some(ClientCredential::Bearer { token: context.reader.resolve(file) })
 }
 
 /// Only an authority that is Kubernetes tells the names of Kubernetes.
-fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Sound, context: &mut Context<'_>) {
+fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
     let known = names(&sound.file.authority, |authority| &authority.name);
     for (index, name) in raw.authorities.iter().enumerate() {
         let at = path.key("authorities").index(index);
@@ -216,8 +218,8 @@ fn attributes(
     }
 }
 
-fn subject(raw: &raw::Kubernetes) -> Subject {
-    Subject {
+fn subject(raw: &raw::Kubernetes) -> ReviewSubject {
+    ReviewSubject {
         name: match raw.user {
             ReviewedName::User => NameSource::User,
             ReviewedName::Subject => NameSource::Subject,

@@ -4,18 +4,20 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::config::{Asking, Authorization, Keeping, Listener, ListenerTls, Service};
+use gateway::config::{
+    AuthorizationService, Listener, ListenerService, ListenerTls, QuestionSource, ResponseCacheControl,
+};
 use http_engine::config::{Limits, ListenAddress, ListenerTimeouts};
 use http_engine::listen::MAX_PATH;
 use http_engine::tls::Protocols;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientCertificateDemand as Demand, Protocol};
-use super::super::scalar::{ByteSize, Place};
-use super::super::sound::Sound;
+use super::super::scalar::{ByteSize, EndpointAddress};
 use super::paths::plain_path;
 use super::trust::TrustList;
 use super::{Context, unique};
+use crate::partial::Partial;
 
 /// What a head may be limited to.
 const HEADER: RangeInclusive<u64> = 1 << 10..=1 << 20;
@@ -24,7 +26,7 @@ const TARGET: RangeInclusive<u64> = 64..=auth::request::MAX_TARGET as u64;
 /// Permission bits of a Unix socket of which nothing is said.
 const MODE: u32 = 0o600;
 
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Listener> {
     let listeners = sound.paths("listener", &sound.file.listener);
     if listeners.is_empty() && !sound.any_unfit("listener") && !sound.provider_alone() {
         let hint = "add [[listener]] with name and address, such as \"127.0.0.1:8080\"";
@@ -37,7 +39,7 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
 }
 
 /// Two sockets on one address would share its connections between them by chance.
-fn addresses(sound: &Sound, listeners: &[(KeyPath, &raw::Listener)], context: &mut Context<'_>) {
+fn addresses(sound: &Partial, listeners: &[(KeyPath, &raw::Listener)], context: &mut Context<'_>) {
     let admin = &sound.file.admin;
     let admin = admin.enabled.then(|| (KeyPath::of("admin"), ListenAddress::Ip(admin.address.0)));
     let provider = sound.file.provider.iter();
@@ -56,10 +58,10 @@ fn addresses(sound: &Sound, listeners: &[(KeyPath, &raw::Listener)], context: &m
     }
 }
 
-fn address(place: &Place, context: &Context<'_>) -> ListenAddress {
+fn address(place: &EndpointAddress, context: &Context<'_>) -> ListenAddress {
     match place {
-        Place::Ip(address) => ListenAddress::Ip(*address),
-        Place::Unix(path) => ListenAddress::Unix(context.reader.resolve(path).into()),
+        EndpointAddress::Ip(address) => ListenAddress::Ip(*address),
+        EndpointAddress::Unix(path) => ListenAddress::Unix(context.reader.resolve(path).into()),
     }
 }
 
@@ -84,7 +86,7 @@ fn one(
     raw: &raw::Listener,
     path: &KeyPath,
     vouching: bool,
-    sound: &Sound,
+    sound: &Partial,
     context: &mut Context<'_>,
 ) -> Option<Listener> {
     let (http1, http2) = (raw.protocols.contains(&Protocol::Http1), raw.protocols.contains(&Protocol::Http2));
@@ -103,10 +105,10 @@ fn one(
     };
     let proxy_protocol = proxy_protocol.check(context);
     let service = match &raw.authorization {
-        None => Service::Proxy,
+        None => ListenerService::Proxy,
         Some(asked) => {
             let at = path.key("authorization");
-            Service::Authorization(authorization(asked, http2, &at, sound, context))
+            ListenerService::Authorization(authorization(asked, http2, &at, sound, context))
         }
     };
     let address = address(&raw.address, context);
@@ -143,9 +145,9 @@ fn authorization(
     raw: &raw::Authorization,
     http2: bool,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     context: &mut Context<'_>,
-) -> Authorization {
+) -> AuthorizationService {
     if raw.http.is_none() && !http2 {
         let what = "nobody could ask: gRPC needs HTTP/2, and no way to ask over HTTP is chosen";
         let hint = "add \"h2\" to the listener's `protocols`, or say how with `http`";
@@ -170,9 +172,9 @@ fn authorization(
         }
     };
     let http = raw.http.map(|asking| match asking {
-        raw::Asking::Envoy => Asking::Itself { prefix: prefix.into() },
-        raw::Asking::XOriginal => Asking::XOriginal,
-        raw::Asking::XForwarded => Asking::XForwarded,
+        raw::Asking::Envoy => QuestionSource::Itself { prefix: prefix.into() },
+        raw::Asking::XOriginal => QuestionSource::XOriginal,
+        raw::Asking::XForwarded => QuestionSource::XForwarded,
     });
     let keeping = raw.max_age.map(|max_age| {
         if raw.http.is_none() {
@@ -183,13 +185,13 @@ fn authorization(
             let hint = "answers say it in whole seconds; write at least \"1s\", or take it out";
             context.faults.add(&path.key("max_age"), format!("{max_age} is less than a second"), hint);
         }
-        Keeping { max_age: max_age.0, vary: vary(raw.http, sound) }
+        ResponseCacheControl { max_age: max_age.0, vary: vary(raw.http, sound) }
     });
-    Authorization { from: from.check(context), http, keeping }
+    AuthorizationService { from: from.check(context), http, keeping }
 }
 
 /// Every field that a decision can depend on: those that say which request is meant, credentials, and those that choose a route.
-fn vary(asking: Option<raw::Asking>, sound: &Sound) -> Arc<str> {
+fn vary(asking: Option<raw::Asking>, sound: &Partial) -> Arc<str> {
     let told: &[&str] = match asking {
         Some(raw::Asking::XOriginal) => &["X-Original-Method", "X-Original-URL", "X-Original-URI"],
         Some(raw::Asking::XForwarded) => {

@@ -6,20 +6,20 @@ use std::time::Duration;
 use auth::mapping::Mapping;
 use auth::request::{Canonical, RawRequest, Scheme};
 use credentials::config::KeySource;
-use http_engine::config::{Credential, Server};
+use http_engine::config::{ClientCredential, ServerConfig};
 use http_engine::tls::Protocols;
 use http_engine::url::Url;
-use login::config::{Login, LoginKind, LoginProvider, Origin};
+use login::config::{LoginConfig, LoginKind, LoginProvider, Origin};
 use login::keys::SessionKeys;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientAuthentication, LoginKind as Kind};
-use super::super::sound::Sound;
-use super::database::Stated;
+use super::database::StatedDatabase;
 use super::paths::plain_path;
 use super::reach::Reach;
 use super::tls::{Client, Keys};
-use super::{Context, Database, issuers, unique};
+use super::{Context, DatabaseSettings, issuers, unique};
+use crate::partial::Partial;
 use crate::version::version;
 
 /// What the login sets itself in its question.
@@ -40,12 +40,12 @@ const MAX_TTL: Duration = Duration::from_hours(1);
 
 /// The login, and the database that it keeps sessions in.
 pub(super) struct Checked {
-    pub(super) login: Arc<Login>,
-    pub(super) database: Option<Database>,
+    pub(super) login: Arc<LoginConfig>,
+    pub(super) database: Option<DatabaseSettings>,
 }
 
 /// `None` when there is none, or a fault was noted.
-pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>) -> Option<Checked> {
+pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Option<Checked> {
     let path = KeyPath::of("login");
     let Some(raw) = &sound.file.login else {
         without_login(sound, context);
@@ -98,7 +98,7 @@ pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>)
         // What another key sealed is not believed any longer.
         keys.as_ref().map(SessionKeys::names).unwrap_or_default().as_slice(),
     ]);
-    let login = Login {
+    let login = LoginConfig {
         path: base?.into(),
         origins: origins?,
         keys: keys?,
@@ -114,7 +114,7 @@ pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>)
 }
 
 /// Whether what routes say of sessions makes sense.
-fn routes(sound: &Sound, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
+fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
     for (path, route) in sound.paths("route", &sound.file.route) {
         if route.login && route.public {
             let what = "nobody has to log in where everybody may pass";
@@ -154,7 +154,7 @@ fn routes(sound: &Sound, raw: &raw::Login, origins: Option<&[Origin]>, context: 
 }
 
 /// A cookie that is exchanged has to reach the browser, and these proxies pass on nothing of a yes.
-fn asked_over_http(sound: &Sound, raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) {
+fn asked_over_http(sound: &Partial, raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) {
     let asked = |listener: &raw::Listener| listener.authorization.as_ref().is_some_and(|a| a.http.is_some());
     if raw.database.is_none() && raw.database_file.is_none() && sound.file.listener.iter().any(asked) {
         let what = "sessions are kept in cookies, and a proxy that asks over HTTP does not pass on the cookie of a renewed one";
@@ -164,7 +164,7 @@ fn asked_over_http(sound: &Sound, raw: &raw::Login, path: &KeyPath, context: &mu
 }
 
 /// A route that wants a login needs one.
-fn without_login(sound: &Sound, context: &mut Context<'_>) {
+fn without_login(sound: &Partial, context: &mut Context<'_>) {
     if sound.any_unfit("login") {
         return;
     }
@@ -266,16 +266,16 @@ fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<S
 
 /// `Some(None)`: there is none.
 #[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
-fn database(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<Database>> {
+fn database(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<DatabaseSettings>> {
     if raw.database.is_none() && raw.database_file.is_none() {
         return Some(None);
     }
-    let stated = Stated { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
+    let stated = StatedDatabase { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
     stated.check(context).map(Some)
 }
 
 /// Rules name providers, issuers and authorities alike: one name means the same people.
-fn namesakes(sound: &Sound, all: &[(KeyPath, &raw::LoginProvider)], context: &mut Context<'_>) {
+fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::LoginProvider)], context: &mut Context<'_>) {
     for (path, provider) in all {
         let issuer = sound.file.issuer.iter().find(|issuer| issuer.name == provider.name);
         let authority = sound.file.authority.iter().find(|authority| authority.name == provider.name);
@@ -357,7 +357,7 @@ fn provider(
         client_id: raw.client_id.as_str().into(),
         scopes: scopes?,
         parameters: raw.parameters.iter().map(|(n, v)| (n.as_str().into(), v.as_str().into())).collect(),
-        server: Server {
+        server: ServerConfig {
             tls,
             tls_version,
             credential: credential?,
@@ -397,7 +397,11 @@ fn scopes(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -
 }
 
 /// As what client we ask.
-fn credential(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -> Option<Credential> {
+fn credential(
+    raw: &raw::LoginProvider,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<ClientCredential> {
     let Some(file) = &raw.client_secret_file else {
         if raw.client_authentication != ClientAuthentication::default() {
             let what = "the client has no secret to authenticate with";
@@ -405,12 +409,12 @@ fn credential(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_
             context.faults.add(&path.key("client_authentication"), what, hint);
             return None;
         }
-        return Some(Credential::None);
+        return Some(ClientCredential::None);
     };
     context.read(file, &path.key("client_secret_file"))?;
     let (id, secret) = (raw.client_id.as_str().into(), context.reader.resolve(file));
     Some(match raw.client_authentication {
-        ClientAuthentication::ClientSecretBasic => Credential::Basic { id, secret },
-        ClientAuthentication::ClientSecretPost => Credential::Post { id, secret },
+        ClientAuthentication::ClientSecretBasic => ClientCredential::Basic { id, secret },
+        ClientAuthentication::ClientSecretPost => ClientCredential::Post { id, secret },
     })
 }

@@ -30,18 +30,18 @@ use std::time::Duration;
 
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
-pub use coherence::{Broker, Coherence, Follow};
+pub use coherence::{Broker, Coherence, FollowConfig};
 use credentials::config::{Authentication, CacheLimits};
-pub use database::Database;
+pub use database::DatabaseSettings;
 pub use events::{EventsDatabase, SecurityEvents};
 use gateway::config::{Config, fields_read};
-pub use provider::{Provider, SecretFile};
-pub use settings::{Otlp, Settings};
+pub use provider::{ProviderSettings, SecretFile};
+pub use settings::{Otlp, ProcessSettings};
 
 use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
 use super::scalar::Name;
-use super::sound::Sound;
+use crate::partial::Partial;
 use crate::version::version;
 
 /// What the checks share.
@@ -55,10 +55,10 @@ pub(super) struct Context<'f> {
 /// Everything a configuration says.
 pub(super) struct Checked {
     pub(super) config: Config,
-    pub(super) settings: Settings,
+    pub(super) settings: ProcessSettings,
     pub(super) matchers: Vec<RouteMatch>,
-    pub(super) provider: Option<Provider>,
-    pub(super) sessions: Option<Database>,
+    pub(super) provider: Option<ProviderSettings>,
+    pub(super) sessions: Option<DatabaseSettings>,
     pub(super) coherence: Coherence,
     pub(super) events: Option<SecurityEvents>,
 }
@@ -102,7 +102,7 @@ impl<'f> Context<'f> {
 }
 
 /// Judges a whole file. `None` exactly when a fault was noted.
-pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -> Option<Checked> {
+pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>) -> Option<Checked> {
     let file = &sound.file;
     let settings = settings::check(file, context);
     let listeners = listeners::check(sound, context);
@@ -197,7 +197,7 @@ fn used<'n>(name: &str, mut references: impl Iterator<Item = &'n str>, known: &[
 }
 
 /// The remedy for a reference to a name that does not exist in a section.
-fn known_names(wrong: &str, known: &[&str], sound: &Sound, section: &str) -> String {
+fn known_names(wrong: &str, known: &[&str], sound: &Partial, section: &str) -> String {
     let known: BTreeSet<&str> = known.iter().copied().chain(sound.unfit_names(section)).collect();
     match nearest(wrong, known.iter().copied()) {
         Some(meant) => format!("did you mean {meant:?}?"),

@@ -9,8 +9,8 @@
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, Choice};
-use super::super::sound::Sound;
 use super::{Context, rules};
+use crate::partial::Partial;
 
 const EACH: &str = "list each value";
 const HEADER: &str = "write each header's whole name";
@@ -19,7 +19,7 @@ const ISSUER: &str = "an issuer is compared as a whole: write one table for each
 const EVERY_PATH: &str = "leave `path` out for every path";
 
 /// Notes every literal that looks like a pattern.
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) {
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) {
     for (path, policy) in rules::all_policies(sound) {
         for (list, all) in [("allow", &policy.allow), ("deny", &policy.deny)] {
             for (index, rule) in all.iter().enumerate() {
@@ -128,7 +128,7 @@ fn looks_like_glob(path: &str) -> bool {
     path.ends_with('*') || path.split('/').any(stars)
 }
 
-fn issuers(sound: &Sound, context: &mut Context<'_>) {
+fn issuers(sound: &Partial, context: &mut Context<'_>) {
     let file = &sound.file;
     for (path, issuer) in sound.paths("issuer", &file.issuer) {
         literal(&issuer.issuer, &path.key("issuer"), ISSUER, context);

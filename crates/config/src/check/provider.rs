@@ -24,14 +24,14 @@ pub use store::SecretFile;
 
 use super::super::fault::KeyPath;
 use super::super::raw;
-use super::super::sound::Sound;
-use super::database::Stated;
+use super::database::StatedDatabase;
 use super::trust::TrustList;
-use super::{Context, Database, rules as rule_checks};
+use super::{Context, DatabaseSettings, rules as rule_checks};
+use crate::partial::Partial;
 
 /// What the provider runs on.
 #[derive(Clone)]
-pub struct Provider {
+pub struct ProviderSettings {
     /// Where it listens.
     pub address: SocketAddr,
     /// TLS, when it speaks it itself.
@@ -39,7 +39,7 @@ pub struct Provider {
     /// Whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
     /// Where it keeps facts.
-    pub database: Database,
+    pub database: DatabaseSettings,
     /// What protects them.
     pub secret: SecretFile,
     /// Generations of what followers share.
@@ -49,7 +49,7 @@ pub struct Provider {
 }
 
 /// `None` when there is none or a fault was noted.
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Provider> {
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<ProviderSettings> {
     let raw = sound.file.provider.as_ref()?;
     let path = KeyPath::of("provider");
     let tls = raw.tls.as_ref().map(|tls| tls_server(tls, &path.key("tls"), context));
@@ -67,7 +67,8 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Provider
             "name the proxy's address, or its wrong passwords are counted as if one caller had sent them all";
         context.faults.warn(&path.key("trusted_proxies"), what, hint);
     }
-    let stated = Stated { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path: &path };
+    let stated =
+        StatedDatabase { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path: &path };
     let database = stated.check(context);
     let secret = store::secret(raw, database.as_ref(), &path, context);
     let clients = Clients::read(sound, raw, context);
@@ -86,7 +87,7 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Provider
             }
         }
     }
-    Some(Provider {
+    Some(ProviderSettings {
         address: raw.address.0,
         tls: match tls {
             Some(tls) => Some(tls?),

@@ -7,11 +7,11 @@ use gateway::config::{OnExpiry, Rewrite, Route};
 use super::super::fault::{KeyPath, Step};
 use super::super::raw::{self, HeaderValue, PolicyChoice};
 use super::super::scalar::Name;
-use super::super::sound::Sound;
 use super::authorizers::is_token_of_its_own;
 use super::paths::plain_path;
 use super::rules::{self, Policies};
 use super::{Context, known_names, kubernetes, names, unique};
+use crate::partial::Partial;
 
 /// The routes, and what finds them.
 pub(super) struct Routes {
@@ -23,7 +23,7 @@ pub(super) struct Routes {
 }
 
 pub(super) fn check(
-    sound: &Sound,
+    sound: &Partial,
     policies: &Policies,
     wanted: &[String],
     context: &mut Context<'_>,
@@ -71,7 +71,7 @@ fn guards(
         }
         let built = Guards::build(here.map(|(i, (_, matcher))| (i, matcher.clone())));
         // Routes that are sound among all are sound among few; whatever else this is must not go unguarded.
-        let refuse = |faults: Vec<auth::policy::Fault>| {
+        let refuse = |faults: Vec<auth::policy::PolicyFault>| {
             for fault in faults {
                 context.faults.add(
                     &KeyPath::default().key("route"),
@@ -86,7 +86,7 @@ fn guards(
 }
 
 /// A policy needs somebody who can say who the caller is.
-fn nobody_vouches(sound: &Sound, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) {
+fn nobody_vouches(sound: &Partial, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) {
     let file = &sound.file;
     let somebody = !file.issuer.is_empty()
         || !file.authority.is_empty()
@@ -196,7 +196,7 @@ fn table(
 fn policy(
     route: &raw::Route,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     (policies, wanted): (&Policies, &[String]),
     context: &mut Context<'_>,
 ) -> Option<Policy> {
@@ -224,7 +224,7 @@ fn policy(
 fn rules_of(
     route: &raw::Route,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     (policies, wanted): (&Policies, &[String]),
     context: &mut Context<'_>,
 ) -> Option<Policy> {
@@ -265,7 +265,7 @@ fn rules_of(
 fn one(
     raw: &raw::Route,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     policy: Option<Policy>,
     context: &mut Context<'_>,
 ) -> Option<Route> {
@@ -315,7 +315,7 @@ fn one(
 fn websocket_origins(
     raw: &raw::Route,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     context: &mut Context<'_>,
 ) -> Option<Vec<Box<str>>> {
     const HINT: &str = "write scheme, host and port alone, such as \"https://app.example\"";
@@ -349,7 +349,7 @@ fn websocket_origins(
 fn authorizer(
     raw: &raw::Route,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     context: &mut Context<'_>,
 ) -> Result<Option<usize>, ()> {
     let Some(Name(name)) = &raw.authorizer else { return Ok(None) };
@@ -385,7 +385,7 @@ fn authorizer(
 fn upstream(
     raw: &raw::Route,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     context: &mut Context<'_>,
 ) -> Result<Option<usize>, ()> {
     let Some(Name(name)) = &raw.upstream else {

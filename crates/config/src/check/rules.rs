@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use auth::policy::rule::{Attribute, ConditionSpec, RuleSet, RuleSpec, TestSpec, Vocabulary};
-use auth::policy::{Fault, Problem};
+use auth::policy::{PolicyFault, PolicyProblem};
 
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw::{self, Choice};
-use super::super::sound::Sound;
 use super::{Context, issuers, known_names, names, used};
+use crate::partial::Partial;
 
 /// The shared policies that could be built.
 pub(super) type Policies = BTreeMap<String, Option<RuleSet>>;
 
 /// The claims that rules and headers speak of, sorted: they are kept whether or not `keep` lists them.
-pub(super) fn wanted_claims(sound: &Sound, context: &mut Context<'_>) -> Vec<String> {
+pub(super) fn wanted_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<String> {
     let file = &sound.file;
     let mut wanted = Vec::new();
     for (path, policy) in all_policies(sound) {
@@ -36,7 +36,7 @@ pub(super) fn wanted_claims(sound: &Sound, context: &mut Context<'_>) -> Vec<Str
 }
 
 /// Every policy in the file, shared or a route's own.
-pub(super) fn all_policies(sound: &Sound) -> Vec<(KeyPath, &raw::Policy)> {
+pub(super) fn all_policies(sound: &Partial) -> Vec<(KeyPath, &raw::Policy)> {
     let shared = sound.file.policies.iter().map(|(name, policy)| (KeyPath::of("policies").key(name), policy));
     let own = sound.paths("route", &sound.file.route).into_iter().filter_map(|(path, route)| {
         match route.policy.as_ref()? {
@@ -48,7 +48,7 @@ pub(super) fn all_policies(sound: &Sound) -> Vec<(KeyPath, &raw::Policy)> {
 }
 
 /// Builds the shared policies.
-pub(super) fn policies(sound: &Sound, wanted: &[String], context: &mut Context<'_>) -> Policies {
+pub(super) fn policies(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Policies {
     let file = &sound.file;
     let mut built = Policies::new();
     let known: Vec<&str> = file.policies.keys().map(String::as_str).collect();
@@ -71,7 +71,7 @@ pub(super) fn policies(sound: &Sound, wanted: &[String], context: &mut Context<'
 pub(super) fn build(
     policy: &raw::Policy,
     path: &KeyPath,
-    sound: &Sound,
+    sound: &Partial,
     wanted: &[String],
     faults: &mut Faults,
 ) -> Option<RuleSet> {
@@ -97,10 +97,10 @@ pub(super) fn build(
     }
 }
 
-fn note(fault: &Fault, path: &KeyPath, sound: &Sound, issuers: &[&str], faults: &mut Faults) {
+fn note(fault: &PolicyFault, path: &KeyPath, sound: &Partial, issuers: &[&str], faults: &mut Faults) {
     let at = path.join(&fault.path);
     match &fault.problem {
-        Problem::Issuer { issuer, .. } => {
+        PolicyProblem::Issuer { issuer, .. } => {
             let unfit = ["issuer", "authority"].iter().any(|section| sound.may_be_unfit(section, issuer))
                 || sound.any_unfit("client_certificates");
             if !unfit {
@@ -109,7 +109,7 @@ fn note(fault: &Fault, path: &KeyPath, sound: &Sound, issuers: &[&str], faults: 
             }
         }
         // a claim path that is none was noted where it stands
-        Problem::Claim { .. } => {}
+        PolicyProblem::Claim { .. } => {}
         problem => add_problem(&at, &problem.to_string(), faults),
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_engine::tls::Protocols;
 use http_engine::url::Url;
 use ipnet::IpNet;
-use telemetry::trace::{Endpoint, EndpointFault};
+use telemetry::trace::{CollectorEndpoint, EndpointFault};
 
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw;
@@ -17,7 +17,7 @@ use super::trust::TrustList;
 
 /// What the process is told besides what it does with requests.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ProcessSettings {
     /// Worker threads; `None`: as many as the CPUs this process may use.
     pub workers: Option<u16>,
     /// How long requests under way may take to finish when the process ends.
@@ -42,12 +42,12 @@ pub struct Settings {
 #[derive(Debug, Clone)]
 pub struct Otlp {
     /// The collector, the headers sent along and the TLS towards it.
-    pub endpoint: Endpoint,
+    pub endpoint: CollectorEndpoint,
     /// `service.name`.
     pub service: String,
 }
 
-pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<Settings> {
+pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<ProcessSettings> {
     let admin = &file.admin;
     if admin.enabled && !admin.address.0.ip().is_loopback() {
         let what = "the admin listener asks for no credentials and can be reached from other machines";
@@ -69,7 +69,7 @@ pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<Setti
     if !matches!(access_log.output.to_str(), Some("stdout" | "stderr")) {
         access_log.output = log_file(&access_log.output, context);
     }
-    Some(Settings {
+    Some(ProcessSettings {
         workers: file.server.workers.0,
         drain_timeout: file.server.drain_timeout.0,
         reload_on_change: file.server.reload_on_change,
@@ -134,7 +134,7 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
             Some(context.tls_client(&client).ok_or(())?.0)
         }
     };
-    match Endpoint::new(endpoint, &headers, tls) {
+    match CollectorEndpoint::new(endpoint, &headers, tls) {
         Ok(endpoint) => Ok(Some(Otlp { endpoint, service: raw.service.clone() })),
         Err(fault) => {
             collector_fault(&fault, raw, &path, &mut context.faults);

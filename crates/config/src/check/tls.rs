@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http_engine::tls::{
-    Built, BuiltServer, ClientAuthorities, ClientCertificates, Files, Protocols, TlsError, TlsWarning,
+    BuiltServer, BuiltTls, ClientAuthorities, ClientCertificates, Files, Protocols, TlsError, TlsWarning,
 };
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
@@ -91,7 +91,7 @@ impl Context<'_> {
         }
         let files = resolved.as_ref().map(|(certificate, key)| Files { certificate, key });
         match http_engine::tls::client_config(roots.store.clone(), files, client.protocols, self.now) {
-            Ok(Built { config, warnings }) => {
+            Ok(BuiltTls { config, warnings }) => {
                 self.tls_warnings(path, &warnings);
                 Some((config, version(material.iter().map(Vec::as_slice))))
             }

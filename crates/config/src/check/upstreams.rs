@@ -9,12 +9,12 @@ use rustls::pki_types::ServerName;
 
 use super::super::fault::KeyPath;
 use super::super::raw;
-use super::super::sound::Sound;
 use super::tls::{Client, Keys};
 use super::{Context, names, unique, used};
+use crate::partial::Partial;
 use crate::version::version;
 
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Arc<Upstream>> {
+pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Arc<Upstream>> {
     let upstreams = sound.paths("upstream", &sound.file.upstream);
     unique(upstreams.iter().map(|(path, u)| (path.clone(), &u.name)), "upstreams", &mut context.faults);
     let known = names(&sound.file.upstream, |upstream| &upstream.name);

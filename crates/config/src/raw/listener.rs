@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::scalar::{ByteSize, Mode, Name, Network, Place, Timespan};
+use super::super::scalar::{ByteSize, EndpointAddress, Mode, Name, Network, Timespan};
 use super::default::{count, count32, kib, secs};
 
 /// A socket that accepts requests.
@@ -16,7 +16,7 @@ pub struct Listener {
     pub name: Name,
     /// IP address and port, or `unix:` and the path of a socket, relative to this file. `[::]` means IPv6 alone. A socket takes the
     /// place of one that a process left behind. Its peers have no address, and count as 127.0.0.1 wherever one is asked for.
-    pub address: Place,
+    pub address: EndpointAddress,
     /// Permission bits of a Unix socket: who may write to it may connect. Absent: `"600"`, this user alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,

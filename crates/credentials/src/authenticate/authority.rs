@@ -1,7 +1,7 @@
 //! Authorities: who is asked about a token that cannot be verified here.
 //!
 //! Owns: which authority is asked about which token, the question in each one's words, what its status means, the counts of it
-//! all. Does not own: the reading of an answer (`auth::authority`), connections ([`http_engine::outbound`]), what is remembered.
+//! all. Does not own: the reading of an answer (`auth::authority`), connections ([`http_engine::http_client`]), what is remembered.
 //!
 //! Each token is asked of one authority at most: a token of one party must not be shown to another, and asking all of them in
 //! turn is what made others slow. A JWT of a configured issuer is asked of nobody, unless a prefix says otherwise.
@@ -11,56 +11,59 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use auth::authority::signed_introspection::{self, Exchange};
-use auth::authority::{AuthorityConfig, Unclear, Verdict, introspection, openshift_user, token_review};
+use auth::authority::{
+    AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, introspection, openshift_user, token_review,
+};
 use auth::token::opaque;
 use auth::token_error::TokenError;
 use bytes::Bytes;
-use coherence::statement::{self, Statement};
+use coherence::revocation_tags;
+use coherence::revocation_tags::RevocationTags;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use http_engine::clock::Now;
-use http_engine::config::Credential;
-use http_engine::outbound::{Answered, CallError, Outbound, form_encoded};
+use http_engine::config::ClientCredential;
+use http_engine::http_client::{CallError, HttpAnswer, HttpClient, form_encoded};
 use outage::{CALM, Outage};
 use parking_lot::Mutex;
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 use tokio::time::Instant;
 
-use super::key_store::Renewal;
-use super::{RENEWALS, Surroundings, Vouching};
-use crate::config::{Question, Selection};
-use crate::followed::{Evidence, Followed, Revocable};
+use super::key_store::KeyRenewal;
+use super::{AuthenticatorRuntime, IssuerKeys, RENEWALS};
+use crate::config::{AuthorityQuestion, TokenSelection};
+use crate::revocation::{FollowedIssuer, RevocableToken, TokenEvidence};
 use crate::watch::{Resource, Watches};
 
 /// An authority with the way to it.
-pub(super) struct Authority {
+pub(super) struct AuthorityClient {
     pub(super) config: Arc<AuthorityConfig>,
     pub(super) ttl: Duration,
-    question: Question,
-    selection: Selection,
+    question: AuthorityQuestion,
+    selection: TokenSelection,
     /// Who signs its introspections, if they must be signed.
-    signed: Option<Vouching>,
-    server: http_engine::config::Server,
-    outbound: Arc<Outbound>,
+    signed: Option<IssuerKeys>,
+    server: http_engine::config::ServerConfig,
+    outbound: Arc<HttpClient>,
     /// It tells when it takes a token back.
-    pub(super) followed: Option<Arc<Followed>>,
+    pub(super) followed: Option<Arc<FollowedIssuer>>,
     watch: Option<Box<str>>,
     watches: Arc<Watches>,
-    counts: Arc<Counts>,
+    counts: Arc<AuthorityCounts>,
 }
 
 /// What an authority says of a token, and by what that can be taken back.
-pub(super) struct Said {
-    pub(super) verdict: Verdict,
+pub(super) struct AuthoritySaid {
+    pub(super) verdict: IntrospectionVerdict,
     /// In its own words, if it is a provider of ours.
-    pub(super) statement: Option<Statement>,
+    pub(super) statement: Option<RevocationTags>,
     /// By what events can be about, if its issuer tells by those.
-    pub(super) revocable: Option<Revocable>,
+    pub(super) revocable: Option<RevocableToken>,
 }
 
 /// How often an authority was asked, and what came of it.
 #[derive(Debug)]
-struct Counts {
+struct AuthorityCounts {
     good: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -117,11 +120,11 @@ impl Collect for AuthorityStatus {
 
 /// Why nobody knows what a token is worth.
 #[derive(Debug, thiserror::Error)]
-enum Silent {
+enum AuthoritySilent {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error(transparent)]
-    Unclear(#[from] Unclear),
+    Unclear(#[from] IntrospectionUnclear),
     #[error("it answered {status}{hint}")]
     Status { status: StatusCode, hint: &'static str },
     #[error("the token cannot be put into a question")]
@@ -139,19 +142,19 @@ enum Silent {
     Issuer,
 }
 
-impl Silent {
+impl AuthoritySilent {
     /// Whether it says nothing of the authority: it is about this token, or about a dependency that has lines of its own.
     fn is_of_another(&self) -> bool {
         matches!(self, Self::Token | Self::NoKeys | Self::Issuer)
     }
 }
 
-impl Counts {
-    fn of(config: &crate::config::Authority) -> Self {
+impl AuthorityCounts {
+    fn of(config: &crate::config::TokenAuthority) -> Self {
         let kind = match config.question {
-            Question::Introspection { .. } => "token introspection",
-            Question::TokenReview { .. } => "token review",
-            Question::OpenShiftUser { .. } => "user lookup",
+            AuthorityQuestion::Introspection { .. } => "token introspection",
+            AuthorityQuestion::TokenReview { .. } => "token review",
+            AuthorityQuestion::OpenShiftUser { .. } => "user lookup",
         };
         let outage = Outage::of(format!("{kind} of {}", config.config.name));
         Self {
@@ -167,20 +170,20 @@ impl Counts {
     }
 }
 
-impl Authority {
+impl AuthorityClient {
     /// Takes over the connections, watches and counts of the authority of that name before, if it is asked the same way.
     pub(super) fn new(
-        config: &crate::config::Authority,
-        surroundings: &Surroundings,
+        config: &crate::config::TokenAuthority,
+        surroundings: &AuthenticatorRuntime,
         before: Option<&Self>,
     ) -> Self {
         let keys =
-            |signer| Vouching::new(signer, surroundings, before.and_then(|before| before.signed.as_ref()));
+            |signer| IssuerKeys::new(signer, surroundings, before.and_then(|before| before.signed.as_ref()));
         let signed = config.signed.as_ref().map(keys);
         let (control, secret) = (&surroundings.control, &surroundings.secret);
         let before = before.filter(|before| before.is_asked_like(config));
         let outbound = before.map_or_else(
-            || Arc::new(Outbound::new(&config.server, control.clone())),
+            || Arc::new(HttpClient::new(&config.server, control.clone())),
             |before| before.outbound.clone(),
         );
         let watches = before.map_or_else(
@@ -202,11 +205,12 @@ impl Authority {
             followed: config.config.issuer.as_deref().and_then(|issuer| surroundings.follows.of(issuer)),
             watch: config.watch.clone(),
             watches,
-            counts: before.map_or_else(|| Arc::new(Counts::of(config)), |before| before.counts.clone()),
+            counts: before
+                .map_or_else(|| Arc::new(AuthorityCounts::of(config)), |before| before.counts.clone()),
         }
     }
 
-    fn is_asked_like(&self, other: &crate::config::Authority) -> bool {
+    fn is_asked_like(&self, other: &crate::config::TokenAuthority) -> bool {
         let (a, b) = (&self.server, &other.server);
         self.config.name == other.config.name
             && self.question == other.question
@@ -223,7 +227,7 @@ impl Authority {
     }
 
     /// Who signs its answers.
-    pub(super) fn signer(&self) -> Option<&Vouching> {
+    pub(super) fn signer(&self) -> Option<&IssuerKeys> {
         self.signed.as_ref()
     }
 
@@ -242,24 +246,29 @@ impl Authority {
     }
 
     /// Asks about a token; it is `asked` now, and `now` reads the clock. `None`: nobody knows; that was logged.
-    pub(super) async fn ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Option<Said> {
+    pub(super) async fn ask(
+        &self,
+        token: &[u8],
+        asked: Now,
+        now: &impl Fn() -> Now,
+    ) -> Option<AuthoritySaid> {
         let began = Instant::now();
         let verdict = match &self.followed {
             None => self.try_ask(token, asked, now).await,
             // Whatever was said of a token, nobody would be let in by it.
             Some(followed) => tokio::select! {
                 biased;
-                () = followed.desk.silent() => Err(Silent::Issuer),
+                () = followed.desk.silent() => Err(AuthoritySilent::Issuer),
                 verdict = self.try_ask(token, asked, now) => verdict,
             },
         };
         let counts = &self.counts;
         counts.nanos.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
         match &verdict {
-            Ok(Said { verdict: Ok(_), .. }) => &counts.good,
-            Ok(Said { verdict: Err(_), .. }) => &counts.refused,
-            Err(Silent::Call(CallError::Busy(_))) => &counts.busy,
-            Err(Silent::Call(CallError::Throttled(_))) => &counts.throttled,
+            Ok(AuthoritySaid { verdict: Ok(_), .. }) => &counts.good,
+            Ok(AuthoritySaid { verdict: Err(_), .. }) => &counts.refused,
+            Err(AuthoritySilent::Call(CallError::Busy(_))) => &counts.busy,
+            Err(AuthoritySilent::Call(CallError::Throttled(_))) => &counts.throttled,
             Err(_) => &counts.failed,
         }
         .fetch_add(1, Relaxed);
@@ -274,70 +283,81 @@ impl Authority {
         verdict.ok()
     }
 
-    async fn try_ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Result<Said, Silent> {
-        let token = std::str::from_utf8(token).map_err(|_| Silent::Token)?;
+    async fn try_ask(
+        &self,
+        token: &[u8],
+        asked: Now,
+        now: &impl Fn() -> Now,
+    ) -> Result<AuthoritySaid, AuthoritySilent> {
+        let token = std::str::from_utf8(token).map_err(|_| AuthoritySilent::Token)?;
         let answer = self.outbound.ask(self.question(token)?).await?;
         let verdict = self.read(&answer, asked, now).await?;
-        let field = answer.headers.get(statement::FIELD).and_then(|field| field.to_str().ok());
-        let statement = field.and_then(Statement::parse);
+        let field = answer.headers.get(revocation_tags::FIELD).and_then(|field| field.to_str().ok());
+        let statement = field.and_then(RevocationTags::parse);
         let followed =
             self.followed.as_ref().filter(|followed| followed.longest.is_some() && verdict.is_ok());
-        let revocable =
-            followed.filter(|_| matches!(self.question, Question::Introspection { .. })).map(|followed| {
+        let revocable = followed
+            .filter(|_| matches!(self.question, AuthorityQuestion::Introspection { .. }))
+            .map(|followed| {
                 introspection::lineage(&answer.body, |lineage| {
-                    followed.revocable(lineage, Evidence::Told, asked.wall)
+                    followed.revocable(lineage, TokenEvidence::Told, asked.wall)
                 })
-                .ok_or(Silent::Unclear(Unclear::NotAnObject))
+                .ok_or(AuthoritySilent::Unclear(IntrospectionUnclear::NotAnObject))
             });
-        Ok(Said { verdict, statement, revocable: revocable.transpose()? })
+        Ok(AuthoritySaid { verdict, statement, revocable: revocable.transpose()? })
     }
 
-    async fn read(&self, answer: &Answered, asked: Now, now: &impl Fn() -> Now) -> Result<Verdict, Silent> {
+    async fn read(
+        &self,
+        answer: &HttpAnswer,
+        asked: Now,
+        now: &impl Fn() -> Now,
+    ) -> Result<IntrospectionVerdict, AuthoritySilent> {
         match &self.question {
-            Question::Introspection { .. } => match answer.status {
+            AuthorityQuestion::Introspection { .. } => match answer.status {
                 StatusCode::OK => match &self.signed {
                     None => Ok(introspection::read(answer.body.to_vec(), &self.config, asked.wall)?),
                     Some(signer) => self.read_signed(signer, answer, asked, now).await,
                 },
                 status => Err(self.refused(status)),
             },
-            Question::TokenReview { .. } => match answer.status {
+            AuthorityQuestion::TokenReview { .. } => match answer.status {
                 StatusCode::CREATED | StatusCode::OK => {
                     Ok(token_review::read(answer.body.to_vec(), &self.config)?)
                 }
                 status => Err(self.refused(status)),
             },
-            Question::OpenShiftUser { .. } => self.user(answer),
+            AuthorityQuestion::OpenShiftUser { .. } => self.user(answer),
         }
     }
 
     /// Reads a signed answer, by newer keys if those at hand do not fit.
     async fn read_signed(
         &self,
-        signer: &Vouching,
-        answer: &Answered,
+        signer: &IssuerKeys,
+        answer: &HttpAnswer,
         asked: Now,
         now: &impl Fn() -> Now,
-    ) -> Result<Verdict, Silent> {
+    ) -> Result<IntrospectionVerdict, AuthoritySilent> {
         let kind = answer.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         let kind = String::from_utf8_lossy(kind.split(|byte| *byte == b';').next().unwrap_or_default());
         if !kind.trim().eq_ignore_ascii_case(signed_introspection::MEDIA_TYPE) {
-            return Err(Silent::Unsigned(kind.trim().chars().take(100).collect()));
+            return Err(AuthoritySilent::Unsigned(kind.trim().chars().take(100).collect()));
         }
-        let mut unfit = Silent::NoKeys;
+        let mut unfit = AuthoritySilent::NoKeys;
         for _ in 0..=RENEWALS {
             let mut seen = 0;
             if let Some(held) = signer.keys.current(now()) {
                 let at = Exchange { asked: asked.wall, now: now().wall };
                 match signed_introspection::read(&answer.body, &signer.config, &held.set, &self.config, at) {
-                    Err(Unclear::Keys(error)) => {
+                    Err(IntrospectionUnclear::Keys(error)) => {
                         seen = held.attempt;
-                        unfit = Unclear::Keys(error).into();
+                        unfit = IntrospectionUnclear::Keys(error).into();
                     }
                     read => return Ok(read?),
                 }
             }
-            if !matches!(signer.keys.renew(seen, now()).await, Renewal::Newer) {
+            if !matches!(signer.keys.renew(seen, now()).await, KeyRenewal::Newer) {
                 break;
             }
         }
@@ -346,7 +366,7 @@ impl Authority {
 
     /// The token is the credential here: it is what 401 is about. A token without the scope `user:info` gets 403, and proves
     /// nobody's name.
-    fn user(&self, answer: &Answered) -> Result<Verdict, Silent> {
+    fn user(&self, answer: &HttpAnswer) -> Result<IntrospectionVerdict, AuthoritySilent> {
         match answer.status {
             StatusCode::OK => Ok(openshift_user::read(answer.body.to_vec(), &self.config)?),
             StatusCode::UNAUTHORIZED => Ok(Err(TokenError::Inactive)),
@@ -355,8 +375,8 @@ impl Authority {
         }
     }
 
-    fn refused(&self, status: StatusCode) -> Silent {
-        let ours = matches!(self.outbound.credential(), Credential::None);
+    fn refused(&self, status: StatusCode) -> AuthoritySilent {
+        let ours = matches!(self.outbound.credential(), ClientCredential::None);
         let hint = match status {
             StatusCode::UNAUTHORIZED if ours => ": it wants to know who asks; configure a credential",
             StatusCode::UNAUTHORIZED => ": it does not accept the gateway's own credential",
@@ -365,12 +385,12 @@ impl Authority {
             status if status.is_redirection() => ": redirects are not followed; configure the final URL",
             _ => "",
         };
-        Silent::Status { status, hint }
+        AuthoritySilent::Status { status, hint }
     }
 
-    fn question(&self, token: &str) -> Result<Request<Bytes>, Silent> {
+    fn question(&self, token: &str) -> Result<Request<Bytes>, AuthoritySilent> {
         let (request, body) = match &self.question {
-            Question::Introspection { url } => {
+            AuthorityQuestion::Introspection { url } => {
                 let form = format!("token={}&token_type_hint=access_token", &*form_encoded(token));
                 let mut request = Request::post(url.to_string());
                 if self.signed.is_some() {
@@ -378,7 +398,7 @@ impl Authority {
                 }
                 (request.header(CONTENT_TYPE, "application/x-www-form-urlencoded"), form)
             }
-            Question::TokenReview { url } => {
+            AuthorityQuestion::TokenReview { url } => {
                 // A bearer token consists of characters that JSON writes as they are.
                 let audiences = self.config.audiences.iter().flatten();
                 let audiences: Vec<String> = audiences.map(|audience| json_text(audience)).collect();
@@ -392,23 +412,23 @@ impl Authority {
                 );
                 (Request::post(url.to_string()).header(CONTENT_TYPE, "application/json"), review)
             }
-            Question::OpenShiftUser { url } => {
+            AuthorityQuestion::OpenShiftUser { url } => {
                 let mut bearer =
-                    HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Silent::Token)?;
+                    HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| AuthoritySilent::Token)?;
                 bearer.set_sensitive(true);
                 (Request::get(url.to_string()).header(AUTHORIZATION, bearer), String::new())
             }
         };
-        request.body(body.into()).map_err(|_| Silent::Token)
+        request.body(body.into()).map_err(|_| AuthoritySilent::Token)
     }
 }
 
 /// What is watched at an authority: whose deletion ends a token.
-fn watched(question: &Question) -> &'static [Resource] {
+fn watched(question: &AuthorityQuestion) -> &'static [Resource] {
     match question {
-        Question::Introspection { .. } => &[],
-        Question::TokenReview { .. } => &[Resource::ServiceAccounts, Resource::OAuthAccessTokens],
-        Question::OpenShiftUser { .. } => &[Resource::OAuthAccessTokens],
+        AuthorityQuestion::Introspection { .. } => &[],
+        AuthorityQuestion::TokenReview { .. } => &[Resource::ServiceAccounts, Resource::OAuthAccessTokens],
+        AuthorityQuestion::OpenShiftUser { .. } => &[Resource::OAuthAccessTokens],
     }
 }
 
@@ -436,25 +456,25 @@ pub(super) fn json_text(text: &str) -> String {
 ///
 /// # Errors
 /// When the token is known to be nobody's without asking: one of our own provider's that is mistyped or cut.
-pub(super) fn of_prefix(authorities: &[Authority], token: &[u8]) -> Result<Option<usize>, TokenError> {
+pub(super) fn of_prefix(authorities: &[AuthorityClient], token: &[u8]) -> Result<Option<usize>, TokenError> {
     let fits = |prefix: &&str| token.starts_with(prefix.as_bytes());
-    let length = |authority: &Authority| {
+    let length = |authority: &AuthorityClient| {
         authority.selection.prefixes.iter().map(|prefix| &**prefix).filter(fits).map(str::len).max()
     };
     let found = authorities.iter().enumerate().filter_map(|(at, a)| Some((length(a)?, at))).max();
     let kind = || std::str::from_utf8(token).ok().and_then(opaque::kind);
-    if token.starts_with(b"ptn_") && kind() != Some(opaque::Kind::Access) {
+    if token.starts_with(b"ptn_") && kind() != Some(opaque::OpaqueKind::Access) {
         return Err(TokenError::Inactive);
     }
     Ok(found.map(|(_, at)| at))
 }
 
 /// Which authority is asked about tokens that are nobody else's.
-pub(super) fn of_rest(authorities: &[Authority]) -> Option<usize> {
+pub(super) fn of_rest(authorities: &[AuthorityClient]) -> Option<usize> {
     authorities.iter().position(|authority| authority.selection.is_rest())
 }
 
 /// Which authority is asked about a JWT of this issuer.
-pub(super) fn of_issuer(authorities: &[Authority], issuer: &str) -> Option<usize> {
+pub(super) fn of_issuer(authorities: &[AuthorityClient], issuer: &str) -> Option<usize> {
     authorities.iter().position(|authority| authority.selection.issuers.iter().any(|own| **own == *issuer))
 }

@@ -102,7 +102,7 @@ fn first(skipped: &[SkippedKey]) -> String {
 }
 
 /// A key set document as it was found.
-pub(super) struct Found {
+pub(super) struct DiscoveredKeys {
     /// The bytes.
     pub document: Vec<u8>,
     /// Address or path, for messages.
@@ -110,7 +110,7 @@ pub(super) struct Found {
 }
 
 /// A source and what it needs to be asked.
-pub struct Source {
+pub struct KeyOrigin {
     issuer: Box<str>,
     keys: KeySource,
     tls: Option<Arc<ClientConfig>>,
@@ -135,21 +135,21 @@ pub fn check(issuer: &str, keys: &KeySource) -> Result<(), SourceError> {
 /// When the file is unreadable, no key set, or has no usable key.
 pub fn read_file(path: &Path) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
     let document = std::fs::read(path).map_err(|error| SourceError::File { path: path.to_owned(), error })?;
-    let found = Found { document, at: path.display().to_string() };
+    let found = DiscoveredKeys { document, at: path.display().to_string() };
     let (set, skipped) = read(&found)?;
     if set.is_empty() { Err(no_usable_key(&found, skipped)) } else { Ok((set, skipped)) }
 }
 
-fn read(found: &Found) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+fn read(found: &DiscoveredKeys) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
     KeySet::from_jwks_json(&found.document)
         .map_err(|fault| SourceError::KeySet { at: found.at.clone(), fault })
 }
 
-fn no_usable_key(found: &Found, skipped: Vec<SkippedKey>) -> SourceError {
+fn no_usable_key(found: &DiscoveredKeys, skipped: Vec<SkippedKey>) -> SourceError {
     SourceError::NoUsableKey { at: found.at.clone(), skipped }
 }
 
-impl Source {
+impl KeyOrigin {
     /// Where the keys of `issuer` are to be had; `tls` is for fetching, the system's roots if `None`.
     pub fn new(issuer: &str, keys: KeySource, tls: Option<Arc<ClientConfig>>) -> Self {
         let bounds = Bounds { bytes: MAX_KEY_SET_BYTES, ..Bounds::default() };
@@ -173,7 +173,7 @@ impl Source {
 
     /// The usable keys of a document that was found here. An issuer that publishes an empty set has withdrawn all its keys. A file without a
     /// key is somebody's mistake, and so are keys of which none can be used: then the last good set is worth more.
-    pub(super) fn keys_of(&self, found: &Found) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+    pub(super) fn keys_of(&self, found: &DiscoveredKeys) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
         let (set, skipped) = read(found)?;
         let withdrawn = skipped.is_empty() && !self.is_file();
         if set.is_empty() && !withdrawn { Err(no_usable_key(found, skipped)) } else { Ok((set, skipped)) }
@@ -194,7 +194,7 @@ impl Source {
     }
 
     /// Asks once.
-    pub(super) async fn ask(&self) -> Result<Found, SourceError> {
+    pub(super) async fn ask(&self) -> Result<DiscoveredKeys, SourceError> {
         let tls = OnceCell::new_with(self.tls.clone());
         let url = match &self.keys {
             KeySource::Discovery => self.discover(&tls).await?,
@@ -202,7 +202,7 @@ impl Source {
             KeySource::File(path) => return read_bounded(path).await,
         };
         let document = self.get(&url, &tls).await?.to_vec();
-        Ok(Found { document, at: url.to_string() })
+        Ok(DiscoveredKeys { document, at: url.to_string() })
     }
 
     /// `tls` is the configured one, or the system's roots, read when first needed.
@@ -280,13 +280,13 @@ async fn system_tls() -> Result<Arc<ClientConfig>, SourceError> {
     }
 }
 
-async fn read_bounded(path: &Path) -> Result<Found, SourceError> {
+async fn read_bounded(path: &Path) -> Result<DiscoveredKeys, SourceError> {
     let unreadable = |error| SourceError::File { path: path.to_owned(), error };
     let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
     let mut document = Vec::new();
     // One byte more than allowed tells "too large" from "just fits".
     file.take(MAX_KEY_SET_BYTES as u64 + 1).read_to_end(&mut document).await.map_err(unreadable)?;
-    Ok(Found { document, at: path.display().to_string() })
+    Ok(DiscoveredKeys { document, at: path.display().to_string() })
 }
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::key_source::{Found, Source, SourceError};
-use crate::cache::{Generation, Secret};
+use super::key_source::{DiscoveredKeys, KeyOrigin, SourceError};
+use crate::cache::{CacheSecret, Generation};
 
 /// At most one demanded attempt in this time.
 pub const DEMAND_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// When to ask, and how long an answer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Schedule {
+pub struct KeySchedule {
     /// Pause between good attempts.
     pub refresh: Duration,
     /// How long a set may be used after it was last confirmed.
@@ -53,19 +53,19 @@ pub struct Schedule {
 
 /// What one issuer's store needs of the process.
 #[derive(Clone)]
-pub struct Means {
+pub struct KeyStoreRuntime {
     /// Tells when keys are too old.
     pub clock: Arc<dyn Clock>,
     /// Fetches run on it.
     pub control: Handle,
     /// Spreads timers.
-    pub secret: Secret,
+    pub secret: CacheSecret,
     /// Advanced when a key is withdrawn.
     pub generation: Generation,
 }
 
 /// A key set and when it was last confirmed.
-pub struct Held {
+pub struct KeysInUse {
     pub set: Arc<KeySet>,
     /// The attempt that confirmed it.
     pub attempt: u64,
@@ -97,7 +97,7 @@ pub struct KeySetStatus {
 }
 
 /// What came of a demand.
-pub enum Renewal {
+pub enum KeyRenewal {
     /// There is a set newer than the one seen.
     Newer,
     /// The set was confirmed a moment ago; asking again would bring the same.
@@ -132,16 +132,16 @@ struct Progress {
 
 /// The keys of one issuer. Dropping it ends its task.
 pub struct KeyStore {
-    shared: Arc<Shared>,
+    shared: Arc<KeyStoreState>,
     task: AbortHandle,
 }
 
-struct Shared {
+struct KeyStoreState {
     name: Box<str>,
-    source: Source,
-    schedule: Schedule,
-    means: Means,
-    held: RwLock<Option<Arc<Held>>>,
+    source: KeyOrigin,
+    schedule: KeySchedule,
+    means: KeyStoreRuntime,
+    held: RwLock<Option<Arc<KeysInUse>>>,
     progress: Mutex<Progress>,
     demand: Notify,
     /// The number of completed attempts.
@@ -161,9 +161,9 @@ impl KeyStore {
     /// in quick succession ask no more often than demands may.
     pub fn start(
         name: &str,
-        source: Source,
-        schedule: Schedule,
-        means: Means,
+        source: KeyOrigin,
+        schedule: KeySchedule,
+        means: KeyStoreRuntime,
         earlier: Option<&Arc<Self>>,
     ) -> Arc<Self> {
         let earlier = earlier.filter(|e| e.shared.source.same_place(&source));
@@ -185,7 +185,7 @@ impl KeyStore {
             earlier.map_or_else(|| Progress::beginning(now), |e| e.shared.progress.lock().taken_over(now));
         let pause = progress.next.saturating_duration_since(now);
         let control = means.control.clone();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(KeyStoreState {
             name: name.into(),
             source,
             schedule,
@@ -201,23 +201,23 @@ impl KeyStore {
     }
 
     /// The set, while it may be used.
-    pub fn current(&self, now: Now) -> Option<Arc<Held>> {
+    pub fn current(&self, now: Now) -> Option<Arc<KeysInUse>> {
         let held = self.shared.held.read().clone()?;
         (now.monotonic < self.usable_until(&held)).then_some(held)
     }
 
     /// The end of the time `held` may be used, if it is not confirmed again.
-    pub(super) fn usable_until(&self, held: &Held) -> Instant {
+    pub(super) fn usable_until(&self, held: &KeysInUse) -> Instant {
         held.confirmed + self.shared.schedule.max_stale
     }
 
     /// Sees to it that a set newer than that of attempt `seen` is there, if one can be had in time.
-    pub async fn renew(&self, seen: u64, now: Now) -> Renewal {
+    pub async fn renew(&self, seen: u64, now: Now) -> KeyRenewal {
         let mut done = self.shared.done.subscribe();
         let completed = {
             let mut progress = self.shared.progress.lock();
             if self.is_newer_than(seen, now) {
-                return Renewal::Newer;
+                return KeyRenewal::Newer;
             }
             if progress.phase == Phase::Idle {
                 let interval = if self.shared.source.is_file() { FILE_INTERVAL } else { DEMAND_INTERVAL };
@@ -235,12 +235,12 @@ impl KeyStore {
         let in_time = tokio::time::timeout(DEMAND_WAIT, attempt).await.is_ok();
         let now = self.shared.means.clock.now();
         if self.is_newer_than(seen, now) {
-            return Renewal::Newer;
+            return KeyRenewal::Newer;
         }
         match self.shared.progress.lock().last(now) {
-            Renewal::Failed { retry_after } => Renewal::Failed { retry_after },
+            KeyRenewal::Failed { retry_after } => KeyRenewal::Failed { retry_after },
             // Still asking: whatever an earlier attempt said, this one has not answered.
-            _ if !in_time => Renewal::Failed { retry_after: Duration::from_secs(1) },
+            _ if !in_time => KeyRenewal::Failed { retry_after: Duration::from_secs(1) },
             other => other,
         }
     }
@@ -301,12 +301,12 @@ impl Progress {
     }
 
     /// What the last completed attempt said, to one who may not have another.
-    fn last(&self, now: Now) -> Renewal {
+    fn last(&self, now: Now) -> KeyRenewal {
         if self.completed > 0 && self.failures_in_a_row == 0 {
-            return Renewal::Fresh;
+            return KeyRenewal::Fresh;
         }
         let wait = self.next.saturating_duration_since(now.monotonic);
-        Renewal::Failed { retry_after: wait.max(Duration::from_secs(1)) }
+        KeyRenewal::Failed { retry_after: wait.max(Duration::from_secs(1)) }
     }
 }
 
@@ -315,7 +315,7 @@ fn outage_of(name: &str) -> Arc<Outage> {
     Arc::new(Outage::of(format!("key set of {name}")).with_effect(effect))
 }
 
-async fn run(shared: Arc<Shared>, mut pause: Duration) {
+async fn run(shared: Arc<KeyStoreState>, mut pause: Duration) {
     loop {
         shared.due(pause).await;
         let began = shared.begin();
@@ -324,7 +324,7 @@ async fn run(shared: Arc<Shared>, mut pause: Duration) {
     }
 }
 
-impl Shared {
+impl KeyStoreState {
     /// Returns when the pause is over or an attempt is demanded.
     async fn due(&self, pause: Duration) {
         let pause = tokio::time::sleep(pause);
@@ -351,7 +351,7 @@ impl Shared {
     }
 
     /// Takes an answer in and says how long to pause.
-    fn conclude(&self, found: Result<Found, SourceError>, began: Instant) -> Duration {
+    fn conclude(&self, found: Result<DiscoveredKeys, SourceError>, began: Instant) -> Duration {
         let outcome = found.and_then(|found| self.accept(&found, began));
         let mut progress = self.progress.lock();
         progress.completed += 1;
@@ -388,26 +388,26 @@ impl Shared {
     }
 
     /// Makes a document the current set, or confirms the current one.
-    fn accept(&self, found: &Found, began: Instant) -> Result<(), SourceError> {
+    fn accept(&self, found: &DiscoveredKeys, began: Instant) -> Result<(), SourceError> {
         let mut document = [0; digest::SHA256_OUTPUT_LEN];
         document.copy_from_slice(digest::digest(&digest::SHA256, &found.document).as_ref());
         let attempt = self.progress.lock().completed + 1;
         let before = self.held.read().clone();
         if let Some(before) = before.as_deref().filter(|before| before.document == document) {
             let set = before.set.clone();
-            let held = Held { set, attempt, confirmed: began, document, skipped: before.skipped };
+            let held = KeysInUse { set, attempt, confirmed: began, document, skipped: before.skipped };
             *self.held.write() = Some(Arc::new(held));
             return Ok(());
         }
         let (set, skipped) = self.source.keys_of(found)?;
         let before = before.as_deref();
         let withdrawn = before.is_some_and(|before| !set.has_all_of(&before.set));
-        let is_the_same = |before: &Held| before.set.has_all_of(&set) && before.skipped == skipped.len();
+        let is_the_same = |before: &KeysInUse| before.set.has_all_of(&set) && before.skipped == skipped.len();
         if withdrawn || !before.is_some_and(is_the_same) {
             self.log(&set, &skipped, &found.at);
         }
         let skipped = skipped.len();
-        let held = Held { set: Arc::new(set), attempt, confirmed: began, document, skipped };
+        let held = KeysInUse { set: Arc::new(set), attempt, confirmed: began, document, skipped };
         *self.held.write() = Some(Arc::new(held));
         if withdrawn {
             // After the new set is in place: a fill that still used the old one began before this.

@@ -31,23 +31,27 @@ use http_engine::clock::{Clock, Now};
 use rustls_pki_types::CertificateDer;
 use telemetry::phases::CacheUse;
 
-use self::authority::Authority;
+use self::authority::AuthorityClient;
 pub use self::authority::AuthorityStatus;
 pub use self::certificate::CertificateError;
 pub use self::fetch::FetchError;
-pub use self::key_source::Source;
+pub use self::key_source::KeyOrigin;
 pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
 pub use self::key_source::{key_url, metadata_urls};
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
-pub use self::key_store::{KeyStore, Means, Renewal, Schedule};
-pub use self::verified::OfSession;
+pub use self::key_store::{KeyRenewal, KeySchedule, KeyStore, KeyStoreRuntime};
+pub use self::verified::SessionCredential;
 pub use self::verified::Verified;
-use crate::assertion::Reserve;
+use crate::assertion::AssertionReserve;
 use crate::cache::{
-    self, DecisionCache, Generation, Held, Known, Landing, Lifetime, Scope, Secret, Ticket, Usage, Voided,
+    self, CacheEntryBasis, CacheScope, CacheSecret, DecisionCache, FlightResult, FlightVoided, Generation,
+    KnownFacts, Lifetime, Ticket, Usage,
 };
-use crate::config::{Assertion, Authentication, CacheLimits, Issuer};
-use crate::followed::{Evidence, Followed, Follows, Known as Heard, Revocable, Told, Vouched};
+use crate::config::{AssertionConfig, Authentication, CacheLimits, IssuerSource};
+use crate::revocation::{
+    AuthoritativeAnswer, FollowedIssuer, FollowedIssuers, IssuerAnswer, RevocableToken,
+    RevocationStatus as Heard, TokenEvidence,
+};
 use crate::watch::WatchStatus;
 
 /// Looking up, waiting and finding out, so often at most for one request. More than two rounds take flushes
@@ -92,7 +96,7 @@ impl Rejection {
 }
 
 /// What is known of a token at once.
-pub enum Lookup {
+pub enum CredentialLookup {
     /// Verified before, and still to be believed.
     Hit(Arc<Verified>),
     /// Rejected a moment ago.
@@ -102,67 +106,67 @@ pub enum Lookup {
 }
 
 /// What came of a token, and what the cache had to do with it.
-pub type Outcome = (Result<Arc<Verified>, Rejection>, CacheUse);
+pub type AuthenticationOutcome = (Result<Arc<Verified>, Rejection>, CacheUse);
 
 /// What an authenticator needs of the process; the same for all that replace each other.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct AuthenticatorRuntime {
     /// Tells the time to those who fetch keys.
     pub clock: Arc<dyn Clock>,
     /// The runtime that fetches keys: not a worker's.
     pub control: tokio::runtime::Handle,
     /// Drawn once per process.
-    pub secret: Secret,
+    pub secret: CacheSecret,
     /// Voids cached facts; advanced here when a key is withdrawn.
     pub generation: Generation,
     /// Issuers that tell when they take something back.
-    pub follows: Follows,
+    pub follows: FollowedIssuers,
 }
 
 /// The parts of the configuration that authentication rests on.
 #[derive(Clone, Copy)]
-pub struct Setup<'a> {
+pub struct AuthenticatorSetup<'a> {
     /// Issuers, certificates, cache bounds.
     pub authentication: &'a Authentication,
     /// What is rendered for the upstream.
     pub identity_headers: &'a IdentityHeaders,
     /// What is signed for the upstream; only its weight in the cache matters here.
-    pub assertion: Option<&'a Assertion>,
+    pub assertion: Option<&'a AssertionConfig>,
 }
 
 /// Answers who is calling. Shared by all workers; replaced as a whole on reload.
 pub struct Authenticator {
-    issuers: Box<[Vouching]>,
-    authorities: Box<[Authority]>,
+    issuers: Box<[IssuerKeys]>,
+    authorities: Box<[AuthorityClient]>,
     certificates: Option<CertificateMapping>,
     rendering: Rendering,
     cache: DecisionCache<Verified, Rejection>,
     limits: CacheLimits,
-    scope: Scope,
+    scope: CacheScope,
     version: u64,
-    surroundings: Surroundings,
+    surroundings: AuthenticatorRuntime,
 }
 
 /// Whoever signs, with the keys.
-struct Vouching {
+struct IssuerKeys {
     config: Arc<IssuerConfig>,
     name: Arc<str>,
     keys: Arc<KeyStore>,
     /// It tells when it takes a token back.
-    followed: Option<Arc<Followed>>,
+    followed: Option<Arc<FollowedIssuer>>,
 }
 
 /// What shapes a cached value beside the facts.
 pub struct Rendering {
     headers: IdentityHeaders,
-    reserve: Reserve,
+    reserve: AssertionReserve,
     /// Counts the changes of the other two within this process.
     variant: u64,
 }
 
 impl Authenticator {
     /// The first of a process: an empty cache, and keys being fetched from now on.
-    pub fn new(setup: Setup<'_>, surroundings: Surroundings) -> Self {
+    pub fn new(setup: AuthenticatorSetup<'_>, surroundings: AuthenticatorRuntime) -> Self {
         Self::build(setup, surroundings, None)
     }
 
@@ -170,14 +174,18 @@ impl Authenticator {
     /// came from, and the cached facts when [`Authentication::version`], the cache's bounds and the rendering
     /// are what they were. Both may be used side by side until the last request of the old one is done.
     #[must_use]
-    pub fn rebuild(&self, setup: Setup<'_>) -> Self {
+    pub fn rebuild(&self, setup: AuthenticatorSetup<'_>) -> Self {
         Self::build(setup, self.surroundings.clone(), Some(self))
     }
 
-    fn build(setup: Setup<'_>, surroundings: Surroundings, before: Option<&Self>) -> Self {
+    fn build(
+        setup: AuthenticatorSetup<'_>,
+        surroundings: AuthenticatorRuntime,
+        before: Option<&Self>,
+    ) -> Self {
         let Authentication { issuers, authorities, certificates, cache: limits, version, .. } =
             setup.authentication;
-        let (headers, reserve) = (setup.identity_headers.clone(), Reserve::of(setup.assertion));
+        let (headers, reserve) = (setup.identity_headers.clone(), AssertionReserve::of(setup.assertion));
         let variant = before.map_or(0, |before| {
             let old = &before.rendering;
             old.variant + u64::from(!old.is_like(&headers, reserve))
@@ -194,17 +202,17 @@ impl Authenticator {
             issuers: issuers
                 .iter()
                 .map(|issuer| {
-                    let same = |other: &&Vouching| other.config.issuer() == issuer.config.issuer();
+                    let same = |other: &&IssuerKeys| other.config.issuer() == issuer.config.issuer();
                     let before = before.and_then(|before| before.issuers.iter().find(same));
-                    Vouching::new(issuer, &surroundings, before)
+                    IssuerKeys::new(issuer, &surroundings, before)
                 })
                 .collect(),
             authorities: authorities
                 .iter()
                 .map(|authority| {
-                    let same = |other: &&Authority| other.config.name == authority.config.name;
+                    let same = |other: &&AuthorityClient| other.config.name == authority.config.name;
                     let before = before.and_then(|before| before.authorities.iter().find(same));
-                    Authority::new(authority, &surroundings, before)
+                    AuthorityClient::new(authority, &surroundings, before)
                 })
                 .collect(),
             certificates: certificates.clone(),
@@ -218,15 +226,15 @@ impl Authenticator {
     }
 
     /// What is known of a token at once: the hot path. `now` may be a coarse reading.
-    pub fn lookup(&self, token: &[u8], now: Now) -> Lookup {
+    pub fn lookup(&self, token: &[u8], now: Now) -> CredentialLookup {
         // Nothing longer is ever a fact; its digest is not worth computing.
         if token.len() > MAX_TOKEN_BYTES {
-            return Lookup::Denied(Rejection::Invalid(TokenError::TooLarge));
+            return CredentialLookup::Denied(Rejection::Invalid(TokenError::TooLarge));
         }
         match self.cache.peek(self.scope.key(token), now) {
-            Some(Known::Fact(verified)) => Lookup::Hit(verified),
-            Some(Known::Denied(why)) => Lookup::Denied(why),
-            None => Lookup::Unknown,
+            Some(KnownFacts::Fact(verified)) => CredentialLookup::Hit(verified),
+            Some(KnownFacts::Denied(why)) => CredentialLookup::Denied(why),
+            None => CredentialLookup::Unknown,
         }
     }
 
@@ -238,21 +246,21 @@ impl Authenticator {
     /// Finds out about a token that [`Authenticator::lookup`] does not know: waits for who is finding out
     /// already, or verifies, and if keys are lacking waits for them, up to [`DEMAND_WAIT`] each time. `now`
     /// reads the clock; waiting makes an earlier reading old.
-    pub async fn authenticate(&self, token: &[u8], now: impl Fn() -> Now) -> Outcome {
+    pub async fn authenticate(&self, token: &[u8], now: impl Fn() -> Now) -> AuthenticationOutcome {
         if token.len() > MAX_TOKEN_BYTES {
             return (Err(Rejection::Invalid(TokenError::TooLarge)), CacheUse::Denied);
         }
         let key = self.scope.key(token);
         for _ in 0..ROUNDS {
             match self.cache.lookup(key, now()) {
-                cache::Lookup::Hit(verified) => return (Ok(verified), CacheUse::Hit),
-                cache::Lookup::Denied(why) => return (Err(why), CacheUse::Denied),
-                cache::Lookup::Pending(flight) => match flight.land().await {
-                    Landing::Known(verified) => return (Ok(verified), CacheUse::Coalesced),
-                    Landing::Denied(why) => return (Err(why), CacheUse::Coalesced),
-                    Landing::Again => {}
+                cache::CacheLookup::Hit(verified) => return (Ok(verified), CacheUse::Hit),
+                cache::CacheLookup::Denied(why) => return (Err(why), CacheUse::Denied),
+                cache::CacheLookup::Pending(flight) => match flight.land().await {
+                    FlightResult::Known(verified) => return (Ok(verified), CacheUse::Coalesced),
+                    FlightResult::Denied(why) => return (Err(why), CacheUse::Coalesced),
+                    FlightResult::Again => {}
                 },
-                cache::Lookup::Miss(ticket) => {
+                cache::CacheLookup::Miss(ticket) => {
                     // Voided by a flush, the answer proves nothing.
                     if let Ok(answer) = self.find_out(token, ticket, &now).await {
                         return (answer, CacheUse::Miss);
@@ -265,7 +273,7 @@ impl Authenticator {
     }
 
     /// What is answered to somebody who waits no longer.
-    pub fn not_in_time(&self) -> Outcome {
+    pub fn not_in_time(&self) -> AuthenticationOutcome {
         (Err(self.unavailable()), CacheUse::Miss)
     }
 
@@ -297,13 +305,13 @@ impl Authenticator {
     }
 
     /// Everybody whose signatures are verified here.
-    fn signers(&self) -> impl Iterator<Item = &Vouching> {
-        self.issuers.iter().chain(self.authorities.iter().filter_map(Authority::signer))
+    fn signers(&self) -> impl Iterator<Item = &IssuerKeys> {
+        self.issuers.iter().chain(self.authorities.iter().filter_map(AuthorityClient::signer))
     }
 
     /// How each authority stands, in configured order.
     pub fn authorities(&self) -> Vec<AuthorityStatus> {
-        self.authorities.iter().map(Authority::status).collect()
+        self.authorities.iter().map(AuthorityClient::status).collect()
     }
 
     /// Begins to watch what authorities' answers rest on, where that is wanted. What is watched already stays so.
@@ -325,8 +333,8 @@ impl Authenticator {
         }
     }
 
-    /// What some credential in use rests on, if its issuer is followed: to be audited ([`crate::followed::audit`]).
-    pub fn any_held(&self, random: u64) -> Option<Arc<Held>> {
+    /// What some credential in use rests on, if its issuer is followed: to be audited ([`crate::revocation::audit`]).
+    pub fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
         self.cache.any_held(random)
     }
 
@@ -341,7 +349,7 @@ impl Authenticator {
         token: &[u8],
         ticket: Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
-    ) -> Result<Result<Arc<Verified>, Rejection>, Voided> {
+    ) -> Result<Result<Arc<Verified>, Rejection>, FlightVoided> {
         let verified = self.verify(token, &ticket, now).await;
         let now = now();
         match verified {
@@ -377,7 +385,7 @@ impl Authenticator {
 
     async fn overcome(
         &self,
-        mut obstacle: Obstacle,
+        mut obstacle: KeyObstacle,
         token: &[u8],
         ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
@@ -385,17 +393,17 @@ impl Authenticator {
         let mut refused = None;
         for _ in 0..RENEWALS {
             let (issuer, seen, why) = match obstacle {
-                Obstacle::Token(error) => return Err(Rejection::Invalid(error)),
-                Obstacle::Unknown { authority } => return self.ask(authority, token, ticket, now).await,
-                Obstacle::Unheard(unheard) => return self.confirm(*unheard, ticket, now).await,
-                Obstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
+                KeyObstacle::Token(error) => return Err(Rejection::Invalid(error)),
+                KeyObstacle::Unknown { authority } => return self.ask(authority, token, ticket, now).await,
+                KeyObstacle::Unheard(unheard) => return self.confirm(*unheard, ticket, now).await,
+                KeyObstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
             };
             if issuer.followed.as_ref().is_some_and(|followed| followed.desk.is_silent()) {
                 // Its keys may lie elsewhere; whether it has revoked the token it would have to say itself.
                 return Err(Rejection::Silent { authority: issuer.name.clone() });
             }
             let retry_after = match issuer.keys.renew(seen, now()).await {
-                Renewal::Newer => {
+                KeyRenewal::Newer => {
                     refused = why;
                     obstacle = match self.attempt(token, now()) {
                         Ok(verified) => return Ok(verified),
@@ -403,11 +411,11 @@ impl Authenticator {
                     };
                     continue;
                 }
-                Renewal::Fresh => match why {
+                KeyRenewal::Fresh => match why {
                     Some(error) => return Err(Rejection::Invalid(error)),
                     None => Duration::from_secs(1),
                 },
-                Renewal::Failed { retry_after } => match why {
+                KeyRenewal::Failed { retry_after } => match why {
                     // A set that may still be used has a key for this token, and that key refuses it.
                     Some(error) if error != TokenError::UnknownKey => return Err(Rejection::Invalid(error)),
                     _ => retry_after,
@@ -417,7 +425,7 @@ impl Authenticator {
         }
         // As many newer sets did not help.
         Err(Rejection::Invalid(match obstacle {
-            Obstacle::Token(error) => error,
+            KeyObstacle::Token(error) => error,
             _ => refused.unwrap_or(TokenError::UnknownKey),
         }))
     }
@@ -435,7 +443,7 @@ impl Authenticator {
         for _ in 0..ASKED {
             let asked = now();
             let position = authority.watches().position();
-            let departed = authority.followed.as_ref().map(Followed::depart);
+            let departed = authority.followed.as_ref().map(FollowedIssuer::depart);
             let Some(said) = authority.ask(token, asked, now).await else {
                 return Err(silent());
             };
@@ -456,11 +464,17 @@ impl Authenticator {
                 _ => None,
             };
             let (hold, until, revocable) = match vouched {
-                Some((Vouched::Good(revocable, Some(hold)), until)) => (Some(hold), until, Some(revocable)),
-                Some((Vouched::Good(revocable, None), _)) => (None, Some(asked.monotonic), Some(revocable)),
-                Some((Vouched::Denied, _)) => return Err(Rejection::Invalid(TokenError::Revoked)),
-                Some((Vouched::Silent, _)) => return Err(silent()),
-                Some((Vouched::Again, _)) => continue,
+                Some((AuthoritativeAnswer::Good(revocable, Some(hold)), until)) => {
+                    (Some(hold), until, Some(revocable))
+                }
+                Some((AuthoritativeAnswer::Good(revocable, None), _)) => {
+                    (None, Some(asked.monotonic), Some(revocable))
+                }
+                Some((AuthoritativeAnswer::Denied, _)) => {
+                    return Err(Rejection::Invalid(TokenError::Revoked));
+                }
+                Some((AuthoritativeAnswer::Silent, _)) => return Err(silent()),
+                Some((AuthoritativeAnswer::Again, _)) => continue,
                 None => {
                     let hold = authority.watches().hold(facts.identity.display_name(), token, position);
                     (hold, bounded, None)
@@ -476,18 +490,18 @@ impl Authenticator {
     /// Has an issuer say whether it has taken a token back.
     async fn confirm(
         &self,
-        unheard: Unheard,
+        unheard: IssuerUnheard,
         ticket: &Ticket<Verified, Rejection>,
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
-        let Unheard { issuer, facts, until, revocable } = unheard;
+        let IssuerUnheard { issuer, facts, until, revocable } = unheard;
         if !revocable.is_heard_of() {
             ticket.close();
         }
         let hold = match revocable.told().await {
-            Told::Good(hold) => hold,
-            Told::Denied => return Err(Rejection::Invalid(TokenError::Revoked)),
-            Told::Silent => {
+            IssuerAnswer::Good(hold) => hold,
+            IssuerAnswer::Denied => return Err(Rejection::Invalid(TokenError::Revoked)),
+            IssuerAnswer::Silent => {
                 return Err(Rejection::Silent { authority: self.issuers[issuer].name.clone() });
             }
         };
@@ -499,15 +513,15 @@ impl Authenticator {
     }
 
     /// Parses and verifies with the keys at hand; waits for nothing.
-    fn attempt(&self, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), Obstacle> {
+    fn attempt(&self, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), KeyObstacle> {
         if let Some(authority) = authority::of_prefix(&self.authorities, token)? {
-            return Err(Obstacle::Unknown { authority });
+            return Err(KeyObstacle::Unknown { authority });
         }
         let unverified = match jwt::parse(token) {
             Ok(unverified) => unverified,
             Err(error) => match authority::of_rest(&self.authorities).filter(|_| error == TokenError::NotJwt)
             {
-                Some(authority) => return Err(Obstacle::Unknown { authority }),
+                Some(authority) => return Err(KeyObstacle::Unknown { authority }),
                 None => return Err(error.into()),
             },
         };
@@ -515,18 +529,18 @@ impl Authenticator {
         let at = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer());
         let Some(at) = at else {
             return Err(match authority::of_issuer(&self.authorities, unverified.issuer()) {
-                Some(authority) => Obstacle::Unknown { authority },
+                Some(authority) => KeyObstacle::Unknown { authority },
                 None => TokenError::WrongIssuer.into(),
             });
         };
         let issuer = &self.issuers[at];
         let Some(keys) = issuer.keys.current(now) else {
-            return Err(Obstacle::Keys { issuer: at, seen: 0, why: None });
+            return Err(KeyObstacle::Keys { issuer: at, seen: 0, why: None });
         };
         let mut facts = match unverified.verify(&issuer.config, &keys.set, now.wall) {
             Ok(facts) => facts,
             Err(error) if unverified.may_pass_newer_keys(&error) => {
-                return Err(Obstacle::Keys { issuer: at, seen: keys.attempt, why: Some(error) });
+                return Err(KeyObstacle::Keys { issuer: at, seen: keys.attempt, why: Some(error) });
             }
             Err(error) => return Err(error.into()),
         };
@@ -543,13 +557,13 @@ impl Authenticator {
                         return Err(TokenError::Expired.into());
                     }
                 }
-                let revocable = followed.revocable(&lineage, Evidence::Said, now.wall);
+                let revocable = followed.revocable(&lineage, TokenEvidence::Said, now.wall);
                 match revocable.known() {
                     Heard::Good(hold) => (Some(hold), Some(revocable)),
                     Heard::Denied => return Err(TokenError::Revoked.into()),
                     Heard::Nothing => {
-                        let unheard = Unheard { issuer: at, facts, until, revocable };
-                        return Err(Obstacle::Unheard(Box::new(unheard)));
+                        let unheard = IssuerUnheard { issuer: at, facts, until, revocable };
+                        return Err(KeyObstacle::Unheard(Box::new(unheard)));
                     }
                 }
             }
@@ -561,27 +575,27 @@ impl Authenticator {
 }
 
 /// What is in the way of a verified token.
-enum Obstacle {
+enum KeyObstacle {
     /// The token itself.
     Token(TokenError),
     /// Only an authority can tell.
     Unknown { authority: usize },
     /// Its issuer is not heard of, which could have taken it back.
-    Unheard(Box<Unheard>),
+    Unheard(Box<IssuerUnheard>),
     /// No usable key set, or one that may be older than the token's key: then it says why it refuses the token.
     Keys { issuer: usize, seen: u64, why: Option<TokenError> },
 }
 
 /// A token with a good signature, of which nobody here knows whether it was taken back.
-struct Unheard {
+struct IssuerUnheard {
     issuer: usize,
     facts: Facts,
     /// Until when its issuer's keys may be used.
     until: Instant,
-    revocable: Revocable,
+    revocable: RevocableToken,
 }
 
-impl From<TokenError> for Obstacle {
+impl From<TokenError> for KeyObstacle {
     fn from(error: TokenError) -> Self {
         Self::Token(error)
     }
@@ -589,12 +603,12 @@ impl From<TokenError> for Obstacle {
 
 impl Rendering {
     /// `variant` tells renderings of one process apart.
-    pub fn new(headers: IdentityHeaders, reserve: Reserve, variant: u64) -> Self {
+    pub fn new(headers: IdentityHeaders, reserve: AssertionReserve, variant: u64) -> Self {
         Self { headers, reserve, variant }
     }
 
     /// Whether it renders as these do.
-    pub fn is_like(&self, headers: &IdentityHeaders, reserve: Reserve) -> bool {
+    pub fn is_like(&self, headers: &IdentityHeaders, reserve: AssertionReserve) -> bool {
         self.headers == *headers && self.reserve == reserve
     }
 
@@ -604,7 +618,7 @@ impl Rendering {
     }
 
     /// What a session proves.
-    pub fn verified_session(&self, facts: Facts, session: OfSession) -> Verified {
+    pub fn verified_session(&self, facts: Facts, session: SessionCredential) -> Verified {
         self.verified(facts, None).of_session(session)
     }
 
@@ -614,13 +628,13 @@ impl Rendering {
     }
 }
 
-impl Vouching {
+impl IssuerKeys {
     /// Takes over the keys of the one `before`, if they come from where those came from.
-    fn new(issuer: &Issuer, surroundings: &Surroundings, before: Option<&Self>) -> Self {
+    fn new(issuer: &IssuerSource, surroundings: &AuthenticatorRuntime, before: Option<&Self>) -> Self {
         let config = issuer.config.clone();
-        let source = Source::new(config.issuer(), issuer.keys.clone(), issuer.tls.clone());
-        let schedule = Schedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
-        let means = Means {
+        let source = KeyOrigin::new(config.issuer(), issuer.keys.clone(), issuer.tls.clone());
+        let schedule = KeySchedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
+        let means = KeyStoreRuntime {
             clock: surroundings.clock.clone(),
             control: surroundings.control.clone(),
             secret: surroundings.secret.clone(),

@@ -7,9 +7,9 @@ use auth::identity::{Facts, Identity};
 use http_engine::clock::Now;
 
 use crate::assertion::{AssertionError, AssertionMinter, Assertions};
-use crate::cache::{Held, Weigh};
-use crate::followed::Revocable;
-use crate::lasting::Lasting;
+use crate::cache::{CacheEntryBasis, Weigh};
+use crate::open_session::OpenSession;
+use crate::revocation::RevocableToken;
 
 /// A verified credential. Shared by all requests that present it.
 #[derive(Debug)]
@@ -24,9 +24,9 @@ pub struct Verified {
     /// after a reload it may be an index of the configuration before.
     pub issuer: Option<usize>,
     /// What may take it back at any moment, for those who let its holder in for longer than a moment.
-    pub revocable: Option<Revocable>,
+    pub revocable: Option<RevocableToken>,
     /// What a session has to tell beside; `None` for every other credential.
-    pub session: Option<Box<OfSession>>,
+    pub session: Option<Box<SessionCredential>>,
     /// Signed statements for upstreams, made when first needed.
     pub(crate) assertions: Assertions,
     /// Bytes set aside for those statements.
@@ -34,22 +34,22 @@ pub struct Verified {
 }
 
 /// What a fact has to tell that came from a session.
-pub struct OfSession {
+pub struct SessionCredential {
     /// What shows that it is over.
-    pub lasting: Lasting,
+    pub lasting: OpenSession,
     /// The `Set-Cookie` for whoever still presents the cookie before.
     pub renewed: Option<Box<str>>,
     /// For upstreams that are given it.
     pub access_token: Option<zeroize::Zeroizing<String>>,
 }
 
-impl std::fmt::Debug for OfSession {
+impl std::fmt::Debug for SessionCredential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OfSession").field("renewed", &self.renewed.is_some()).finish_non_exhaustive()
     }
 }
 
-impl OfSession {
+impl SessionCredential {
     /// Bytes behind its pointers.
     pub(crate) fn weight(&self) -> usize {
         self.renewed.as_ref().map_or(0, |text| text.len())
@@ -89,7 +89,7 @@ impl Verified {
 impl Verified {
     /// The same, until it is taken back.
     #[must_use]
-    pub fn until_revoked(self, revocable: Option<Revocable>) -> Self {
+    pub fn until_revoked(self, revocable: Option<RevocableToken>) -> Self {
         Self { revocable, ..self }
     }
 
@@ -107,7 +107,7 @@ impl Verified {
     }
 
     /// The same, from a session.
-    pub(super) fn of_session(self, session: OfSession) -> Self {
+    pub(super) fn of_session(self, session: SessionCredential) -> Self {
         Self { session: Some(Box::new(session)), ..self }
     }
 }
@@ -121,9 +121,9 @@ impl Weigh for Verified {
         size_of::<Self>() + 2 * size_of::<usize>() + self.facts.identity.weight() - size_of::<Identity>()
             + self.upstream_fields.iter().map(field).sum::<usize>()
             + self.http1_block.len()
-            + self.session.as_ref().map_or(0, |session| size_of::<OfSession>() + session.weight())
+            + self.session.as_ref().map_or(0, |session| size_of::<SessionCredential>() + session.weight())
             // What the fact is held by, in the cache, is its own.
-            + self.revocable.as_ref().map_or(0, |revocable| revocable.weight() + size_of::<Held>())
+            + self.revocable.as_ref().map_or(0, |revocable| revocable.weight() + size_of::<CacheEntryBasis>())
             + self.reserve
     }
 }

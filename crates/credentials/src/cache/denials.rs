@@ -9,10 +9,10 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use http_engine::clock::Now;
 
-use super::key::Key;
+use super::key::CacheKey;
 
 struct Denial<D> {
-    key: Key,
+    key: CacheKey,
     why: D,
     deadline: Instant,
 }
@@ -30,13 +30,13 @@ impl<D: Clone> Denials<D> {
     }
 
     /// Why the credential was refused lately.
-    pub(super) fn get(&self, key: Key, now: Now) -> Option<D> {
+    pub(super) fn get(&self, key: CacheKey, now: Now) -> Option<D> {
         let at = *self.index.find(key.hash(), |&at| self.key_at(at) == Some(key))?;
         let denial = self.ring.get(at as usize)?.as_ref()?;
         (now.monotonic < denial.deadline).then(|| denial.why.clone())
     }
 
-    pub(super) fn insert(&mut self, key: Key, why: D, deadline: Instant) {
+    pub(super) fn insert(&mut self, key: CacheKey, why: D, deadline: Instant) {
         self.remove(key);
         if self.capacity == 0 {
             return;
@@ -61,7 +61,7 @@ impl<D: Clone> Denials<D> {
             .insert_unique(key.hash(), at, |&at| ring[at as usize].as_ref().map_or(0, |d| d.key.hash()));
     }
 
-    pub(super) fn remove(&mut self, key: Key) {
+    pub(super) fn remove(&mut self, key: CacheKey) {
         let ring = &self.ring;
         let same = |&at: &u32| ring[at as usize].as_ref().is_some_and(|d| d.key == key);
         let rehash = |&at: &u32| ring[at as usize].as_ref().map_or(0, |d| d.key.hash());
@@ -75,7 +75,7 @@ impl<D: Clone> Denials<D> {
         self.index.len()
     }
 
-    fn key_at(&self, at: u32) -> Option<Key> {
+    fn key_at(&self, at: u32) -> Option<CacheKey> {
         self.ring.get(at as usize)?.as_ref().map(|d| d.key)
     }
 }

@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use auth::time::Timestamp;
-use coherence::view::Standing;
+use coherence::view::EntryState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use http_engine::clock::Now;
 
-use super::hold::{Held, Hold};
-use super::key::Key;
+use super::key::CacheKey;
+use crate::cache::entry_basis::{CacheEntryBasis, EntryBasis};
 
 /// Slots that are looked through for one to be audited.
 const NEAR: usize = 64;
 
 /// A fact and what bounds its use.
 pub(super) struct Slot<T> {
-    pub key: Key,
+    pub key: CacheKey,
     pub value: Arc<T>,
     /// The credential's own end.
     pub expires: Timestamp,
@@ -31,7 +31,7 @@ pub(super) struct Slot<T> {
     /// The generation current when the fill began, not when it ended.
     pub generation: u64,
     /// What may end it before.
-    pub hold: Option<Hold>,
+    pub hold: Option<EntryBasis>,
     /// Bytes charged.
     pub weight: usize,
     /// Hit since the hand last passed.
@@ -42,12 +42,12 @@ impl<T> Slot<T> {
     /// THE gate: every fact that leaves the cache passes here, on every hit.
     fn admissible(&self, now: Now, generation: u64) -> bool {
         self.is_current(now, generation)
-            && self.hold.as_ref().is_none_or(|hold| hold.standing() == Standing::Good)
+            && self.hold.as_ref().is_none_or(|hold| hold.standing() == EntryState::Good)
     }
 
     /// Whether it may be admissible now or later: what only lacks a lease is good again when there is one.
     fn is_alive(&self, now: Now, generation: u64) -> bool {
-        self.is_current(now, generation) && !self.hold.as_ref().is_some_and(Hold::is_void)
+        self.is_current(now, generation) && !self.hold.as_ref().is_some_and(EntryBasis::is_void)
     }
 
     fn is_current(&self, now: Now, generation: u64) -> bool {
@@ -86,7 +86,7 @@ impl<T> Facts<T> {
     }
 
     /// A hit, or nothing: absent, expired and of another generation are the same to a reader.
-    pub(super) fn get(&self, key: Key, now: Now, generation: u64) -> Option<Arc<T>> {
+    pub(super) fn get(&self, key: CacheKey, now: Now, generation: u64) -> Option<Arc<T>> {
         let at = *self.index.find(key.hash(), |&at| self.key_at(at) == Some(key))?;
         let slot = self.slots.get(at as usize)?.as_ref()?;
         if !slot.admissible(now, generation) {
@@ -100,7 +100,7 @@ impl<T> Facts<T> {
     }
 
     /// Until when the fact may be used that a reader would get.
-    pub(super) fn until(&self, key: Key, now: Now, generation: u64) -> Option<(Instant, Timestamp)> {
+    pub(super) fn until(&self, key: CacheKey, now: Now, generation: u64) -> Option<(Instant, Timestamp)> {
         let at = *self.index.find(key.hash(), |&at| self.key_at(at) == Some(key))?;
         let slot = self.slots.get(at as usize)?.as_ref()?;
         slot.admissible(now, generation).then_some((slot.deadline, slot.expires))
@@ -135,7 +135,7 @@ impl<T> Facts<T> {
     }
 
     /// Forgets a fact.
-    pub(super) fn remove(&mut self, key: Key) {
+    pub(super) fn remove(&mut self, key: CacheKey) {
         let slots = &self.slots;
         let same = |&at: &u32| slots[at as usize].as_ref().is_some_and(|s| s.key == key);
         let rehash = |&at: &u32| slots[at as usize].as_ref().map_or(0, |s| s.key.hash());
@@ -146,10 +146,10 @@ impl<T> Facts<T> {
     }
 
     /// A fact in use that rests on an authority that is followed: the first from some place on, if there is one near.
-    pub(super) fn any_held(&self, random: usize) -> Option<Arc<Held>> {
+    pub(super) fn any_held(&self, random: usize) -> Option<Arc<CacheEntryBasis>> {
         let from = random % self.slots.len().max(1);
         self.slots.iter().skip(from).take(NEAR).flatten().find_map(|slot| match &slot.hold {
-            Some(Hold::Followed(held)) if slot.used.load(Ordering::Relaxed) => Some(held.clone()),
+            Some(EntryBasis::Followed(held)) if slot.used.load(Ordering::Relaxed) => Some(held.clone()),
             _ => None,
         })
     }
@@ -169,7 +169,7 @@ impl<T> Facts<T> {
         self.evicted
     }
 
-    fn key_at(&self, at: u32) -> Option<Key> {
+    fn key_at(&self, at: u32) -> Option<CacheKey> {
         self.slots.get(at as usize)?.as_ref().map(|s| s.key)
     }
 

@@ -13,9 +13,9 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 /// The per-process secret under all keys. Its `Debug` prints nothing of it.
 #[derive(Clone)]
-pub struct Secret([u8; 16]);
+pub struct CacheSecret([u8; 16]);
 
-impl Secret {
+impl CacheSecret {
     /// From bytes that must be random and unknown outside the process.
     pub fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
@@ -33,12 +33,12 @@ impl Secret {
 
     /// The name space of one configuration: `version` digests what shapes a fact, `variant` what shapes
     /// its rendering. Keys of two scopes never meet, whatever the credential.
-    pub fn scope(&self, version: u64, variant: u64) -> Scope {
+    pub fn scope(&self, version: u64, variant: u64) -> CacheScope {
         let mut state = SipHasher13::new_with_key(&self.0);
         // Fixed width, hence no credential of one scope spells a prefix of another.
         state.write(&version.to_le_bytes());
         state.write(&variant.to_le_bytes());
-        Scope(state)
+        CacheScope(state)
     }
 
     /// Where names are put in a table; says nothing of what else is made from the secret.
@@ -56,7 +56,7 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for CacheSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")
     }
@@ -64,24 +64,24 @@ impl std::fmt::Debug for Secret {
 
 /// Makes the keys of one configuration; the scope is already absorbed, a key costs only its credential.
 #[derive(Clone)]
-pub struct Scope(SipHasher13);
+pub struct CacheScope(SipHasher13);
 
-impl Scope {
+impl CacheScope {
     /// The key of a whole credential, as received.
-    pub fn key(&self, credential: &[u8]) -> Key {
-        Key(self.0.hash(credential).into())
+    pub fn key(&self, credential: &[u8]) -> CacheKey {
+        CacheKey(self.0.hash(credential).into())
     }
 
     /// The key of something that consists of parts.
-    pub fn parts(&self) -> Parts {
-        Parts(self.0)
+    pub fn parts(&self) -> KeyParts {
+        KeyParts(self.0)
     }
 }
 
 /// A key in the making, of parts that are never spelt as one text: `ab` and `c` is not `a` and `bc`.
-pub struct Parts(SipHasher13);
+pub struct KeyParts(SipHasher13);
 
-impl Parts {
+impl KeyParts {
     /// The next part.
     pub fn add(&mut self, part: &[u8]) {
         self.0.write(&(part.len() as u64).to_le_bytes());
@@ -94,12 +94,12 @@ impl Parts {
     }
 
     /// The key of all of them.
-    pub fn key(self) -> Key {
-        Key(self.0.finish128().into())
+    pub fn key(self) -> CacheKey {
+        CacheKey(self.0.finish128().into())
     }
 }
 
-impl std::fmt::Debug for Scope {
+impl std::fmt::Debug for CacheScope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Scope")
     }
@@ -107,9 +107,9 @@ impl std::fmt::Debug for Scope {
 
 /// Names a credential in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(u128);
+pub struct CacheKey(u128);
 
-impl Key {
+impl CacheKey {
     /// Picks the shard; independent of [`Key::hash`].
     pub(super) fn shard(self, mask: usize) -> usize {
         usize::try_from(self.0 >> 96).unwrap_or(0) & mask
@@ -128,7 +128,7 @@ impl Key {
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for CacheKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Key")
     }
@@ -140,21 +140,21 @@ mod tests {
 
     #[test]
     fn key_is_siphash_1_3_128_of_scope_and_whole_credential() {
-        let secret = Secret::new(*b"0123456789abcdef");
+        let secret = CacheSecret::new(*b"0123456789abcdef");
         let mut whole = Vec::from(7_u64.to_le_bytes());
         whole.extend(9_u64.to_le_bytes());
         whole.extend(b"token");
         let expected: u128 = SipHasher13::new_with_key(b"0123456789abcdef").hash(&whole).into();
-        assert_eq!(secret.scope(7, 9).key(b"token"), Key(expected));
+        assert_eq!(secret.scope(7, 9).key(b"token"), CacheKey(expected));
     }
 
     #[test]
     fn version_variant_secret_and_every_byte_count() {
-        let secret = Secret::new([1; 16]);
+        let secret = CacheSecret::new([1; 16]);
         let base = secret.scope(1, 1).key(b"token");
         assert_ne!(base, secret.scope(2, 1).key(b"token"));
         assert_ne!(base, secret.scope(1, 2).key(b"token"));
-        assert_ne!(base, Secret::new([2; 16]).scope(1, 1).key(b"token"));
+        assert_ne!(base, CacheSecret::new([2; 16]).scope(1, 1).key(b"token"));
         assert_ne!(base, secret.scope(1, 1).key(b"tokem"));
         assert_ne!(base, secret.scope(1, 1).key(b"token\0"));
         assert_eq!(base, secret.scope(1, 1).key(b"token"));
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn parts_are_told_apart_by_where_they_end() {
-        let scope = Secret::new([1; 16]).scope(1, 1);
+        let scope = CacheSecret::new([1; 16]).scope(1, 1);
         let key = |parts: &[&[u8]]| {
             let mut all = scope.parts();
             for part in parts {
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn debug_prints_nothing_secret() {
-        let secret = Secret::new([0x5a; 16]);
+        let secret = CacheSecret::new([0x5a; 16]);
         let text = format!("{secret:?}{:?}{:?}", secret.scope(1, 1), secret.scope(1, 1).key(b"token"));
         assert_eq!(text, "SecretScopeKey");
     }

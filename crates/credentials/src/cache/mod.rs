@@ -4,7 +4,7 @@
 //! every hit passes. Does not own: what a fact is (it is generic), or who verifies; above all no rule is
 //! cached here, only facts: rules are evaluated on every hit.
 //!
-//! Flow: `Scope::key → DecisionCache::peek → Fact | Denied`, else `lookup → Pending(Flight) | Miss(Ticket)`,
+//! Flow: `CacheScope::key → DecisionCache::peek → Fact | Denied`, else `lookup → Pending(Flight) | Miss(Ticket)`,
 //! and `Ticket::fill | deny | fail` after the authoritative answer.
 //!
 //! # Invalidation: the generation, and what a fact rests on
@@ -15,13 +15,13 @@
 //! 1. **Departure.** [`DecisionCache::lookup`] notes the current generation in the [`Ticket`] *before* the
 //!    authoritative call can begin. A request that finds a flight of an older generation does not join it but
 //!    takes a new ticket: an answer asked for before the flush may predate what the flush is about.
-//! 2. **Fill.** [`Ticket::fill`] stores nothing and returns [`Voided`] unless the generation is still the
+//! 2. **Fill.** [`Ticket::fill`] stores nothing and returns [`FlightVoided`] unless the generation is still the
 //!    ticket's. The caller asks again, once or twice, then answers "unavailable". A fact is stored under the
 //!    *ticket's* generation, so an advance that slips in between the comparison and the insertion voids it.
 //! 3. **Hit.** `Slot::admissible` compares the fact's generation with the current one, in the same expression
 //!    as its deadline and its expiry. Waiters of a flight compare it once more when they wake.
 //!
-//! A fact may also rest on something that tells when it ends ([`Hold`]): names that are watched, or the log of an authority that
+//! A fact may also rest on something that tells when it ends ([`EntryBasis`]): names that are watched, or the log of an authority that
 //! is followed. Then 2 and 3 ask that too: what was told of meanwhile is void, and what rests on an authority that is not heard of
 //! any more is kept but not used. A joined flight needs no further comparison: its fill is voided, and whoever joined looks again.
 //! A question whose answer rests on nothing that tells is closed to others before it is asked ([`Ticket::close`]): what ended it may have been
@@ -31,12 +31,12 @@
 //! A denial is applied like an event: it drops the fact stored under its key. Errors are never stored: a
 //! [`Ticket::fail`] answers only those who are already waiting.
 
-mod board;
 mod denials;
+mod entry_basis;
 mod facts;
-mod flight;
-mod hold;
 mod key;
+mod single_flight;
+mod watch_versions;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -48,13 +48,13 @@ use auth::time::Timestamp;
 use http_engine::clock::Now;
 use parking_lot::RwLock;
 
-pub use self::board::{Board, Cell, Named, Watched};
 use self::denials::Denials;
 use self::facts::{Facts, Slot};
-use self::flight::Departure;
-pub use self::flight::{Flight, Landing, Ticket, Voided};
-pub use self::hold::{Held, Hold};
-pub use self::key::{Key, Parts, Scope, Secret};
+pub use self::key::{CacheKey, CacheScope, CacheSecret, KeyParts};
+pub use crate::cache::entry_basis::{CacheEntryBasis, EntryBasis};
+use crate::cache::single_flight::FlightStart;
+pub use crate::cache::single_flight::{Flight, FlightResult, FlightVoided, Ticket};
+pub use crate::cache::watch_versions::{VersionOf, WatchBasis, WatchVersion, WatchVersions};
 use crate::config::CacheLimits;
 
 /// Facts per shard are few enough for a sweep of the hand under the lock to stay in the microseconds.
@@ -92,11 +92,11 @@ pub struct Lifetime {
     /// Something the proof rested on (a key set, say) is too old from here on.
     pub until: Option<Instant>,
     /// What may end it at any moment.
-    pub hold: Option<Hold>,
+    pub hold: Option<EntryBasis>,
 }
 
 /// What the cache can answer at once.
-pub enum Known<T, D> {
+pub enum KnownFacts<T, D> {
     /// A fact that may be used now.
     Fact(Arc<T>),
     /// Refused lately.
@@ -104,7 +104,7 @@ pub enum Known<T, D> {
 }
 
 /// What the cache knows of a credential, and what is to be done when it knows nothing.
-pub enum Lookup<T, D> {
+pub enum CacheLookup<T, D> {
     /// A fact that may be used now.
     Hit(Arc<T>),
     /// Refused lately.
@@ -115,11 +115,11 @@ pub enum Lookup<T, D> {
     Miss(Ticket<T, D>),
 }
 
-impl<T, D> From<Known<T, D>> for Lookup<T, D> {
-    fn from(known: Known<T, D>) -> Self {
+impl<T, D> From<KnownFacts<T, D>> for CacheLookup<T, D> {
+    fn from(known: KnownFacts<T, D>) -> Self {
         match known {
-            Known::Fact(fact) => Self::Hit(fact),
-            Known::Denied(why) => Self::Denied(why),
+            KnownFacts::Fact(fact) => Self::Hit(fact),
+            KnownFacts::Denied(why) => Self::Denied(why),
         }
     }
 }
@@ -145,7 +145,7 @@ pub struct Usage {
 ///
 /// `T` is a fact, `D` why a credential is refused (kept small: its count is bounded, not its bytes).
 pub struct DecisionCache<T, D> {
-    shared: Arc<Shared<T, D>>,
+    shared: Arc<CacheState<T, D>>,
 }
 
 impl<T, D> Clone for DecisionCache<T, D> {
@@ -154,7 +154,7 @@ impl<T, D> Clone for DecisionCache<T, D> {
     }
 }
 
-struct Shared<T, D> {
+struct CacheState<T, D> {
     shards: Box<[Shard<T, D>]>,
     generation: Generation,
     ttl: Duration,
@@ -163,12 +163,12 @@ struct Shared<T, D> {
 
 /// Two cache lines apart (the prefetcher pairs them), so that neighbours' locks do not disturb each other.
 #[repr(align(128))]
-struct Shard<T, D>(RwLock<Store<T, D>>);
+struct Shard<T, D>(RwLock<FactStore<T, D>>);
 
-struct Store<T, D> {
+struct FactStore<T, D> {
     facts: Facts<T>,
     denials: Denials<D>,
-    flights: BTreeMap<Key, Departure<T, D>>,
+    flights: BTreeMap<CacheKey, FlightStart<T, D>>,
     departures: u64,
 }
 
@@ -182,7 +182,7 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
         let denials = limits.deny_entries.div_ceil(count).min(u32::MAX as usize - 1);
         let shards = (0..count)
             .map(|_| {
-                Shard(RwLock::new(Store {
+                Shard(RwLock::new(FactStore {
                     facts: Facts::new(limits.bytes / count),
                     denials: Denials::new(denials),
                     flights: BTreeMap::new(),
@@ -190,23 +190,25 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
                 }))
             })
             .collect();
-        Self { shared: Arc::new(Shared { shards, generation, ttl: limits.ttl, deny_ttl: limits.deny_ttl }) }
+        Self {
+            shared: Arc::new(CacheState { shards, generation, ttl: limits.ttl, deny_ttl: limits.deny_ttl }),
+        }
     }
 
     /// What is known of the credential `key` names, starting nothing when that is nothing: the hot path. Takes
     /// one read lock and allocates nothing.
-    pub fn peek(&self, key: Key, now: Now) -> Option<Known<T, D>> {
+    pub fn peek(&self, key: CacheKey, now: Now) -> Option<KnownFacts<T, D>> {
         self.shared.shard(key).0.read().known(key, now, &self.shared.generation)
     }
 
     /// Until when the fact stored under `key` may be used, and when what it is about expires, if there is one that may be
     /// used now.
-    pub fn until(&self, key: Key, now: Now) -> Option<(Instant, Timestamp)> {
+    pub fn until(&self, key: CacheKey, now: Now) -> Option<(Instant, Timestamp)> {
         self.shared.shard(key).0.read().facts.until(key, now, self.shared.generation.current())
     }
 
     /// What is known of the credential, or the duty to find out, or the wait for who has it.
-    pub fn lookup(&self, key: Key, now: Now) -> Lookup<T, D> {
+    pub fn lookup(&self, key: CacheKey, now: Now) -> CacheLookup<T, D> {
         match self.peek(key, now) {
             Some(known) => known.into(),
             None => self.depart(key, now),
@@ -241,7 +243,7 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
     }
 
     /// What some fact in use rests on, if it is an authority that is followed; another one with each number.
-    pub fn any_held(&self, random: u64) -> Option<Arc<Held>> {
+    pub fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
         let shards = &self.shared.shards;
         // The low bits choose the shard, the rest a place in it.
         let (random, count) = (usize::try_from(random).unwrap_or(usize::MAX), shards.len());
@@ -249,7 +251,7 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
     }
 
     /// The slow half of a lookup: join a flight or start one.
-    fn depart(&self, key: Key, now: Now) -> Lookup<T, D> {
+    fn depart(&self, key: CacheKey, now: Now) -> CacheLookup<T, D> {
         let mut store = self.shared.shard(key).0.write();
         // Another worker may have answered between the two locks.
         if let Some(known) = store.known(key, now, &self.shared.generation) {
@@ -261,22 +263,22 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
         if let Some(flying) = store.flights.get(&key)
             && flying.generation() == generation
         {
-            return Lookup::Pending(flying.join());
+            return CacheLookup::Pending(flying.join());
         }
-        let (departure, answer) = flight::depart(id, generation, self.shared.generation.clone());
+        let (departure, answer) = single_flight::depart(id, generation, self.shared.generation.clone());
         store.flights.insert(key, departure);
-        Lookup::Miss(Ticket::new(self.shared.clone(), key, id, generation, answer))
+        CacheLookup::Miss(Ticket::new(self.shared.clone(), key, id, generation, answer))
     }
 }
 
-impl<T, D> Shared<T, D> {
-    fn shard(&self, key: Key) -> &Shard<T, D> {
+impl<T, D> CacheState<T, D> {
+    fn shard(&self, key: CacheKey) -> &Shard<T, D> {
         &self.shards[key.shard(self.shards.len() - 1)]
     }
 
     /// End of a fact's time to live: shorter by up to a tenth, so that facts stored in one burst are not
     /// verified again in one burst.
-    fn deadline(&self, key: Key, now: Now, until: Option<Instant>) -> Instant {
+    fn deadline(&self, key: CacheKey, now: Now, until: Option<Instant>) -> Instant {
         let cut = self.ttl.as_nanos() * u128::from(key.jitter()) / (10 * 65_536);
         let cut = Duration::from_nanos(u64::try_from(cut).unwrap_or(u64::MAX));
         let deadline = now.monotonic + self.ttl.saturating_sub(cut);
@@ -284,19 +286,19 @@ impl<T, D> Shared<T, D> {
     }
 }
 
-impl<T, D: Clone> Store<T, D> {
+impl<T, D: Clone> FactStore<T, D> {
     /// What can be answered at once: the reader's half, under either lock.
-    fn known(&self, key: Key, now: Now, generation: &Generation) -> Option<Known<T, D>> {
+    fn known(&self, key: CacheKey, now: Now, generation: &Generation) -> Option<KnownFacts<T, D>> {
         if let Some(fact) = self.facts.get(key, now, generation.current()) {
-            return Some(Known::Fact(fact));
+            return Some(KnownFacts::Fact(fact));
         }
-        self.denials.get(key, now).map(Known::Denied)
+        self.denials.get(key, now).map(KnownFacts::Denied)
     }
 }
 
-impl<T, D> Store<T, D> {
+impl<T, D> FactStore<T, D> {
     /// Takes a flight off the board, if it is still the one on it.
-    fn land(&mut self, key: Key, id: u64) {
+    fn land(&mut self, key: CacheKey, id: u64) {
         if let Entry::Occupied(flying) = self.flights.entry(key)
             && flying.get().id() == id
         {
@@ -305,14 +307,20 @@ impl<T, D> Store<T, D> {
     }
 }
 
-impl<T: Weigh, D: Clone> Shared<T, D> {
+impl<T: Weigh, D: Clone> CacheState<T, D> {
     /// See the module page: the fill's half of the protocol.
-    fn store(&self, ticket: (Key, u64, u64), value: &Arc<T>, life: Lifetime, now: Now) -> Result<(), Voided> {
+    fn store(
+        &self,
+        ticket: (CacheKey, u64, u64),
+        value: &Arc<T>,
+        life: Lifetime,
+        now: Now,
+    ) -> Result<(), FlightVoided> {
         let (key, id, generation) = ticket;
         let mut store = self.shard(key).0.write();
         store.land(key, id);
-        if self.generation.current() != generation || life.hold.as_ref().is_some_and(Hold::is_void) {
-            return Err(Voided);
+        if self.generation.current() != generation || life.hold.as_ref().is_some_and(EntryBasis::is_void) {
+            return Err(FlightVoided);
         }
         let slot = Slot {
             key,
@@ -329,7 +337,7 @@ impl<T: Weigh, D: Clone> Shared<T, D> {
         Ok(())
     }
 
-    fn refuse(&self, key: Key, id: u64, why: D, now: Now) {
+    fn refuse(&self, key: CacheKey, id: u64, why: D, now: Now) {
         let deadline = now.monotonic + self.deny_ttl;
         let mut store = self.shard(key).0.write();
         store.land(key, id);
@@ -338,8 +346,8 @@ impl<T: Weigh, D: Clone> Shared<T, D> {
     }
 }
 
-impl<T, D> Shared<T, D> {
-    fn abandon(&self, key: Key, id: u64) {
+impl<T, D> CacheState<T, D> {
+    fn abandon(&self, key: CacheKey, id: u64) {
         self.shard(key).0.write().land(key, id);
     }
 }

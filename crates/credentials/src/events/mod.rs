@@ -4,7 +4,7 @@
 //! Owns: taking tokens that are pushed ([`call`]) or fetched ([`fetch`]), having them verified by their transmitter's keys, what an
 //! event takes back ([`meaning`]), and counting what came of each. Does not own: what such a token is
 //! ([`auth::token::security_event`]), the log that what it tells is appended to ([`EventLog`]), what follows for tokens and sessions:
-//! the log is followed like that of any issuer ([`crate::followed`]).
+//! the log is followed like that of any issuer ([`crate::revocation`]).
 //!
 //! Flow: `push or fetch → Receiver::take: signature, audience, subject → meaning → EventLog::append → View::denied → 202 or ack`.
 //!
@@ -15,9 +15,9 @@
 //! Transmitters are known from the start to the end of a process. A reload exchanges what they push with ([`Receiver::admit`]), and has
 //! what they tell remembered for longer ([`Receiver::outlast`]).
 
-mod call;
-mod fetch;
-mod meaning;
+mod mapping;
+mod poll;
+mod push;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -26,10 +26,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use auth::token::jwt;
-use auth::token::security_event::{Event, Expected, Kind, Unit, security_events};
+use auth::token::security_event::{EventKind, ExpectedEvents, SecurityEvent, Unit, security_events};
 use auth::token_error::TokenError;
-use coherence::{Head, Tag};
-use http_engine::outbound::Throttle;
+use coherence::{LogHead, Tag};
+use http_engine::http_client::Throttle;
 use outage::Outage;
 use parking_lot::{Mutex, RwLock};
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
@@ -37,18 +37,20 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
-pub use self::call::{MAX_BODY, Push};
-use self::meaning::Meaning;
-use crate::authenticate::{KeyStore, Means, Renewal, Schedule, Source, Surroundings};
-use crate::config::EventsWay;
-use crate::followed::Followed;
+use crate::authenticate::{
+    AuthenticatorRuntime, KeyOrigin, KeyRenewal, KeySchedule, KeyStore, KeyStoreRuntime,
+};
+use crate::config::EventDelivery;
+use crate::events::mapping::EventMeaning;
+pub use crate::events::push::{EventPush, MAX_BODY};
+use crate::revocation::FollowedIssuer;
 
 /// Tokens that are judged at once, at most.
 const AT_ONCE: usize = 256;
 
 /// Something to append.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct EventTaken {
     /// What is taken back.
     pub tags: Vec<Tag>,
     /// Only what was made before, in milliseconds since 1970; `None`: all of it.
@@ -58,7 +60,7 @@ pub struct Taken {
 }
 
 /// An answer that has to be waited for.
-pub type Appended<'s> = Pin<Box<dyn Future<Output = Result<Head, LogFault>> + Send + 's>>;
+pub type EventAppended<'s> = Pin<Box<dyn Future<Output = Result<LogHead, LogFault>> + Send + 's>>;
 
 /// The log cannot be written to.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -68,12 +70,12 @@ pub struct LogFault(pub String);
 /// Keeps what was told. Who keeps it is the binary's to say.
 pub trait EventLog: Send + Sync {
     /// Appends all of it or nothing; durable when answered, with how far the log has got.
-    fn append(&self, taken: Vec<Taken>) -> Appended<'_>;
+    fn append(&self, taken: Vec<EventTaken>) -> EventAppended<'_>;
 }
 
 /// Why a token was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum EventRefused {
     #[error("{0}")]
     Token(#[from] TokenError),
     #[error("its keys cannot be had now; see their source")]
@@ -84,7 +86,7 @@ pub(crate) enum Refused {
     Busy,
 }
 
-impl Refused {
+impl EventRefused {
     /// Whether it may be taken another time.
     fn is_ours(&self) -> bool {
         !matches!(self, Self::Token(_))
@@ -165,14 +167,14 @@ impl Collect for EventsStatus {
 
 /// Takes what is told. Clones of the pointer are one.
 pub struct Receiver {
-    transmitters: Box<[Transmitter]>,
+    transmitters: Box<[TransmitterState]>,
     log: Arc<dyn EventLog>,
-    surroundings: Surroundings,
+    surroundings: AuthenticatorRuntime,
     places: Arc<Semaphore>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
-struct Transmitter {
+struct TransmitterState {
     /// Without the tokens.
     config: crate::config::Transmitter,
     /// What it shows that pushes: one of these.
@@ -181,7 +183,7 @@ struct Transmitter {
     kept: AtomicU64,
     keys: Arc<KeyStore>,
     /// Those it speaks of.
-    followed: Box<[Arc<Followed>]>,
+    followed: Box<[Arc<FollowedIssuer>]>,
     counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     /// Events whose time was in milliseconds.
     in_millis: AtomicU64,
@@ -195,12 +197,12 @@ impl Receiver {
     /// Begins to fetch what is fetched, on the control runtime. `followed`: all that transmitters speak of.
     pub fn start(
         transmitters: Vec<crate::config::Transmitter>,
-        followed: &[Arc<Followed>],
+        followed: &[Arc<FollowedIssuer>],
         log: Arc<dyn EventLog>,
-        surroundings: Surroundings,
+        surroundings: AuthenticatorRuntime,
     ) -> Arc<Self> {
         let transmitters =
-            transmitters.into_iter().map(|config| Transmitter::new(config, followed, &surroundings));
+            transmitters.into_iter().map(|config| TransmitterState::new(config, followed, &surroundings));
         let this = Arc::new(Self {
             transmitters: transmitters.collect(),
             log,
@@ -209,8 +211,8 @@ impl Receiver {
             surroundings,
         });
         let fetched = this.transmitters.iter().enumerate();
-        for (at, _) in fetched.filter(|(_, one)| matches!(one.config.way, EventsWay::Fetched { .. })) {
-            let task = this.surroundings.control.spawn(fetch::run(Arc::downgrade(&this), at));
+        for (at, _) in fetched.filter(|(_, one)| matches!(one.config.way, EventDelivery::Fetched { .. })) {
+            let task = this.surroundings.control.spawn(poll::run(Arc::downgrade(&this), at));
             this.tasks.lock().push(task.abort_handle());
         }
         this
@@ -228,7 +230,7 @@ impl Receiver {
     /// is looked at, nor one that is called otherwise.
     pub fn admit(&self, transmitters: &[crate::config::Transmitter]) {
         for new in transmitters {
-            let EventsWay::Pushed { tokens, .. } = &new.way else { continue };
+            let EventDelivery::Pushed { tokens, .. } = &new.way else { continue };
             let mut all = self.transmitters.iter();
             if let Some(one) = all.find(|one| one.name() == new.issuer.config.name()) {
                 one.tokens.write().clone_from(tokens);
@@ -238,7 +240,7 @@ impl Receiver {
 
     /// How each transmitter stands.
     pub fn status(&self) -> Vec<EventsStatus> {
-        let one = |one: &Transmitter| EventsStatus {
+        let one = |one: &TransmitterState| EventsStatus {
             name: one.name().into(),
             events: one
                 .counts
@@ -247,14 +249,14 @@ impl Receiver {
                 .map(|((kind, outcome), count)| (*kind, *outcome, *count))
                 .collect(),
             in_millis: one.in_millis.load(Relaxed),
-            up: matches!(one.config.way, EventsWay::Fetched { .. }).then(|| one.down.lock().is_none()),
+            up: matches!(one.config.way, EventDelivery::Fetched { .. }).then(|| one.down.lock().is_none()),
         };
         self.transmitters.iter().map(one).collect()
     }
 
     /// What is not as it should be although requests are answered.
     pub fn notes(&self) -> Vec<String> {
-        let note = |one: &Transmitter| {
+        let note = |one: &TransmitterState| {
             let why = one.down.lock().clone()?;
             Some(format!(
                 "security events of {} cannot be fetched: {why}; what it tells takes effect later, or when tokens expire",
@@ -265,8 +267,8 @@ impl Receiver {
     }
 
     /// Judges a token of a transmitter and puts in force what it tells.
-    async fn take(&self, transmitter: &Transmitter, token: &[u8]) -> Result<(), Refused> {
-        let Ok(_place) = self.places.try_acquire() else { return Err(Refused::Busy) };
+    async fn take(&self, transmitter: &TransmitterState, token: &[u8]) -> Result<(), EventRefused> {
+        let Ok(_place) = self.places.try_acquire() else { return Err(EventRefused::Busy) };
         let outcome = self.try_take(transmitter, token).await;
         if let Err(refused) = &outcome {
             transmitter.count("unknown", refused.code(), 1);
@@ -284,12 +286,12 @@ impl Receiver {
         outcome
     }
 
-    async fn try_take(&self, transmitter: &Transmitter, token: &[u8]) -> Result<(), Refused> {
+    async fn try_take(&self, transmitter: &TransmitterState, token: &[u8]) -> Result<(), EventRefused> {
         let judged = self.judge(transmitter, token).await?;
-        let all: Vec<Taken> = judged.iter().flat_map(|told| told.meaning.taken().cloned()).collect();
+        let all: Vec<EventTaken> = judged.iter().flat_map(|told| told.meaning.taken().cloned()).collect();
         if !all.is_empty() {
             let tags: Vec<Tag> = all.iter().flat_map(|one| &one.tags).copied().collect();
-            let head = self.log.append(all).await.map_err(|fault| Refused::Log(fault.to_string()))?;
+            let head = self.log.append(all).await.map_err(|fault| EventRefused::Log(fault.to_string()))?;
             // As if it had been heard of already: all of them look at one view of one log.
             if let Some(followed) = transmitter.followed.first() {
                 for tag in tags {
@@ -297,7 +299,7 @@ impl Receiver {
                 }
             }
         }
-        for Told { kind, jti, at, unit, state, meaning } in judged {
+        for EventOutcome { kind, jti, at, unit, state, meaning } in judged {
             let outcome = meaning.outcome();
             transmitter.count(kind.word(), outcome, 1);
             if unit == Unit::Milliseconds {
@@ -318,9 +320,13 @@ impl Receiver {
     }
 
     /// Has a token verified; by newer keys, if those at hand do not fit.
-    async fn judge(&self, transmitter: &Transmitter, token: &[u8]) -> Result<Vec<Told>, Refused> {
+    async fn judge(
+        &self,
+        transmitter: &TransmitterState,
+        token: &[u8],
+    ) -> Result<Vec<EventOutcome>, EventRefused> {
         let issuer = &*transmitter.config.issuer.config;
-        let expected = Expected {
+        let expected = ExpectedEvents {
             issuer: issuer.issuer(),
             audiences: issuer.audiences(),
             clock_skew: issuer.clock_skew(),
@@ -337,7 +343,7 @@ impl Receiver {
                 Some(held) => match unverified.signed(issuer.algorithms(), &held.set) {
                     Ok(signed) => {
                         let events = security_events(signed, &expected, now.wall)?;
-                        let told = |event: &Event<'_>| Told {
+                        let told = |event: &SecurityEvent<'_>| EventOutcome {
                             kind: event.kind,
                             jti: events.jti.into(),
                             at: event.at.as_secs(),
@@ -356,45 +362,46 @@ impl Receiver {
                 None => None,
             };
             match transmitter.keys.renew(seen, now).await {
-                Renewal::Newer => {}
-                Renewal::Fresh => return Err(error.map_or(Refused::Keys, Refused::Token)),
-                Renewal::Failed { .. } => return Err(Refused::Keys),
+                KeyRenewal::Newer => {}
+                KeyRenewal::Fresh => return Err(error.map_or(EventRefused::Keys, EventRefused::Token)),
+                KeyRenewal::Failed { .. } => return Err(EventRefused::Keys),
             }
         }
     }
 }
 
 /// An event, taken out of its token.
-struct Told {
-    kind: Kind,
+struct EventOutcome {
+    kind: EventKind,
     jti: Box<str>,
     at: u64,
     unit: Unit,
     state: Option<Box<str>>,
-    meaning: Meaning,
+    meaning: EventMeaning,
 }
 
-impl Transmitter {
+impl TransmitterState {
     fn new(
         mut config: crate::config::Transmitter,
-        followed: &[Arc<Followed>],
-        surroundings: &Surroundings,
+        followed: &[Arc<FollowedIssuer>],
+        surroundings: &AuthenticatorRuntime,
     ) -> Self {
         let tokens = match &mut config.way {
-            EventsWay::Pushed { tokens, .. } => std::mem::take(tokens),
-            EventsWay::Fetched { .. } => Vec::new(),
+            EventDelivery::Pushed { tokens, .. } => std::mem::take(tokens),
+            EventDelivery::Fetched { .. } => Vec::new(),
         };
         let issuer = &config.issuer;
-        let source = Source::new(issuer.config.issuer(), issuer.keys.clone(), issuer.tls.clone());
-        let schedule = Schedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
-        let means = Means {
+        let source = KeyOrigin::new(issuer.config.issuer(), issuer.keys.clone(), issuer.tls.clone());
+        let schedule = KeySchedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
+        let means = KeyStoreRuntime {
             clock: surroundings.clock.clone(),
             control: surroundings.control.clone(),
             secret: surroundings.secret.clone(),
             generation: surroundings.generation.clone(),
         };
         let keys = KeyStore::start(issuer.config.name(), source, schedule, means, None);
-        let spoken_of = |one: &&Arc<Followed>| config.tokens_of.iter().any(|issuer| **issuer == *one.issuer);
+        let spoken_of =
+            |one: &&Arc<FollowedIssuer>| config.tokens_of.iter().any(|issuer| **issuer == *one.issuer);
         let followed = followed.iter().filter(spoken_of).cloned().collect();
         Self {
             tokens: RwLock::new(tokens),
@@ -419,8 +426,8 @@ impl Transmitter {
         *self.counts.lock().entry((kind, outcome)).or_default() += by;
     }
 
-    fn meaning(&self, event: &Event<'_>, now: auth::time::Timestamp) -> Meaning {
-        Meaning::of(event, &self.followed, now, Duration::from_millis(self.kept.load(Relaxed)))
+    fn meaning(&self, event: &SecurityEvent<'_>, now: auth::time::Timestamp) -> EventMeaning {
+        EventMeaning::of(event, &self.followed, now, Duration::from_millis(self.kept.load(Relaxed)))
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) const MAX_LINE: usize = 2 << 20;
 
 /// Why a stream is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unclear {
+pub(super) enum WatchEventError {
     #[error("a line is longer than {MAX_LINE} bytes")]
     TooLong,
     #[error("a line is no event of a watch")]
@@ -30,12 +30,12 @@ impl Lines {
     ///
     /// # Errors
     /// When a line grows too long.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), Unclear> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), WatchEventError> {
         self.held.drain(..self.start);
         self.start = 0;
         self.held.extend_from_slice(bytes);
         let rest = memchr::memrchr(b'\n', &self.held).map_or(0, |at| at + 1);
-        if self.held.len() - rest > MAX_LINE { Err(Unclear::TooLong) } else { Ok(()) }
+        if self.held.len() - rest > MAX_LINE { Err(WatchEventError::TooLong) } else { Ok(()) }
     }
 
     /// The next whole line that is not empty.
@@ -62,7 +62,7 @@ pub(super) enum Change {
 
 /// What a line says.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum WatchEvent {
     /// Something changed.
     Changed(Change, Object),
     /// How far the stream has come.
@@ -127,17 +127,17 @@ struct Line {
 ///
 /// # Errors
 /// When it is none, or says something of which nobody knows what it does to what is remembered.
-pub(super) fn read(line: &[u8]) -> Result<Told, Unclear> {
-    let Line { kind, object } = serde_json::from_slice(line).map_err(|_| Unclear::NoEvent)?;
+pub(super) fn read(line: &[u8]) -> Result<WatchEvent, WatchEventError> {
+    let Line { kind, object } = serde_json::from_slice(line).map_err(|_| WatchEventError::NoEvent)?;
     let change = match &*kind {
         "ADDED" => Change::Added,
         "MODIFIED" => Change::Modified,
         "DELETED" => Change::Deleted,
-        "BOOKMARK" => return Ok(Told::Bookmark(object)),
-        "ERROR" => return Ok(Told::Failed(object.code.unwrap_or(0))),
-        _ => return Err(Unclear::NoEvent),
+        "BOOKMARK" => return Ok(WatchEvent::Bookmark(object)),
+        "ERROR" => return Ok(WatchEvent::Failed(object.code.unwrap_or(0))),
+        _ => return Err(WatchEventError::NoEvent),
     };
-    Ok(Told::Changed(change, object))
+    Ok(WatchEvent::Changed(change, object))
 }
 
 /// The version of a list.
@@ -172,7 +172,7 @@ mod tests {
         lines.push(b"\n").unwrap();
         assert_eq!(lines.next().map(<[u8]>::len), Some(MAX_LINE));
         lines.push(&vec![b'x'; MAX_LINE]).unwrap();
-        assert_eq!(lines.push(b"x"), Err(Unclear::TooLong));
+        assert_eq!(lines.push(b"x"), Err(WatchEventError::TooLong));
     }
 
     #[test]
@@ -181,15 +181,15 @@ mod tests {
         let told = of(
             r#"{"type":"DELETED","object":{"kind":"Role","metadata":{"name":"a","namespace":"b","resourceVersion":"12","labels":{"name":"c"}},"rules":[{"verbs":["*"]}]}}"#,
         );
-        let Ok(Told::Changed(Change::Deleted, object)) = told else { panic!("{told:?}") };
+        let Ok(WatchEvent::Changed(Change::Deleted, object)) = told else { panic!("{told:?}") };
         assert_eq!((object.name(), object.namespace(), object.version()), (Some("a"), Some("b"), Some("12")));
         let told = of(
             r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"13","creationTimestamp":null}}}"#,
         );
-        assert!(matches!(told, Ok(Told::Bookmark(object)) if object.version() == Some("13")));
+        assert!(matches!(told, Ok(WatchEvent::Bookmark(object)) if object.version() == Some("13")));
         let told =
             of(r#"{"type":"ERROR","object":{"kind":"Status","metadata":{},"code":410,"reason":"Expired"}}"#);
-        assert!(matches!(told, Ok(Told::Failed(410))));
+        assert!(matches!(told, Ok(WatchEvent::Failed(410))));
         for text in [
             "",
             "[]",
@@ -198,7 +198,7 @@ mod tests {
             r#"{"type":"RENAMED","object":{}}"#,
             r#"{"type":1,"object":{}}"#,
         ] {
-            assert_eq!(of(text).err(), Some(Unclear::NoEvent), "{text}");
+            assert_eq!(of(text).err(), Some(WatchEventError::NoEvent), "{text}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Watches of a Kubernetes API server: what changes there drops the answers it concerns, at once.
 //!
 //! Owns: which resources are watched and what their events are about, the streams and their resumption, what is told of them.
-//! Does not own: what is remembered, and what a mark on the [`Board`] does to it ([`crate::cache`]); connections and the
-//! gateway's own credential ([`http_engine::outbound`]).
+//! Does not own: what is remembered, and what a mark on the [`WatchVersions`] does to it ([`crate::cache`]); connections and the
+//! gateway's own credential ([`http_engine::http_client`]).
 //!
 //! Flow, for each resource on the control runtime: `list (for its version alone) → watch → event → Board::mark`, and after an end
 //! the watch again from the last version seen. When that version is gone, events were missed: a new list, and everything is dropped.
@@ -15,8 +15,8 @@
 //! ([`SETTLE`]). Of tokens it even remembers for ten seconds that they are good: here the event itself is the answer, for what is
 //! deleted does not come back ([`graves`]).
 
+mod deleted_objects;
 mod event;
-mod graves;
 mod resource;
 mod stream;
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use http_engine::outbound::Outbound;
+use http_engine::http_client::HttpClient;
 use outage::Outage;
 use parking_lot::Mutex;
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
@@ -33,18 +33,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use self::graves::Graves;
 pub use self::resource::Resource;
 use self::resource::{cells_of_review, cells_of_token, object_of};
-use self::stream::Stream;
-use crate::cache::{Board, Cell, Hold, Secret, Watched};
+use self::stream::WatchStream;
+use crate::cache::{CacheSecret, EntryBasis, WatchBasis, WatchVersion, WatchVersions};
+use crate::watch::deleted_objects::DeletedObjects;
 
 /// A mark is repeated after each of these.
 pub const SETTLE: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
 
 /// How a watch stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum WatchState {
     /// None is wanted, or nobody is there to be asked as.
     Off,
     /// Not begun yet.
@@ -59,7 +59,7 @@ pub enum State {
     Absent,
 }
 
-impl State {
+impl WatchState {
     /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Off, Self::Starting, Self::Watching, Self::Broken, Self::Denied, Self::Absent];
@@ -85,7 +85,7 @@ pub struct WatchStatus {
     /// What is watched.
     pub resource: Resource,
     /// How it stands.
-    pub state: State,
+    pub state: WatchState,
     /// Events that dropped answers.
     pub events: u64,
     /// Times it began anew, dropping everything: the first one included.
@@ -99,7 +99,7 @@ impl Collect for WatchStatus {
         }
         let help = "1 for how the watch of a resource stands. Answers are dropped at once while it is `watching`, else they end with their time to live.";
         let mut family = e.family("postern_kubernetes_watch_state", FamilyKind::Gauge, help);
-        for (watch, state) in all.iter().flat_map(|watch| State::ALL.map(|state| (watch, state))) {
+        for (watch, state) in all.iter().flat_map(|watch| WatchState::ALL.map(|state| (watch, state))) {
             let [of, resource] = watch_labels(watch);
             family.sample(&[of, resource, ("state", state.as_str())], u64::from(watch.state == state));
         }
@@ -122,10 +122,10 @@ fn watch_labels(watch: &WatchStatus) -> [(&str, &str); 2] {
 
 /// What one watch shows to others.
 #[derive(Debug)]
-struct Shown {
+struct WatchShown {
     watcher: Box<str>,
     resource: Resource,
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
     events: AtomicU64,
     lists: AtomicU64,
 }
@@ -133,15 +133,15 @@ struct Shown {
 /// What an event concerns, on the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    One(Cell),
+    One(WatchVersion),
     All,
 }
 
 /// Marks now, and again when servers that lag have caught up.
 #[derive(Clone)]
 struct Marker {
-    board: Arc<Board>,
-    graves: Arc<Graves>,
+    board: Arc<WatchVersions>,
+    graves: Arc<DeletedObjects>,
     later: [UnboundedSender<(Instant, Mark)>; SETTLE.len()],
 }
 
@@ -155,14 +155,14 @@ impl Marker {
     }
 }
 
-fn apply(board: &Board, mark: Mark) {
+fn apply(board: &WatchVersions, mark: Mark) {
     match mark {
         Mark::One(cell) => board.mark(cell),
         Mark::All => board.mark_all(),
     }
 }
 
-async fn repeat(board: Arc<Board>, mut marks: UnboundedReceiver<(Instant, Mark)>, after: Duration) {
+async fn repeat(board: Arc<WatchVersions>, mut marks: UnboundedReceiver<(Instant, Mark)>, after: Duration) {
     while let Some((at, mark)) = marks.recv().await {
         tokio::time::sleep_until(at + after).await;
         apply(&board, mark);
@@ -171,18 +171,18 @@ async fn repeat(board: Arc<Board>, mut marks: UnboundedReceiver<(Instant, Mark)>
 
 /// The watches of one API server as one account. Dropping them ends them.
 pub struct Watches {
-    shown: Vec<Arc<Shown>>,
+    shown: Vec<Arc<WatchShown>>,
     begin: Option<Begin>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
 /// What it takes to begin.
 struct Begin {
-    board: Arc<Board>,
-    graves: Arc<Graves>,
+    board: Arc<WatchVersions>,
+    graves: Arc<DeletedObjects>,
     base: Box<str>,
-    outbound: Arc<Outbound>,
-    secret: Secret,
+    outbound: Arc<HttpClient>,
+    secret: CacheSecret,
     control: Handle,
     outage: Outage,
 }
@@ -193,13 +193,13 @@ impl Watches {
         watcher: &str,
         resources: &[Resource],
         base: Option<&str>,
-        outbound: &Arc<Outbound>,
-        secret: &Secret,
+        outbound: &Arc<HttpClient>,
+        secret: &CacheSecret,
         control: &Handle,
     ) -> Self {
-        let state = if base.is_some() { State::Starting } else { State::Off };
+        let state = if base.is_some() { WatchState::Starting } else { WatchState::Off };
         let shown = |resource: &Resource| {
-            Arc::new(Shown {
+            Arc::new(WatchShown {
                 watcher: watcher.into(),
                 resource: *resource,
                 state: Mutex::new(state),
@@ -208,7 +208,7 @@ impl Watches {
             })
         };
         let begin = base.map(|base| Begin {
-            board: Arc::new(Board::new(secret)),
+            board: Arc::new(WatchVersions::new(secret)),
             graves: Arc::default(),
             base: base.into(),
             outbound: outbound.clone(),
@@ -234,12 +234,12 @@ impl Watches {
         });
         let marker = Marker { board: begin.board.clone(), graves: begin.graves.clone(), later };
         for shown in &self.shown {
-            let stream = Stream::new(shown.clone(), begin, marker.clone());
+            let stream = WatchStream::new(shown.clone(), begin, marker.clone());
             tasks.push(begin.control.spawn(stream.run()).abort_handle());
         }
     }
 
-    fn board(&self) -> Option<&Arc<Board>> {
+    fn board(&self) -> Option<&Arc<WatchVersions>> {
         self.begin.as_ref().map(|begin| &begin.board)
     }
 
@@ -254,10 +254,10 @@ impl Watches {
     }
 
     /// What an answer about a token rests on that was asked for at a position.
-    pub(crate) fn hold(&self, user: &str, token: &[u8], position: u64) -> Option<Hold> {
+    pub(crate) fn hold(&self, user: &str, token: &[u8], position: u64) -> Option<EntryBasis> {
         let board = self.board()?;
         let cells = cells_of_token(board, user, token);
-        Some(Hold::Watched(Watched { board: board.clone(), cells, position }))
+        Some(EntryBasis::Watched(WatchBasis { board: board.clone(), cells, position }))
     }
 
     /// Whether it was told that a token, or the account of this `uid` that it is for, is deleted; whatever else is said of it.

@@ -2,7 +2,7 @@
 
 use super::Mark;
 use super::event::{Change, Object};
-use crate::cache::{Board, Cell, Named};
+use crate::cache::{VersionOf, WatchVersion, WatchVersions};
 
 /// How service accounts are called.
 const ACCOUNT: &str = "system:serviceaccount:";
@@ -77,24 +77,24 @@ impl Resource {
     }
 
     /// What an event is about; `None`: nothing that is remembered.
-    pub(super) fn concerns(self, change: Change, object: &Object, board: &Board) -> Option<Mark> {
+    pub(super) fn concerns(self, change: Change, object: &Object, board: &WatchVersions) -> Option<Mark> {
         let deleted = change == Change::Deleted;
         let (name, namespace) = (object.name(), object.namespace());
         match self {
             Self::ClusterRoles | Self::ClusterRoleBindings => Some(Mark::All),
             // Of no namespace there is none.
             Self::Roles | Self::RoleBindings => Some(match namespace {
-                Some(namespace) => Mark::One(board.cell(Named::Namespace, namespace)),
+                Some(namespace) => Mark::One(board.cell(VersionOf::Namespace, namespace)),
                 None => Mark::All,
             }),
             Self::ServiceAccounts => deleted.then(|| match (namespace, name) {
                 (Some(namespace), Some(name)) => {
-                    Mark::One(board.cell(Named::User, &format!("{ACCOUNT}{namespace}:{name}")))
+                    Mark::One(board.cell(VersionOf::User, &format!("{ACCOUNT}{namespace}:{name}")))
                 }
                 _ => Mark::All,
             }),
             Self::OAuthAccessTokens => deleted.then(|| match name {
-                Some(name) => Mark::One(board.cell(Named::Token, name)),
+                Some(name) => Mark::One(board.cell(VersionOf::Token, name)),
                 None => Mark::All,
             }),
         }
@@ -102,20 +102,20 @@ impl Resource {
 }
 
 /// Where what happens to a token's holder, and to the token, is noted.
-pub(super) fn cells_of_token(board: &Board, user: &str, token: &[u8]) -> [Cell; 2] {
-    let user = board.cell(Named::User, user);
-    let token = object_of(token).map_or(user, |name| board.cell(Named::Token, &name));
+pub(super) fn cells_of_token(board: &WatchVersions, user: &str, token: &[u8]) -> [WatchVersion; 2] {
+    let user = board.cell(VersionOf::User, user);
+    let token = object_of(token).map_or(user, |name| board.cell(VersionOf::Token, &name));
     [user, token]
 }
 
 /// Where what happens to somebody's rights in a namespace is noted.
 pub(super) fn cells_of_review<'b>(
-    board: &'b Board,
+    board: &'b WatchVersions,
     user: &str,
     namespace: Option<&str>,
-) -> impl Iterator<Item = Cell> + use<'b> {
-    let account = user.starts_with(ACCOUNT).then(|| board.cell(Named::User, user));
-    let namespace = namespace.map(|namespace| board.cell(Named::Namespace, namespace));
+) -> impl Iterator<Item = WatchVersion> + use<'b> {
+    let account = user.starts_with(ACCOUNT).then(|| board.cell(VersionOf::User, user));
+    let namespace = namespace.map(|namespace| board.cell(VersionOf::Namespace, namespace));
     account.into_iter().chain(namespace)
 }
 
@@ -130,26 +130,26 @@ pub(super) fn object_of(token: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{Told, read};
+    use super::super::event::{WatchEvent, read};
     use super::*;
-    use crate::cache::Secret;
+    use crate::cache::CacheSecret;
 
-    fn mark(resource: Resource, board: &Board, line: &str) -> Option<Mark> {
+    fn mark(resource: Resource, board: &WatchVersions, line: &str) -> Option<Mark> {
         match read(line.as_bytes()).unwrap() {
-            Told::Changed(change, object) => resource.concerns(change, &object, board),
+            WatchEvent::Changed(change, object) => resource.concerns(change, &object, board),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn an_event_concerns_its_namespace_its_holder_or_everybody() {
-        let board = Board::new(&Secret::new([1; 16]));
+        let board = WatchVersions::new(&CacheSecret::new([1; 16]));
         let line = |kind: &str| {
             format!(
                 r#"{{"type":"{kind}","object":{{"metadata":{{"name":"x","namespace":"team","resourceVersion":"7"}}}}}}"#
             )
         };
-        let team = Mark::One(board.cell(Named::Namespace, "team"));
+        let team = Mark::One(board.cell(VersionOf::Namespace, "team"));
         for kind in ["ADDED", "MODIFIED", "DELETED"] {
             for resource in [Resource::Roles, Resource::RoleBindings] {
                 assert_eq!(mark(resource, &board, &line(kind)), Some(team));
@@ -158,7 +158,7 @@ mod tests {
                 assert_eq!(mark(resource, &board, &line(kind)), Some(Mark::All));
             }
         }
-        let account = Mark::One(board.cell(Named::User, "system:serviceaccount:team:x"));
+        let account = Mark::One(board.cell(VersionOf::User, "system:serviceaccount:team:x"));
         assert_eq!(mark(Resource::ServiceAccounts, &board, &line("DELETED")), Some(account));
         assert_eq!(mark(Resource::ServiceAccounts, &board, &line("MODIFIED")), None);
         assert_eq!(mark(Resource::OAuthAccessTokens, &board, &line("ADDED")), None);
@@ -174,7 +174,7 @@ mod tests {
         let name = "sha256~K7gNU3sdo-OL0wNhqoVWhr3g6s1xYv72ol_pe_Unols";
         assert_eq!(object_of(b"sha256~secret").as_deref(), Some(name));
         assert_eq!(object_of(b"secret"), None);
-        let board = Board::new(&Secret::new([1; 16]));
+        let board = WatchVersions::new(&CacheSecret::new([1; 16]));
         let line = format!(
             r#"{{"type":"DELETED","object":{{"metadata":{{"name":"{name}","resourceVersion":"7"}}}}}}"#
         );

@@ -10,13 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{Request, StatusCode};
-use http_engine::outbound::{CallError, Outbound, Streamed};
+use http_engine::http_client::{CallError, HttpClient, StreamedAnswer};
 use outage::Outage;
 use tokio::time::Instant;
 
-use super::event::{self, Lines, Told, Unclear};
-use super::{Begin, Mark, Marker, Shown, State};
-use crate::cache::Secret;
+use super::event::{self, Lines, WatchEvent, WatchEventError};
+use super::{Begin, Mark, Marker, WatchShown, WatchState};
+use crate::cache::CacheSecret;
 
 /// The first pause after a failure; doubled by each further one.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
@@ -40,11 +40,11 @@ const METADATA_LIST: &str =
 
 /// Why a watch does not go on.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum WatchEnd {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error("the stream is not understood: {0}")]
-    Unclear(#[from] Unclear),
+    Unclear(#[from] WatchEventError),
     #[error("the list has no version")]
     NoVersion,
     #[error("the server answered {0}")]
@@ -57,28 +57,28 @@ enum End {
     Absent,
 }
 
-impl End {
+impl WatchEnd {
     /// Whether the version is still good: the server has not spoken of it.
     fn keeps_version(&self) -> bool {
         matches!(self, Self::Call(_) | Self::Silent | Self::Status(StatusCode::TOO_MANY_REQUESTS))
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> WatchState {
         match self {
-            Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => State::Denied,
-            Self::Absent => State::Absent,
-            _ => State::Broken,
+            Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => WatchState::Denied,
+            Self::Absent => WatchState::Absent,
+            _ => WatchState::Broken,
         }
     }
 }
 
 /// One watch.
-pub(super) struct Stream {
-    shown: Arc<Shown>,
+pub(super) struct WatchStream {
+    shown: Arc<WatchShown>,
     marker: Marker,
     base: Box<str>,
-    outbound: Arc<Outbound>,
-    secret: Secret,
+    outbound: Arc<HttpClient>,
+    secret: CacheSecret,
     /// That of all watches of the server.
     outage: Outage,
     /// From here it goes on.
@@ -89,8 +89,8 @@ pub(super) struct Stream {
     turns: u64,
 }
 
-impl Stream {
-    pub(super) fn new(shown: Arc<Shown>, begin: &Begin, marker: Marker) -> Self {
+impl WatchStream {
+    pub(super) fn new(shown: Arc<WatchShown>, begin: &Begin, marker: Marker) -> Self {
         Self {
             shown,
             marker,
@@ -126,7 +126,7 @@ impl Stream {
     }
 
     /// From a request to the end of its stream.
-    async fn turn(&mut self) -> Result<(), End> {
+    async fn turn(&mut self) -> Result<(), WatchEnd> {
         let version = match self.version.clone() {
             Some(version) => version,
             None => self.list().await?,
@@ -138,10 +138,10 @@ impl Stream {
         );
         let mut stream = self.outbound.stream(self.request(&query, METADATA)?).await?;
         if stream.status != StatusCode::OK {
-            return Err(End::Status(stream.status));
+            return Err(WatchEnd::Status(stream.status));
         }
         self.opened = Some(Instant::now());
-        self.enter(State::Watching, None);
+        self.enter(WatchState::Watching, None);
         let until = Instant::now() + turn + GRACE;
         let mut lines = Lines::default();
         while let Some(bytes) = self.next(&mut stream, until).await? {
@@ -153,27 +153,27 @@ impl Stream {
         Ok(())
     }
 
-    async fn next(&self, stream: &mut Streamed, until: Instant) -> Result<Option<Bytes>, End> {
+    async fn next(&self, stream: &mut StreamedAnswer, until: Instant) -> Result<Option<Bytes>, WatchEnd> {
         let next = tokio::time::timeout_at(until, stream.next()).await;
-        Ok(next.map_err(|_| End::Silent)??)
+        Ok(next.map_err(|_| WatchEnd::Silent)??)
     }
 
     /// Where to begin. What was known before is dropped: whatever changed meanwhile was not told.
-    async fn list(&mut self) -> Result<String, End> {
+    async fn list(&mut self) -> Result<String, WatchEnd> {
         let resource = self.shown.resource;
         if resource.is_of_some() {
             let group = self.get(format!("{}{}", self.base, resource.group()), "application/json").await?;
             if group.0 == StatusCode::NOT_FOUND {
-                return Err(End::Absent);
+                return Err(WatchEnd::Absent);
             }
         }
         let (status, body) = self.get(self.url("limit=1"), METADATA_LIST).await?;
         match status {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND if resource.is_of_some() => return Err(End::Absent),
-            status => return Err(End::Status(status)),
+            StatusCode::NOT_FOUND if resource.is_of_some() => return Err(WatchEnd::Absent),
+            status => return Err(WatchEnd::Status(status)),
         }
-        let version = event::version_of_list(&body).ok_or(End::NoVersion)?;
+        let version = event::version_of_list(&body).ok_or(WatchEnd::NoVersion)?;
         self.version = Some(version.clone());
         self.shown.lists.fetch_add(1, Relaxed);
         self.marker.mark(Mark::All);
@@ -181,7 +181,7 @@ impl Stream {
     }
 
     /// Asks past the bounds of questions: in the rush that follows a lost watch there may be no room for one more.
-    async fn get(&self, url: String, accept: &'static str) -> Result<(StatusCode, Bytes), End> {
+    async fn get(&self, url: String, accept: &'static str) -> Result<(StatusCode, Bytes), WatchEnd> {
         let request = Request::get(url).header(ACCEPT, accept).body(Bytes::new());
         let mut answer = self.outbound.stream(request.map_err(|error| impossible(&error))?).await?;
         let until = Instant::now() + GRACE;
@@ -189,13 +189,13 @@ impl Stream {
         while let Some(bytes) = self.next(&mut answer, until).await? {
             body.extend_from_slice(&bytes);
             if body.len() > event::MAX_LINE {
-                return Err(Unclear::TooLong.into());
+                return Err(WatchEventError::TooLong.into());
             }
         }
         Ok((answer.status, body.into()))
     }
 
-    fn request(&self, query: &str, accept: &'static str) -> Result<Request<Bytes>, End> {
+    fn request(&self, query: &str, accept: &'static str) -> Result<Request<Bytes>, WatchEnd> {
         let request = Request::get(self.url(query)).header(ACCEPT, accept).body(Bytes::new());
         Ok(request.map_err(|error| impossible(&error))?)
     }
@@ -206,11 +206,11 @@ impl Stream {
     }
 
     /// Acts on a line.
-    fn take(&mut self, told: Told) -> Result<(), End> {
+    fn take(&mut self, told: WatchEvent) -> Result<(), WatchEnd> {
         let object = match told {
-            Told::Failed(code) => return Err(End::Failed(code)),
-            Told::Bookmark(object) => object,
-            Told::Changed(change, object) => {
+            WatchEvent::Failed(code) => return Err(WatchEnd::Failed(code)),
+            WatchEvent::Bookmark(object) => object,
+            WatchEvent::Changed(change, object) => {
                 // Before the mark: whoever asks again because of it must find it here.
                 if let Some(name) = self.shown.resource.buries(change, &object) {
                     self.marker.graves.add(name);
@@ -223,23 +223,23 @@ impl Stream {
                 object
             }
         };
-        let version = object.version().ok_or(Unclear::NoEvent)?;
+        let version = object.version().ok_or(WatchEventError::NoEvent)?;
         self.version = Some(version.to_owned());
         Ok(())
     }
 
     /// Notes why a watch ended; how long to wait before the next.
-    fn ended(&mut self, end: &End) -> Duration {
+    fn ended(&mut self, end: &WatchEnd) -> Duration {
         if !end.keeps_version() {
             self.version = None;
         }
         let state = end.state();
         self.enter(state, Some(end));
         match (state, end) {
-            (State::Absent, _) => self.jittered(ABSENT_RETRY),
-            (State::Denied, _) => self.next_pause(DENIED_RETRY),
+            (WatchState::Absent, _) => self.jittered(ABSENT_RETRY),
+            (WatchState::Denied, _) => self.next_pause(DENIED_RETRY),
             // The version is too old: that is nobody's failure, and the sooner it goes on the better.
-            (_, End::Failed(410) | End::Status(StatusCode::GONE)) if self.failures == 0 => {
+            (_, WatchEnd::Failed(410) | WatchEnd::Status(StatusCode::GONE)) if self.failures == 0 => {
                 self.failures = 1;
                 Duration::ZERO
             }
@@ -261,19 +261,22 @@ impl Stream {
     }
 
     /// Shows how it stands. A server that is away is one outage for all watches; one that answers and refuses one of them is told of once.
-    fn enter(&self, state: State, end: Option<&End>) {
+    fn enter(&self, state: WatchState, end: Option<&WatchEnd>) {
         let before = std::mem::replace(&mut *self.shown.state.lock(), state);
         let (watcher, resource) = (&*self.shown.watcher, self.shown.resource.as_str());
         match (state, end) {
-            (State::Denied, Some(End::Status(StatusCode::UNAUTHORIZED))) => {
+            (WatchState::Denied, Some(WatchEnd::Status(StatusCode::UNAUTHORIZED))) => {
                 self.outage.failed("the server does not accept the gateway's own credential");
             }
             // The version is too old, which is nobody's failure.
-            (State::Broken, Some(why @ (End::Failed(410) | End::Status(StatusCode::GONE)))) => {
+            (
+                WatchState::Broken,
+                Some(why @ (WatchEnd::Failed(410) | WatchEnd::Status(StatusCode::GONE))),
+            ) => {
                 tracing::debug!(watcher, resource, %why, "the watch begins anew");
             }
-            (State::Broken, Some(why)) => self.outage.failed(format_args!("{resource}: {why}")),
-            (State::Denied, Some(why)) => {
+            (WatchState::Broken, Some(why)) => self.outage.failed(format_args!("{resource}: {why}")),
+            (WatchState::Denied, Some(why)) => {
                 self.outage.succeeded();
                 if before != state {
                     tracing::warn!(
@@ -285,13 +288,13 @@ impl Stream {
                     );
                 }
             }
-            (State::Absent, _) => {
+            (WatchState::Absent, _) => {
                 self.outage.succeeded();
                 tracing::debug!(watcher, resource, "the server has none; nothing to watch");
             }
             _ => {
                 self.outage.succeeded();
-                if matches!(before, State::Starting | State::Denied) {
+                if matches!(before, WatchState::Starting | WatchState::Denied) {
                     tracing::info!(watcher, resource, "watched: changes drop answers at once");
                 }
             }
@@ -312,7 +315,7 @@ mod tests {
 
     use super::super::{Resource, Watches};
     use super::*;
-    use http_engine::config::{Credential, Server};
+    use http_engine::config::{ClientCredential, ServerConfig};
 
     /// The line of the next request on a connection of its own.
     async fn next(listener: &TcpListener) -> (TcpStream, String) {
@@ -328,20 +331,20 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_hangs_is_begun_anew_from_where_it_was() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = Server {
+        let server = ServerConfig {
             tls: None,
             tls_version: 0,
-            credential: Credential::None,
+            credential: ClientCredential::None,
             timeout: Duration::from_hours(1),
             max_requests: 1,
             max_per_second: None,
         };
         let control = Handle::current();
-        let outbound = Arc::new(Outbound::new(&server, control.clone()));
+        let outbound = Arc::new(HttpClient::new(&server, control.clone()));
         let base = format!("http://{}", listener.local_addr().unwrap());
         let resources = [Resource::ServiceAccounts];
         let watches =
-            Watches::new("test", &resources, Some(&base), &outbound, &Secret::new([1; 16]), &control);
+            Watches::new("test", &resources, Some(&base), &outbound, &CacheSecret::new([1; 16]), &control);
         watches.start();
         let (mut stream, line) = next(&listener).await;
         assert_eq!(line, "GET /api/v1/serviceaccounts?limit=1 HTTP/1.1");
@@ -352,7 +355,7 @@ mod tests {
         let (mut silent, line) = next(&listener).await;
         assert!(line.contains("resourceVersion=41&"), "{line}");
         silent.write_all(format!("{head}\r\n").as_bytes()).await.unwrap();
-        while watches.status().any(|watch| watch.state != State::Watching) {
+        while watches.status().any(|watch| watch.state != WatchState::Watching) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         tokio::time::pause();
@@ -360,6 +363,6 @@ mod tests {
         tokio::time::resume();
         let (_again, line) = next(&listener).await;
         assert!(line.contains("resourceVersion=41&"), "nothing was missed: {line}");
-        assert!(watches.status().all(|watch| watch.state == State::Broken && watch.lists == 1));
+        assert!(watches.status().all(|watch| watch.state == WatchState::Broken && watch.lists == 1));
     }
 }

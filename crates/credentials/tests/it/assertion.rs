@@ -12,17 +12,17 @@ use auth::token_error::TokenError;
 use aws_lc_rs::rand::SystemRandom;
 use credentials::assertion::AssertionMinter;
 use credentials::authenticate::Verified;
-use credentials::config::Assertion;
+use credentials::config::AssertionConfig;
 use http_engine::clock::Now;
-use http_engine::test_support::files::Authority;
+use http_engine::test_support::files::TestAuthority;
 use rcgen::{CertificateParams, DistinguishedName, DnType, SanType, date_time_ymd};
 
 use crate::authenticate::{World, with_certificates};
 
 const LIFETIME: Duration = Duration::from_mins(1);
 
-fn config(audience: Option<&str>) -> Assertion {
-    Assertion {
+fn config(audience: Option<&str>) -> AssertionConfig {
+    AssertionConfig {
         header: "X-Postern-Assertion".into(),
         issuer: "https://gateway.example".into(),
         audience: audience.map(Into::into),
@@ -49,7 +49,7 @@ fn caller() -> (World, Arc<Verified>) {
         .with_user(CertificateField::SubjectCn)
         .with_groups(vec![CertificateField::SubjectO]);
     let world = with_certificates(mapping);
-    let der = Authority::new().sign(&params).0.der().clone();
+    let der = TestAuthority::new().sign(&params).0.der().clone();
     let verified = world.authenticator.certificate(&der, world.now()).unwrap();
     (world, verified)
 }

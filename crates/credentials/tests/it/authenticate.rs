@@ -10,11 +10,12 @@ use auth::token::IssuerConfig;
 use auth::token::jws::{Signer, public_jwks};
 use auth::token_error::TokenError;
 use credentials::authenticate::{
-    Authenticator, KeySetStatus, Lookup, Rejection, Setup, Surroundings, Verified,
+    Authenticator, AuthenticatorRuntime, AuthenticatorSetup, CredentialLookup, KeySetStatus, Rejection,
+    Verified,
 };
-use credentials::cache::{Generation, Secret};
-use credentials::config::{Authentication, CacheLimits, Issuer, KeySource};
-use credentials::followed::Follows;
+use credentials::cache::{CacheSecret, Generation};
+use credentials::config::{Authentication, CacheLimits, IssuerSource, KeySource};
+use credentials::revocation::FollowedIssuers;
 use http_engine::clock::{Clock, ManualClock, Now};
 use serde_json::{Value, json};
 use telemetry::phases::CacheUse;
@@ -31,13 +32,13 @@ pub(crate) struct World {
 
 /// One issuer as the configuration would have it. The background refresh is out of the tests' reach, so that
 /// every fetch counted was asked for.
-pub(crate) fn issuer(name: &str, url: &str, keys: KeySource) -> Issuer {
+pub(crate) fn issuer(name: &str, url: &str, keys: KeySource) -> IssuerSource {
     let config = IssuerConfig::new(name, url, vec!["gateway".into()]).unwrap();
     let refresh = Duration::from_hours(1);
-    Issuer { config: Arc::new(config), keys, refresh, max_stale: MAX_STALE, tls: None }
+    IssuerSource { config: Arc::new(config), keys, refresh, max_stale: MAX_STALE, tls: None }
 }
 
-pub(crate) fn authentication(issuers: Vec<Issuer>, version: u64) -> Authentication {
+pub(crate) fn authentication(issuers: Vec<IssuerSource>, version: u64) -> Authentication {
     let cache = CacheLimits {
         bytes: 1 << 20,
         ttl: Duration::from_mins(1),
@@ -58,22 +59,25 @@ pub(crate) fn with_certificates(mapping: CertificateMapping) -> World {
     World::of(&Authentication { certificates: Some(mapping), ..authentication(Vec::new(), 1) })
 }
 
-pub(crate) fn setup<'a>(authentication: &'a Authentication, headers: &'a IdentityHeaders) -> Setup<'a> {
-    Setup { authentication, identity_headers: headers, assertion: None }
+pub(crate) fn setup<'a>(
+    authentication: &'a Authentication,
+    headers: &'a IdentityHeaders,
+) -> AuthenticatorSetup<'a> {
+    AuthenticatorSetup { authentication, identity_headers: headers, assertion: None }
 }
 
 impl World {
     pub(crate) fn of(authentication: &Authentication) -> Self {
-        Self::following(authentication, Follows::default())
+        Self::following(authentication, FollowedIssuers::default())
     }
 
     /// With issuers that tell what they take back.
-    pub(crate) fn following(authentication: &Authentication, follows: Follows) -> Self {
+    pub(crate) fn following(authentication: &Authentication, follows: FollowedIssuers) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(1_000_000)));
-        let surroundings = Surroundings {
+        let surroundings = AuthenticatorRuntime {
             clock: clock.clone(),
             control: tokio::runtime::Handle::current(),
-            secret: Secret::new([9; 16]),
+            secret: CacheSecret::new([9; 16]),
             generation: Generation::default(),
             follows,
         };
@@ -82,7 +86,7 @@ impl World {
     }
 
     /// With the first fetch behind it.
-    pub(crate) async fn ready(issuers: Vec<Issuer>) -> Self {
+    pub(crate) async fn ready(issuers: Vec<IssuerSource>) -> Self {
         let world = Self::of(&authentication(issuers, 1));
         world.authenticator.first_fetches().await;
         world
@@ -96,7 +100,7 @@ impl World {
         self.clock.now()
     }
 
-    pub(crate) fn lookup(&self, token: &[u8]) -> Lookup {
+    pub(crate) fn lookup(&self, token: &[u8]) -> CredentialLookup {
         self.authenticator.lookup(token, self.now())
     }
 
@@ -135,7 +139,7 @@ async fn a_token_is_verified_once_and_then_known() {
     let world = World::discovering(&idp).await;
     let extra = json!({ "preferred_username": "ada", "groups": ["admins", "dev"] });
     let token = token(&key, idp.url(), "u1", &extra);
-    assert!(matches!(world.lookup(&token), Lookup::Unknown));
+    assert!(matches!(world.lookup(&token), CredentialLookup::Unknown));
     let (verified, cache) = world.authenticator.authenticate(&token, || world.now()).await;
     let verified = verified.unwrap();
     assert_eq!(cache, CacheUse::Miss);
@@ -147,7 +151,7 @@ async fn a_token_is_verified_once_and_then_known() {
     let lines = verified.upstream_fields.iter();
     let lines = lines.flat_map(|(name, value)| [name.as_bytes(), b": ", value, b"\r\n"]);
     assert_eq!(lines.collect::<Vec<_>>().concat(), block.as_bytes());
-    let Lookup::Hit(found) = world.lookup(&token) else { panic!("not cached") };
+    let CredentialLookup::Hit(found) = world.lookup(&token) else { panic!("not cached") };
     assert!(Arc::ptr_eq(&found, &verified));
     let (_, cache) = world.authenticator.authenticate(&token, || world.now()).await;
     assert_eq!(cache, CacheUse::Hit);
@@ -160,12 +164,15 @@ async fn a_bad_token_is_denied_and_the_denial_remembered() {
     let world = World::discovering(&idp).await;
     let expired = token(&key, idp.url(), "u1", &json!({ "exp": 1_000_000 }));
     assert_eq!(world.subject(&expired).await, Err(invalid(TokenError::Expired)));
-    let Lookup::Denied(why) = world.lookup(&expired) else { panic!("not remembered") };
+    let CredentialLookup::Denied(why) = world.lookup(&expired) else { panic!("not remembered") };
     assert_eq!((why.code(), why), ("expired", invalid(TokenError::Expired)));
     world.clock.advance(2 * SECOND);
-    assert!(matches!(world.lookup(&expired), Lookup::Unknown));
+    assert!(matches!(world.lookup(&expired), CredentialLookup::Unknown));
     let huge = vec![b'a'; 16 * 1024 + 1];
-    assert!(matches!(world.lookup(&huge), Lookup::Denied(Rejection::Invalid(TokenError::TooLarge))));
+    assert!(matches!(
+        world.lookup(&huge),
+        CredentialLookup::Denied(Rejection::Invalid(TokenError::TooLarge))
+    ));
     assert_eq!(world.subject(&huge).await, Err(invalid(TokenError::TooLarge)));
     assert_eq!(world.subject(b"opaque").await, Err(invalid(TokenError::NotJwt)));
     let foreign = token(&key, "https://elsewhere.example", "u1", &json!({}));
@@ -182,9 +189,9 @@ async fn a_cached_token_is_refused_from_exp_on() {
     let token = token(&key, idp.url(), "u1", &json!({ "exp": 1_000_010 }));
     world.ask(&token).await.unwrap();
     world.clock.advance(Duration::from_millis(9_999));
-    assert!(matches!(world.lookup(&token), Lookup::Hit(_)));
+    assert!(matches!(world.lookup(&token), CredentialLookup::Hit(_)));
     world.clock.advance(Duration::from_millis(1));
-    assert!(matches!(world.lookup(&token), Lookup::Unknown));
+    assert!(matches!(world.lookup(&token), CredentialLookup::Unknown));
     assert_eq!(world.subject(&token).await, Err(invalid(TokenError::Expired)));
 }
 
@@ -277,11 +284,11 @@ async fn facts_proven_by_a_withdrawn_key_are_forgotten() {
     let world = World::discovering(&idp).await;
     let before = token(&old, idp.url(), "before", &json!({}));
     world.ask(&before).await.unwrap();
-    assert!(matches!(world.lookup(&before), Lookup::Hit(_)));
+    assert!(matches!(world.lookup(&before), CredentialLookup::Hit(_)));
     idp.publish(&[&new]);
     world.clock.advance(10 * SECOND);
     world.ask(&token(&new, idp.url(), "after", &json!({}))).await.unwrap();
-    assert!(matches!(world.lookup(&before), Lookup::Unknown));
+    assert!(matches!(world.lookup(&before), CredentialLookup::Unknown));
     assert_eq!(world.subject(&before).await, Err(invalid(TokenError::UnknownKey)));
 }
 
@@ -296,7 +303,7 @@ async fn a_key_set_that_did_not_change_flushes_nothing() {
     let foreign = token(&signer(), idp.url(), "u2", &json!({}));
     assert_eq!(world.subject(&foreign).await, Err(invalid(TokenError::UnknownKey)));
     assert_eq!(idp.hits(JWKS), 2);
-    assert!(matches!(world.lookup(&known), Lookup::Hit(_)));
+    assert!(matches!(world.lookup(&known), CredentialLookup::Hit(_)));
 }
 
 /// security.md, Failure and configuration: auth dependency down → 503; the last good set only within its limit.
@@ -312,7 +319,7 @@ async fn last_good_key_set_is_kept_within_its_limit_then_503() {
     assert!(world.status().usable);
     world.clock.advance(Duration::from_millis(1));
     // What was cached a millisecond ago ends with the set that proved it.
-    assert!(matches!(world.lookup(&cached), Lookup::Unknown));
+    assert!(matches!(world.lookup(&cached), CredentialLookup::Unknown));
     retry_after(world.ask(&cached).await);
     retry_after(world.ask(&token(&key, idp.url(), "u2", &json!({}))).await);
     let status = world.status();
@@ -332,7 +339,7 @@ async fn auth_dependency_down_is_unavailable_and_recovers_without_being_asked() 
     let world = World::discovering(&idp).await;
     let token = token(&key, idp.url(), "u1", &json!({}));
     retry_after(world.ask(&token).await);
-    assert!(matches!(world.lookup(&token), Lookup::Unknown), "an error is never cached");
+    assert!(matches!(world.lookup(&token), CredentialLookup::Unknown), "an error is never cached");
     let status = world.status();
     assert_eq!((status.usable, status.age), (false, None));
     let error = status.last_error.unwrap();
@@ -527,8 +534,10 @@ async fn an_issuer_that_publishes_no_key_has_withdrawn_them_all() {
 async fn keys_are_refreshed_in_the_background() {
     let key = signer();
     let idp = TestIssuer::with_keys(&[&key]).await;
-    let often =
-        Issuer { refresh: Duration::from_millis(20), ..issuer("main", idp.url(), KeySource::Discovery) };
+    let often = IssuerSource {
+        refresh: Duration::from_millis(20),
+        ..issuer("main", idp.url(), KeySource::Discovery)
+    };
     let world = World::ready(vec![often]).await;
     idp.reached(JWKS, 3).await;
     assert!(world.status().fetched >= 2);

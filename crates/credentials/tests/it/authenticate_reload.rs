@@ -5,8 +5,8 @@ use std::sync::Arc;
 use auth::headers::IdentityHeaders;
 use auth::token::jws::public_jwks;
 use auth::token_error::TokenError;
-use credentials::authenticate::{Authenticator, Lookup};
-use credentials::config::{Issuer, KeySource};
+use credentials::authenticate::{Authenticator, CredentialLookup};
+use credentials::config::{IssuerSource, KeySource};
 use serde_json::json;
 
 use crate::authenticate::{MAX_STALE, SECOND, World, authentication, invalid, issuer, setup};
@@ -22,7 +22,7 @@ async fn a_reload_keeps_what_it_did_not_change() {
     let issuers = || vec![issuer("main", idp.url(), KeySource::Discovery)];
     let headers = IdentityHeaders::x_forwarded();
     let found = |authenticator: &Authenticator| match authenticator.lookup(&known, world.now()) {
-        Lookup::Hit(found) => Some(found),
+        CredentialLookup::Hit(found) => Some(found),
         _ => None,
     };
 
@@ -64,7 +64,7 @@ async fn a_reload_with_another_schedule_takes_the_last_good_set_over() {
     let idp = TestIssuer::with_keys(&[&key]).await;
     let world = World::discovering(&idp).await;
     idp.set_gone(true);
-    let longer = Issuer { max_stale: 2 * MAX_STALE, ..issuer("main", idp.url(), KeySource::Discovery) };
+    let longer = IssuerSource { max_stale: 2 * MAX_STALE, ..issuer("main", idp.url(), KeySource::Discovery) };
     let headers = IdentityHeaders::x_forwarded();
     let rebuilt = world.authenticator.rebuild(setup(&authentication(vec![longer], 1), &headers));
     let token = token(&key, idp.url(), "u1", &json!({}));
@@ -81,7 +81,7 @@ async fn reloads_in_quick_succession_do_not_ask_each_time() {
     let reload = |before: &Authenticator, n: u32| {
         // Anything about the fetching differs, as a client configuration read anew does.
         let max_stale = MAX_STALE + SECOND * n;
-        let changed = Issuer { max_stale, ..issuer("main", idp.url(), KeySource::Discovery) };
+        let changed = IssuerSource { max_stale, ..issuer("main", idp.url(), KeySource::Discovery) };
         before.rebuild(setup(&authentication(vec![changed], 1), &headers))
     };
     let mut current = reload(&world.authenticator, 1);

@@ -9,7 +9,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use credentials::authenticate::{Lookup, Rejection};
+use credentials::authenticate::{CredentialLookup, Rejection};
 use serde_json::{Value, json};
 
 use crate::authenticate::{SECOND, World, invalid};
@@ -78,7 +78,7 @@ async fn only_a_key_that_is_withdrawn_flushes_anything() {
         assert_eq!(world.subject(&stranger).await, Err(invalid(TokenError::UnknownKey)));
         hits += 1;
         assert_eq!((idp.hits(JWKS), world.status().keys), (hits, keys.len()));
-        assert_eq!(matches!(world.lookup(&known), Lookup::Hit(_)), kept, "{hits}");
+        assert_eq!(matches!(world.lookup(&known), CredentialLookup::Hit(_)), kept, "{hits}");
     }
     assert_eq!(world.subject(&known).await.as_deref(), Ok("u1"), "its key is there still");
 }
@@ -129,7 +129,7 @@ async fn forged_tokens_without_kid_refetch_at_most_once_per_10_s_and_change_noth
     let waiting = flood();
     idp.reached(OPENID, 2).await;
     // Who is known, or has a good token, does not wait with them.
-    assert!(matches!(world.lookup(&known), Lookup::Hit(_)));
+    assert!(matches!(world.lookup(&known), CredentialLookup::Hit(_)));
     assert_eq!(world.subject(&nameless(&key, &idp, "u2")).await.as_deref(), Ok("u2"));
     idp.release();
     waiting.await;
@@ -138,7 +138,7 @@ async fn forged_tokens_without_kid_refetch_at_most_once_per_10_s_and_change_noth
     world.clock.advance(Duration::from_millis(9_999));
     flood().await;
     assert_eq!(idp.hits(JWKS), 2, "none within 10 s");
-    assert!(matches!(world.lookup(&known), Lookup::Hit(_)), "nothing was flushed");
+    assert!(matches!(world.lookup(&known), CredentialLookup::Hit(_)), "nothing was flushed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
 //! Keys from an issuer behind TLS with a CA of its own.
 
 use auth::time::Timestamp;
-use credentials::config::{Issuer, KeySource};
-use http_engine::test_support::files::{Authority, Folder};
+use credentials::config::{IssuerSource, KeySource};
+use http_engine::test_support::files::{Folder, TestAuthority};
 use http_engine::tls::{self, ClientCertificates, Files, Protocols};
 use rcgen::{CertificateParams, SanType};
 use serde_json::json;
@@ -15,7 +15,7 @@ const HTTP1: Protocols = Protocols { http1: true, http2: false };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_fetched_over_tls_by_the_configured_ca_alone() {
-    let (folder, authority) = (Folder::new(), Authority::new());
+    let (folder, authority) = (Folder::new(), TestAuthority::new());
     let ca = folder.write("ca.crt", &authority.pem);
     let mut params = CertificateParams::default();
     params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
@@ -32,15 +32,15 @@ async fn keys_are_fetched_over_tls_by_the_configured_ca_alone() {
 
     let trusting = tls::client_config(tls::roots_from_file(&ca).unwrap(), None, HTTP1, now).unwrap().config;
     let main = || issuer("main", idp.url(), KeySource::Discovery);
-    let world = World::ready(vec![Issuer { tls: Some(trusting), ..main() }]).await;
+    let world = World::ready(vec![IssuerSource { tls: Some(trusting), ..main() }]).await;
     assert_eq!(world.subject(&token).await.as_deref(), Ok("u1"));
 
     // Another CA, and the system's: both refuse, and nothing is asked through the doubtful connection.
     let hits = idp.hits(crate::issuer::OPENID);
-    let other = folder.write("other.crt", &Authority::new().pem);
+    let other = folder.write("other.crt", &TestAuthority::new().pem);
     let other = tls::client_config(tls::roots_from_file(&other).unwrap(), None, HTTP1, now).unwrap().config;
     for tls in [Some(other), None] {
-        let world = World::ready(vec![Issuer { tls, ..main() }]).await;
+        let world = World::ready(vec![IssuerSource { tls, ..main() }]).await;
         assert!(world.subject(&token).await.is_err());
         let error = world.status().last_error.unwrap();
         assert!(error.contains("TLS handshake failed") || error.contains("root certificates"), "{error}");

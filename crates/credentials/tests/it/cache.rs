@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use credentials::cache::{
-    DecisionCache, Flight, Generation, Key, Landing, Lifetime, Lookup, Secret, Ticket, Usage, Voided, Weigh,
+    CacheKey, CacheLookup, CacheSecret, DecisionCache, Flight, FlightResult, FlightVoided, Generation,
+    Lifetime, Ticket, Usage, Weigh,
 };
 use credentials::config::CacheLimits;
 use http_engine::clock::{Clock, ManualClock, Now};
@@ -30,7 +31,7 @@ type Cache = DecisionCache<Fact, &'static str>;
 
 struct Bench {
     cache: Cache,
-    secret: Secret,
+    secret: CacheSecret,
     clock: ManualClock,
 }
 
@@ -39,12 +40,12 @@ impl Bench {
         let limits = CacheLimits { bytes, ttl: TTL, deny_ttl: DENY_TTL, deny_entries };
         Self {
             cache: DecisionCache::new(&limits, Generation::default()),
-            secret: Secret::new([7; 16]),
+            secret: CacheSecret::new([7; 16]),
             clock: ManualClock::new(Timestamp::from_secs(1_000_000)),
         }
     }
 
-    fn key(&self, name: u64) -> Key {
+    fn key(&self, name: u64) -> CacheKey {
         self.secret.scope(1, 1).key(&name.to_le_bytes())
     }
 
@@ -52,20 +53,20 @@ impl Bench {
         self.clock.now()
     }
 
-    fn lookup(&self, name: u64) -> Lookup<Fact, &'static str> {
+    fn lookup(&self, name: u64) -> CacheLookup<Fact, &'static str> {
         self.cache.lookup(self.key(name), self.now())
     }
 
     fn ticket(&self, name: u64) -> Ticket<Fact, &'static str> {
         match self.lookup(name) {
-            Lookup::Miss(ticket) => ticket,
+            CacheLookup::Miss(ticket) => ticket,
             other => panic!("{name}: expected a miss, found {}", word(&other)),
         }
     }
 
     fn flight(&self, name: u64) -> Flight<Fact, &'static str> {
         match self.lookup(name) {
-            Lookup::Pending(flight) => flight,
+            CacheLookup::Pending(flight) => flight,
             other => panic!("{name}: expected a flight, found {}", word(&other)),
         }
     }
@@ -80,20 +81,20 @@ impl Bench {
     }
 }
 
-fn word(lookup: &Lookup<Fact, &'static str>) -> &'static str {
+fn word(lookup: &CacheLookup<Fact, &'static str>) -> &'static str {
     match lookup {
-        Lookup::Hit(_) => "hit",
-        Lookup::Denied(why) => why,
-        Lookup::Pending(_) => "pending",
-        Lookup::Miss(_) => "miss",
+        CacheLookup::Hit(_) => "hit",
+        CacheLookup::Denied(why) => why,
+        CacheLookup::Pending(_) => "pending",
+        CacheLookup::Miss(_) => "miss",
     }
 }
 
-fn landing(landing: &Landing<Fact, &'static str>) -> String {
+fn landing(landing: &FlightResult<Fact, &'static str>) -> String {
     match landing {
-        Landing::Known(fact) => format!("known {}", fact.name),
-        Landing::Denied(why) => format!("denied {why}"),
-        Landing::Again => "again".into(),
+        FlightResult::Known(fact) => format!("known {}", fact.name),
+        FlightResult::Denied(why) => format!("denied {why}"),
+        FlightResult::Again => "again".into(),
     }
 }
 
@@ -101,7 +102,7 @@ fn landing(landing: &Landing<Fact, &'static str>) -> String {
 fn a_filled_fact_is_hit_and_shared() {
     let bench = Bench::new(1 << 20, 16);
     let filled = bench.ticket(1).fill(Fact { name: 1, weight: 10 }, FOREVER, bench.now()).unwrap();
-    let Lookup::Hit(found) = bench.lookup(1) else { panic!("not found") };
+    let CacheLookup::Hit(found) = bench.lookup(1) else { panic!("not found") };
     assert!(Arc::ptr_eq(&filled, &found));
     assert_eq!(bench.sees(2), "miss");
 }
@@ -282,16 +283,16 @@ fn threads_that_race_verify_once() {
                 start.wait();
                 for name in 0..500 {
                     match bench.lookup(name) {
-                        Lookup::Miss(ticket) => {
+                        CacheLookup::Miss(ticket) => {
                             verified.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                             ticket.fill(Fact { name, weight: 1 }, FOREVER, bench.now()).unwrap();
                         }
-                        Lookup::Pending(flight) => {
+                        CacheLookup::Pending(flight) => {
                             let landed = runtime.block_on(flight.land());
                             assert_eq!(landing(&landed), format!("known {name}"));
                         }
-                        Lookup::Hit(fact) => assert_eq!(fact.name, name),
-                        Lookup::Denied(why) => panic!("{why}"),
+                        CacheLookup::Hit(fact) => assert_eq!(fact.name, name),
+                        CacheLookup::Denied(why) => panic!("{why}"),
                     }
                 }
             });
@@ -335,7 +336,7 @@ async fn a_flush_voids_what_is_stored_and_a_fill_begun_before_it() {
     bench.cache.flush();
     assert_eq!(bench.sees(1), "miss", "stored before the flush");
     let fill = ticket.fill(Fact { name: 2, weight: 1 }, FOREVER, bench.now());
-    assert_eq!(fill, Err(Voided));
+    assert_eq!(fill, Err(FlightVoided));
     assert_eq!(landing(&flight.land().await), "again");
     assert_eq!(bench.sees(2), "miss");
     bench.fill(2, 1);
@@ -350,7 +351,7 @@ async fn a_flight_begun_before_a_flush_is_not_joined_after_it() {
     let new = bench.ticket(1);
     let flight = bench.flight(1);
     // The old one's end neither answers nor removes the new flight.
-    assert_eq!(old.fill(Fact { name: 0, weight: 1 }, FOREVER, bench.now()), Err(Voided));
+    assert_eq!(old.fill(Fact { name: 0, weight: 1 }, FOREVER, bench.now()), Err(FlightVoided));
     assert_eq!(bench.sees(1), "pending");
     new.fill(Fact { name: 1, weight: 1 }, FOREVER, bench.now()).unwrap();
     assert_eq!(landing(&flight.land().await), "known 1");
@@ -406,12 +407,12 @@ fn caches_that_share_a_generation_are_flushed_together() {
     let two = Cache::new(&limits, generation.clone());
     let bench = Bench::new(1, 1);
     for cache in [&one, &two] {
-        let Lookup::Miss(ticket) = cache.lookup(bench.key(1), bench.now()) else { panic!("not empty") };
+        let CacheLookup::Miss(ticket) = cache.lookup(bench.key(1), bench.now()) else { panic!("not empty") };
         ticket.fill(Fact { name: 1, weight: 1 }, FOREVER, bench.now()).unwrap();
     }
     generation.advance();
     for cache in [&one, &two] {
-        assert!(matches!(cache.lookup(bench.key(1), bench.now()), Lookup::Miss(_)));
+        assert!(matches!(cache.lookup(bench.key(1), bench.now()), CacheLookup::Miss(_)));
     }
 }
 
@@ -422,12 +423,12 @@ fn different_configuration_versions_never_share() {
     for (name, (version, variant)) in
         [(1, 1), (2, 1), (1, 2), (1 << 32, 1), (1, 1 << 32)].into_iter().enumerate()
     {
-        let Lookup::Miss(ticket) = bench.cache.lookup(key(version, variant), bench.now()) else {
+        let CacheLookup::Miss(ticket) = bench.cache.lookup(key(version, variant), bench.now()) else {
             panic!("found under another configuration")
         };
         let fact = Fact { name: name as u64, weight: 1 };
         ticket.fill(fact, FOREVER, bench.now()).unwrap();
     }
-    let Lookup::Hit(found) = bench.cache.lookup(key(2, 1), bench.now()) else { panic!("lost") };
+    let CacheLookup::Hit(found) = bench.cache.lookup(key(2, 1), bench.now()) else { panic!("lost") };
     assert_eq!(found.name, 1);
 }

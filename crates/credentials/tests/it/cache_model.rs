@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use credentials::cache::{DecisionCache, Generation, Lifetime, Lookup, Secret, Ticket, Weigh};
+use credentials::cache::{CacheLookup, CacheSecret, DecisionCache, Generation, Lifetime, Ticket, Weigh};
 use credentials::config::CacheLimits;
 use http_engine::clock::{Clock, ManualClock, Now};
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ type Taken = (u64, Ticket<Fact, &'static str>);
 struct Run {
     cache: DecisionCache<Fact, &'static str>,
     clock: ManualClock,
-    secret: Secret,
+    secret: CacheSecret,
     model: Model,
     /// Open tickets by name, oldest first.
     tickets: HashMap<u8, Vec<Taken>>,
@@ -99,7 +99,7 @@ impl Run {
         Self {
             cache: DecisionCache::new(&limits, Generation::default()),
             clock: ManualClock::new(Timestamp::from_secs(1_000)),
-            secret: Secret::new([3; 16]),
+            secret: CacheSecret::new([3; 16]),
             model: Model::default(),
             tickets: HashMap::new(),
             serial: 0,
@@ -150,16 +150,16 @@ impl Run {
         let denied = self.model.denials.get(&name).is_some_and(|&until| now.monotonic < until);
         let flying = self.model.flying.get(&name) == Some(&self.model.generation);
         match self.cache.lookup(self.secret.scope(1, 1).key(&[name]), now) {
-            Lookup::Hit(fact) => {
+            CacheLookup::Hit(fact) => {
                 prop_assert!(maybe, "a hit on what is expired, flushed or never was");
                 prop_assert_eq!(fact.serial, self.model.facts[&name].serial);
             }
-            Lookup::Denied(why) => {
+            CacheLookup::Denied(why) => {
                 prop_assert_eq!(why, "denied");
                 prop_assert!(denied);
             }
-            Lookup::Pending(_) => prop_assert!(flying && !(self.roomy && (surely || denied))),
-            Lookup::Miss(ticket) => {
+            CacheLookup::Pending(_) => prop_assert!(flying && !(self.roomy && (surely || denied))),
+            CacheLookup::Miss(ticket) => {
                 prop_assert!(!flying, "two tickets for one flight");
                 prop_assert!(!(self.roomy && (surely || denied)), "forgotten although there is room");
                 self.model.flying.insert(name, self.model.generation);

@@ -7,7 +7,7 @@ use auth::mapping::{CertificateField, CertificateMapping};
 use auth::time::Timestamp;
 use credentials::authenticate::CertificateError;
 use http_engine::clock::Now;
-use http_engine::test_support::files::Authority;
+use http_engine::test_support::files::TestAuthority;
 use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, SanType, date_time_ymd};
 use rustls::pki_types::CertificateDer;
 
@@ -18,7 +18,7 @@ fn certificate(change: impl FnOnce(&mut CertificateParams)) -> CertificateDer<'s
     params.distinguished_name = DistinguishedName::new();
     params.not_before = date_time_ymd(1970, 1, 1);
     change(&mut params);
-    Authority::new().sign(&params).0.der().clone()
+    TestAuthority::new().sign(&params).0.der().clone()
 }
 
 fn mapping(subject: CertificateField) -> CertificateMapping {

@@ -5,21 +5,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use auth::token_error::TokenError;
-use coherence::confirm::{Confirm, Desk};
-use coherence::consumer::{Consumer, Settings};
-use coherence::denials::{Denial, Denials};
-use coherence::drive::{self, Answers, Copies, Log};
-use coherence::end::End;
-use coherence::roster::Follower;
-use coherence::tags::{Subject, TagKey};
+use coherence::consumer::{Consumer, ConsumerSettings};
+use coherence::consumers::Follower;
+use coherence::denylist::{Denylist, DenylistEntry};
+use coherence::event_loops;
+use coherence::event_loops::{DenylistCopy, Log, QueryAnswers};
+use coherence::message_channel::MessageChannel;
+use coherence::revocation_query::{QueryDesk, RevocationQuery};
+use coherence::tags::{TagKey, TagSubject};
 use coherence::time::BootClock;
 use coherence::transport::memory::Memory;
 use coherence::view::View;
 use coherence::wire::Keys;
-use coherence::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
-use credentials::authenticate::{Lookup, Rejection};
+use coherence::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
+use credentials::authenticate::{CredentialLookup, Rejection};
 use credentials::config::KeySource;
-use credentials::followed::{self, Ahead, Counts, FollowSample, Followed, Follows, Successor};
+use credentials::revocation;
+use credentials::revocation::{
+    FollowedIssuer, FollowedIssuers, FollowerSuccessor, IssuerClockSkew, RevocationCounts, RevocationSample,
+};
 use parking_lot::Mutex;
 use serde_json::json;
 use telemetry::metrics::{Format, Metrics};
@@ -40,7 +44,7 @@ struct Facts(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    events: Vec<Event>,
+    events: Vec<LogEvent>,
     /// It does not answer for its log.
     deaf: bool,
     /// It answers nothing at all.
@@ -48,16 +52,16 @@ struct State {
     /// Times that it was asked about tokens.
     asked: usize,
     /// What it has taken back without a word in its log, which no promise is made for.
-    hidden: Vec<Event>,
+    hidden: Vec<LogEvent>,
 }
 
 impl State {
-    fn head(&self) -> Head {
-        Head { epoch: EPOCH, seq: self.events.len() as u64 }
+    fn head(&self) -> LogHead {
+        LogHead { epoch: EPOCH, seq: self.events.len() as u64 }
     }
 
-    fn denied(&self) -> Vec<(Tag, Denial)> {
-        let denial = |event: &Event| Denial { not_before: event.not_before, until: event.until };
+    fn denied(&self) -> Vec<(Tag, DenylistEntry)> {
+        let denial = |event: &LogEvent| DenylistEntry { not_before: event.not_before, until: event.until };
         self.events
             .iter()
             .chain(&self.hidden)
@@ -67,7 +71,7 @@ impl State {
 }
 
 impl Log for Facts {
-    async fn head(&self) -> Option<Head> {
+    async fn head(&self) -> Option<LogHead> {
         let state = self.0.lock();
         (!state.deaf && !state.silent).then(|| state.head())
     }
@@ -76,15 +80,15 @@ impl Log for Facts {
         true
     }
 
-    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
+    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<LogEvent>)> {
         let state = self.0.lock();
         let events = state.events.iter().filter(|event| event.seq > after).take(limit).cloned().collect();
         (!state.deaf && !state.silent).then_some((EPOCH, events))
     }
 }
 
-impl Copies for Facts {
-    async fn load(&self, denials: &Denials) -> Option<Head> {
+impl DenylistCopy for Facts {
+    async fn load(&self, denials: &Denylist) -> Option<LogHead> {
         let state = self.0.lock();
         for (tag, denial) in state.denied() {
             denials.add(tag, denial);
@@ -93,8 +97,8 @@ impl Copies for Facts {
     }
 }
 
-impl Confirm for Facts {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+impl RevocationQuery for Facts {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let mut state = self.0.lock();
         // An empty question is nobody's.
         state.asked += usize::from(!tags.is_empty());
@@ -106,10 +110,10 @@ impl Confirm for Facts {
 /// An issuer, and a gateway that follows it.
 struct Town {
     world: World,
-    follows: Follows,
-    followed: Arc<Followed>,
+    follows: FollowedIssuers,
+    followed: Arc<FollowedIssuer>,
     facts: Facts,
-    append: mpsc::Sender<(Epoch, Event)>,
+    append: mpsc::Sender<(Epoch, LogEvent)>,
     tokens: [Vec<u8>; 2],
     _issuer: TestIssuer,
 }
@@ -121,28 +125,32 @@ impl Town {
         let facts = Facts::default();
         let (append, appended) = mpsc::channel(16);
         let clock = Arc::new(BootClock);
-        let end = End {
-            authority: Name::new("main").unwrap(),
+        let end = MessageChannel {
+            authority: ConsumerName::new("main").unwrap(),
             transport: Arc::new(Memory::default()),
             keys: Keys::one(1, &[3; 32]),
             clock: clock.clone(),
             counts: Arc::default(),
         };
         let view = Arc::new(View::new(1000).with_denials(1000));
-        let settings = Settings { lease: LEASE, period: Duration::from_millis(100), ..Settings::default() };
-        let id = (ConsumerId([1; 16]), Name::new("gateway").unwrap());
+        let settings = ConsumerSettings {
+            lease: LEASE,
+            period: Duration::from_millis(100),
+            ..ConsumerSettings::default()
+        };
+        let id = (ConsumerId([1; 16]), ConsumerName::new("gateway").unwrap());
         let consumer = Consumer::new(id, settings, view.clone());
         let mut drawn = 0_u128;
         let nonce = move || {
             drawn += 1;
             Nonce(drawn.to_le_bytes())
         };
-        let (desk, attended) = Desk::new(facts.clone(), view.silence().clone());
+        let (desk, attended) = QueryDesk::new(facts.clone(), view.silence().clone());
         tokio::spawn(attended);
-        tokio::spawn(Answers::new(end.clone(), facts.clone()).run(appended));
-        tokio::spawn(drive::follow(end.clone(), consumer, facts.clone(), nonce, |_| {}));
-        let follows = Follows::default();
-        let followed = Arc::new(Followed {
+        tokio::spawn(QueryAnswers::new(end.clone(), facts.clone()).run(appended));
+        tokio::spawn(event_loops::follow(end.clone(), consumer, facts.clone(), nonce, |_| {}));
+        let follows = FollowedIssuers::default();
+        let followed = Arc::new(FollowedIssuer {
             issuer: idp.url().into(),
             name: end.authority,
             view,
@@ -150,10 +158,10 @@ impl Town {
             clock,
             desk,
             lease: LEASE,
-            counts: Arc::<Counts>::default(),
+            counts: Arc::<RevocationCounts>::default(),
             longest: None,
-            successor: Successor::default(),
-            ahead: Ahead::default(),
+            successor: FollowerSuccessor::default(),
+            ahead: IssuerClockSkew::default(),
         });
         follows.replace(vec![followed.clone()]);
         let issuers = vec![issuer("main", idp.url(), KeySource::Discovery)];
@@ -174,16 +182,16 @@ impl Town {
     }
 
     fn is_hit(&self, token: &[u8]) -> bool {
-        matches!(self.world.lookup(token), Lookup::Hit(_))
+        matches!(self.world.lookup(token), CredentialLookup::Hit(_))
     }
 
     /// Takes a token back; `told`: its log is pushed.
     async fn revoke(&self, jti: &str, told: bool) {
         let event = {
             let mut state = self.facts.0.lock();
-            let tags = vec![TagKey::new(&TAGS).tag(Subject::Token(jti))];
+            let tags = vec![TagKey::new(&TAGS).tag(TagSubject::Token(jti))];
             let seq = state.events.len() as u64 + 1;
-            let event = Event { seq, tags, not_before: None, until: i64::MAX };
+            let event = LogEvent { seq, tags, not_before: None, until: i64::MAX };
             state.events.push(event.clone());
             event
         };
@@ -269,13 +277,13 @@ async fn entries_in_use_are_held_against_what_the_issuer_says() {
         until("looked at", || async { town.is_hit(b) && count(&counts.audited) > before + 1 }).await;
         assert_eq!(count(&counts.stale), 0, "all is as promised");
         // An issuer whose log does not say what it does.
-        let tags = vec![TagKey::new(&TAGS).tag(Subject::Token("b"))];
-        let event = Event { seq: 1, tags, not_before: None, until: i64::MAX };
+        let tags = vec![TagKey::new(&TAGS).tag(TagSubject::Token("b"))];
+        let event = LogEvent { seq: 1, tags, not_before: None, until: i64::MAX };
         town.facts.0.lock().hidden.push(event);
         until("found", || async { town.is_hit(b) && count(&counts.stale) >= 1 }).await;
     };
     tokio::select! {
-        () = followed::audit(town.follows.clone(), any, random) => unreachable!("it never ends"),
+        () = revocation::audit(town.follows.clone(), any, random) => unreachable!("it never ends"),
         () = looked => {}
     }
 }
@@ -294,7 +302,7 @@ async fn an_issuer_that_says_nothing_leaves_tokens_unknown_and_not_bad() {
 
 #[test]
 fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised() {
-    let follow = FollowSample {
+    let follow = RevocationSample {
         issuer: "https://id.example".into(),
         lease: Some(Duration::from_millis(4_500)),
         silent: true,
@@ -314,7 +322,7 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
         unanswered: 11,
         audited: 13,
         stale: 14,
-        arrivals: Some(coherence::roster::Arrivals { count: 2, sum: 0.006, below: [2; 11] }),
+        arrivals: Some(coherence::consumers::ApplyTimes { count: 2, sum: 0.006, below: [2; 11] }),
     };
     let metrics = Metrics::new(1);
     metrics.register(move || vec![follow.clone()]);

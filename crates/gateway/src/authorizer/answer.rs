@@ -1,7 +1,7 @@
 //! What an authorizer's answer means, and whether it may be kept.
 //!
 //! Owns: which of its fields the service is given and which the client, what makes an answer unusable, freshness by RFC 9111.
-//! Does not own: what it was asked, what else may end it ([`credentials::followed`]).
+//! Does not own: what it was asked, what else may end it ([`credentials::revocation`]).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,16 +9,17 @@ use std::time::Duration;
 use auth::headers::{IdentityHeaders, is_same};
 use auth::request::Field;
 use auth::time::Timestamp;
-use coherence::statement::{self, Statement};
-use credentials::cache::{Held, Weigh};
+use coherence::revocation_tags;
+use coherence::revocation_tags::RevocationTags;
+use credentials::cache::{CacheEntryBasis, Weigh};
 use credentials::cookies::sets_ours;
-use credentials::followed::Revocable;
-use http_engine::answer::Answer;
+use credentials::revocation::RevocableToken;
 use http_engine::labels::{Consulted, Outcome};
+use http_engine::local_reply::LocalReply;
 
-use super::question::Question;
+use super::question::AuthorizerQuestion;
 use crate::authorizer::ENDS_IN;
-use crate::config::Authorizer as Config;
+use crate::config::AuthorizerConfig as Config;
 
 /// Fields of a refusal that the client is given; beside these its body and status. Whatever else there is speaks to us.
 const FOR_CLIENTS: [&str; 17] = [
@@ -43,7 +44,7 @@ const FOR_CLIENTS: [&str; 17] = [
 
 /// An answer as it came.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct AnswerHead {
     pub(crate) status: u16,
     /// Names as they came.
     pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
@@ -52,7 +53,7 @@ pub(crate) struct Heard {
 
 /// Why an answer is none.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unclear {
+pub(crate) enum AnswerUnclear {
     #[error("the request cannot be put into a question")]
     Unaskable,
     #[error("it is not valid HTTP, or its head is too large")]
@@ -71,16 +72,16 @@ pub(crate) enum Unclear {
 
 /// What an authorizer says of a request.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum AuthorizerAnswer {
     /// It may pass.
-    Allowed(Allowed),
+    Allowed(AuthorizerAllowed),
     /// It is answered with this.
-    Refused(Refused),
+    Refused(AuthorizerRefused),
 }
 
 /// A request may pass.
 #[derive(Debug, Default)]
-pub(crate) struct Allowed {
+pub(crate) struct AuthorizerAllowed {
     /// What the service is told.
     pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
     /// The same as lines of an HTTP/1.1 head.
@@ -90,51 +91,60 @@ pub(crate) struct Allowed {
     /// `Set-Cookie` for the client.
     pub(crate) cookies: Vec<Box<[u8]>>,
     /// What may take it back at any moment.
-    pub(crate) revocable: Option<Revocable>,
+    pub(crate) revocable: Option<RevocableToken>,
     /// When the credential ends that it rests on.
     pub(crate) ends: Option<Timestamp>,
 }
 
 /// A request is answered in the authorizer's words.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct AuthorizerRefused {
     status: u16,
     fields: Vec<(Box<str>, Box<str>)>,
     body: Box<[u8]>,
 }
 
 /// An answer that was read.
-pub(crate) struct Read {
-    pub(crate) said: Said,
+pub(crate) struct ParsedAnswer {
+    pub(crate) said: AuthorizerAnswer,
     /// How long it is fresh, counted from when it was asked for; `None`: it may not be kept.
     pub(crate) fresh: Option<Duration>,
     /// Which issuer may take it back, and by what.
-    pub(crate) statement: Option<(Box<str>, Statement)>,
+    pub(crate) statement: Option<(Box<str>, RevocationTags)>,
     /// How long the credential lasts that it rests on, counted from when it was asked for.
     pub(crate) lasts: Option<Duration>,
 }
 
 /// Reads an answer to a question.
 pub(crate) fn read(
-    heard: Heard,
+    heard: AnswerHead,
     config: &Config,
     identity: &IdentityHeaders,
-    question: &Question,
-) -> Result<Read, Unclear> {
+    question: &AuthorizerQuestion,
+) -> Result<ParsedAnswer, AnswerUnclear> {
     let fresh = freshness(&heard, config, question.names_request());
     match heard.status {
         200..=299 => {
             let (statement, lasts) = (statement(&heard)?, lasts(&heard)?);
-            let said = Said::Allowed(allowed(&heard, config, identity)?);
-            Ok(Read { said, fresh, statement, lasts })
+            let said = AuthorizerAnswer::Allowed(allowed(&heard, config, identity)?);
+            Ok(ParsedAnswer { said, fresh, statement, lasts })
         }
-        300..=599 => Ok(Read { said: Said::Refused(refused(heard)?), fresh, statement: None, lasts: None }),
-        status => Err(Unclear::Status(status)),
+        300..=599 => Ok(ParsedAnswer {
+            said: AuthorizerAnswer::Refused(refused(heard)?),
+            fresh,
+            statement: None,
+            lasts: None,
+        }),
+        status => Err(AnswerUnclear::Status(status)),
     }
 }
 
-fn allowed(heard: &Heard, config: &Config, identity: &IdentityHeaders) -> Result<Allowed, Unclear> {
-    let mut allowed = Allowed::default();
+fn allowed(
+    heard: &AnswerHead,
+    config: &Config,
+    identity: &IdentityHeaders,
+) -> Result<AuthorizerAllowed, AnswerUnclear> {
+    let mut allowed = AuthorizerAllowed::default();
     let mut block = Vec::new();
     for name in &config.given {
         // An empty one is how those say "none" who cannot take a field off.
@@ -153,54 +163,54 @@ fn allowed(heard: &Heard, config: &Config, identity: &IdentityHeaders) -> Result
     Ok(allowed)
 }
 
-fn refused(heard: Heard) -> Result<Refused, Unclear> {
+fn refused(heard: AnswerHead) -> Result<AuthorizerRefused, AnswerUnclear> {
     let mut fields = Vec::new();
     for (name, value) in heard.fields {
         let ours = sets_ours(&Field { name: &name, value: &value });
         if !ours && FOR_CLIENTS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
-            let text = std::str::from_utf8(&value).map_err(|_| Unclear::NotText(name.clone()))?;
+            let text = std::str::from_utf8(&value).map_err(|_| AnswerUnclear::NotText(name.clone()))?;
             fields.push((name.to_ascii_lowercase().into(), text.into()));
         }
     }
-    Ok(Refused { status: heard.status, fields, body: heard.body.into() })
+    Ok(AuthorizerRefused { status: heard.status, fields, body: heard.body.into() })
 }
 
 /// The one field of a name.
-fn one<'h>(heard: &'h Heard, name: &str) -> Result<Option<&'h [u8]>, Unclear> {
+fn one<'h>(heard: &'h AnswerHead, name: &str) -> Result<Option<&'h [u8]>, AnswerUnclear> {
     let mut of_name = heard.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
     match (of_name.next(), of_name.next()) {
-        (Some(_), Some(_)) => Err(Unclear::Repeated(name.into())),
+        (Some(_), Some(_)) => Err(AnswerUnclear::Repeated(name.into())),
         (first, _) => Ok(first.map(|(_, value)| &**value)),
     }
 }
 
 /// What only a Postern says. What cannot be read of it is not as if it were not there.
-fn statement(heard: &Heard) -> Result<Option<(Box<str>, Statement)>, Unclear> {
+fn statement(heard: &AnswerHead) -> Result<Option<(Box<str>, RevocationTags)>, AnswerUnclear> {
     let text = |name: &str| match one(heard, name)?.map(std::str::from_utf8) {
         Some(Ok(text)) => Ok(Some(text)),
-        Some(Err(_)) => Err(Unclear::NotText(name.into())),
+        Some(Err(_)) => Err(AnswerUnclear::NotText(name.into())),
         None => Ok(None),
     };
-    match (text(statement::FIELD)?, text(statement::ISSUER)?) {
-        (Some(said), Some(issuer)) => match Statement::parse(said) {
+    match (text(revocation_tags::FIELD)?, text(revocation_tags::ISSUER)?) {
+        (Some(said), Some(issuer)) => match RevocationTags::parse(said) {
             Some(said) => Ok(Some((issuer.into(), said))),
-            None => Err(Unclear::NotText(statement::FIELD.into())),
+            None => Err(AnswerUnclear::NotText(revocation_tags::FIELD.into())),
         },
         _ => Ok(None),
     }
 }
 
 /// What only a Postern says as well.
-fn lasts(heard: &Heard) -> Result<Option<Duration>, Unclear> {
+fn lasts(heard: &AnswerHead) -> Result<Option<Duration>, AnswerUnclear> {
     let Some(value) = one(heard, ENDS_IN)? else { return Ok(None) };
     let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-    let lasts = Duration::from_millis(millis.ok_or(Unclear::NotMillis(ENDS_IN))?);
+    let lasts = Duration::from_millis(millis.ok_or(AnswerUnclear::NotMillis(ENDS_IN))?);
     // Of one that somebody kept on its way nobody knows how long that was, if they do not say.
     Ok(Some(lasts.saturating_sub(age(heard).unwrap_or(lasts))))
 }
 
 /// How old an answer is (RFC 9111 section 5.1); `None`: that cannot be read.
-fn age(heard: &Heard) -> Option<Duration> {
+fn age(heard: &AnswerHead) -> Option<Duration> {
     let mut ages = values(heard, "age");
     match (ages.next(), ages.next()) {
         (None, _) => Some(Duration::ZERO),
@@ -211,7 +221,7 @@ fn age(heard: &Heard) -> Option<Duration> {
 
 /// How long an answer is fresh (RFC 9111 section 4.2), if it may be kept at all (section 3). Only what is said counts: nothing is
 /// guessed from other fields, and what is said twice or cannot be read says no.
-fn freshness(heard: &Heard, config: &Config, names_request: bool) -> Option<Duration> {
+fn freshness(heard: &AnswerHead, config: &Config, names_request: bool) -> Option<Duration> {
     if !matches!(heard.status, 200..=299 | 401 | 403) || values(heard, "set-cookie").next().is_some() {
         return None;
     }
@@ -258,13 +268,13 @@ fn seconds(text: &str) -> Option<Duration> {
     digits.then(|| Duration::from_secs(text.parse::<u32>().unwrap_or(u32::MAX).into()))
 }
 
-fn values<'h>(heard: &'h Heard, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
+fn values<'h>(heard: &'h AnswerHead, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
     let of_name = heard.fields.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
     of_name.map(|(_, value)| &**value)
 }
 
 /// The members of a list in all fields of a name (RFC 9110 section 5.6.1); `None` for what is not text.
-fn list<'h>(heard: &'h Heard, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
+fn list<'h>(heard: &'h AnswerHead, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
     values(heard, name).flat_map(|value| {
         let text = std::str::from_utf8(value).ok();
         let parts = text.into_iter().flat_map(|text| text.split(',').map(str::trim));
@@ -273,11 +283,13 @@ fn list<'h>(heard: &'h Heard, name: &'static str) -> impl Iterator<Item = Option
     })
 }
 
-impl Said {
+impl AuthorizerAnswer {
     /// The same, until it is taken back.
-    pub(crate) fn until_revoked(self, revocable: Revocable) -> Self {
+    pub(crate) fn until_revoked(self, revocable: RevocableToken) -> Self {
         match self {
-            Self::Allowed(allowed) => Self::Allowed(Allowed { revocable: Some(revocable), ..allowed }),
+            Self::Allowed(allowed) => {
+                Self::Allowed(AuthorizerAllowed { revocable: Some(revocable), ..allowed })
+            }
             refused @ Self::Refused(_) => refused,
         }
     }
@@ -285,7 +297,7 @@ impl Said {
     /// The same, until the credential ends that it rests on.
     pub(crate) fn until(self, ends: Option<Timestamp>) -> Self {
         match self {
-            Self::Allowed(allowed) => Self::Allowed(Allowed { ends, ..allowed }),
+            Self::Allowed(allowed) => Self::Allowed(AuthorizerAllowed { ends, ..allowed }),
             refused @ Self::Refused(_) => refused,
         }
     }
@@ -299,7 +311,7 @@ impl Said {
     }
 
     /// What may take it back at any moment.
-    pub(crate) fn revocable(&self) -> Option<&Revocable> {
+    pub(crate) fn revocable(&self) -> Option<&RevocableToken> {
         match self {
             Self::Allowed(allowed) => allowed.revocable.as_ref(),
             Self::Refused(_) => None,
@@ -309,15 +321,15 @@ impl Said {
     pub(crate) fn counted(&self) -> Consulted {
         match self {
             Self::Allowed(_) => Consulted::Allowed,
-            Self::Refused(Refused { status: 500.., .. }) => Consulted::Failed,
+            Self::Refused(AuthorizerRefused { status: 500.., .. }) => Consulted::Failed,
             Self::Refused(_) => Consulted::Refused,
         }
     }
 }
 
-impl Refused {
+impl AuthorizerRefused {
     /// For the client, as the authorizer said it.
-    pub(crate) fn answer(&self) -> Answer {
+    pub(crate) fn answer(&self) -> LocalReply {
         let (code, outcome) = match self.status {
             300..=399 => ("authorizer_redirected", Outcome::Unauthenticated),
             401 => ("authorizer_refused", Outcome::Unauthenticated),
@@ -332,25 +344,41 @@ impl Refused {
         if !self.fields.iter().any(|(name, _)| &**name == "cache-control") {
             fields.push(("cache-control".into(), "no-store".into()));
         }
-        Answer { status: self.status, code, outcome, fields, body: self.body.to_vec().into(), close: false }
+        LocalReply {
+            status: self.status,
+            code,
+            outcome,
+            fields,
+            body: self.body.to_vec().into(),
+            close: false,
+        }
     }
 }
 
-impl Weigh for Said {
+impl Weigh for AuthorizerAnswer {
     fn weight(&self) -> usize {
         const PAIR: usize = size_of::<(Box<str>, Box<[u8]>)>();
         // The `Arc` adds its two counts.
         let own = size_of::<Self>() + 2 * size_of::<usize>();
         own + match self {
-            Self::Allowed(Allowed { fields, http1_block, cookies, revocable, names_caller: _, ends: _ }) => {
+            Self::Allowed(AuthorizerAllowed {
+                fields,
+                http1_block,
+                cookies,
+                revocable,
+                names_caller: _,
+                ends: _,
+            }) => {
                 let fields =
                     fields.iter().map(|(name, value)| PAIR + name.len() + value.len()).sum::<usize>();
                 let cookies =
                     cookies.iter().map(|cookie| size_of::<Box<[u8]>>() + cookie.len()).sum::<usize>();
-                let held = revocable.as_ref().map_or(0, |revocable| revocable.weight() + size_of::<Held>());
+                let held = revocable
+                    .as_ref()
+                    .map_or(0, |revocable| revocable.weight() + size_of::<CacheEntryBasis>());
                 fields + http1_block.len() + cookies + held
             }
-            Self::Refused(Refused { fields, body, status: _ }) => {
+            Self::Refused(AuthorizerRefused { fields, body, status: _ }) => {
                 fields.iter().map(|(name, value)| PAIR + name.len() + value.len()).sum::<usize>() + body.len()
             }
         }
@@ -360,15 +388,15 @@ impl Weigh for Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{SHOWN, Shown, Told};
+    use crate::config::{QuestionForm, SHOWN, ShownField};
 
     fn config() -> Config {
         Config {
             name: "a".into(),
             upstream: 0,
-            question: Told::Itself { prefix: "".into() },
+            question: QuestionForm::Itself { prefix: "".into() },
             timeout: Duration::from_secs(1),
-            shown: SHOWN.iter().map(|name| Shown::new(name)).collect(),
+            shown: SHOWN.iter().map(|name| ShownField::new(name)).collect(),
             given: ["x-auth-request-user", "x-auth-request-groups"].map(Into::into).into(),
             max_age: Duration::from_secs(10),
             max_age_followed: Duration::from_mins(1),
@@ -376,9 +404,9 @@ mod tests {
         }
     }
 
-    fn heard(status: u16, fields: &[(&str, &str)]) -> Heard {
+    fn heard(status: u16, fields: &[(&str, &str)]) -> AnswerHead {
         let fields = fields.iter().map(|(name, value)| ((*name).into(), value.as_bytes().into())).collect();
-        Heard { status, fields, body: Vec::new() }
+        AnswerHead { status, fields, body: Vec::new() }
     }
 
     fn fresh(status: u16, fields: &[(&str, &str)], names_request: bool) -> Option<u64> {
@@ -470,7 +498,7 @@ mod tests {
         assert_eq!(&*all.http1_block, b"x-auth-request-user: ada\r\n");
         assert!(all.names_caller && all.fields.len() == 1);
         let twice = given(&[("x-auth-request-user", "ada"), ("X-Auth-Request-User", "root")]);
-        assert!(matches!(twice, Err(Unclear::Repeated(_))));
+        assert!(matches!(twice, Err(AnswerUnclear::Repeated(_))));
     }
 
     #[test]
@@ -506,10 +534,10 @@ mod tests {
         assert_eq!(of(&[("postern-ends-in-ms", "20350"), ("age", "soon")]).unwrap(), millis(0));
         for odd in ["", "-1", "20.5", "soon", "18446744073709551616"] {
             let odd = of(&[("postern-ends-in-ms", odd)]);
-            assert!(matches!(odd, Err(Unclear::NotMillis(_))), "{odd:?}");
+            assert!(matches!(odd, Err(AnswerUnclear::NotMillis(_))), "{odd:?}");
         }
         let twice = of(&[("postern-ends-in-ms", "1"), ("Postern-Ends-In-Ms", "1")]);
-        assert!(matches!(twice, Err(Unclear::Repeated(_))));
+        assert!(matches!(twice, Err(AnswerUnclear::Repeated(_))));
     }
 
     #[test]
@@ -518,6 +546,6 @@ mod tests {
         assert!(of(&[]).unwrap().is_none());
         assert!(of(&[("postern-revocable", "x 1 2 y")]).unwrap().is_none());
         let broken = of(&[("postern-revocable", "x 1 2 y"), ("postern-revocable-by", "https://id.example")]);
-        assert!(matches!(broken, Err(Unclear::NotText(_))));
+        assert!(matches!(broken, Err(AnswerUnclear::NotText(_))));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Owns: what is asked of an authorizer about a request, what its answer means, how long the answer is kept, one asking however many
 //! wait. Does not own: our own decision, which comes first (`auth::decide`), the connections ([`http_engine::upstream`]: an authorizer is
-//! an upstream, and is asked by the worker that needs to know), forwarding. Where others ask us is [`crate::vouch`].
+//! an upstream, and is asked by the worker that needs to know), forwarding. Where others ask us is [`crate::auth_response`].
 //!
-//! Flow: `About::key → Authorizer::peek → Said`, or [`Question`], then [`Authorizer::find_out`] (wait for who asks already, or ask)
+//! Flow: `QuestionInput::key → Authorizer::peek → Said`, or [`AuthorizerQuestion`], then [`Authorizer::find_out`] (wait for who asks already, or ask)
 //! and the same lookup again with what was found.
 //!
 //! Success is leave to forward; every other answer is the client's, as it is. Where there is no answer that can be read, nobody
@@ -14,7 +14,7 @@
 //!
 //! Only what the authorizer says may be (RFC 9111), under all that it was shown ([`question`]), and no longer than the
 //! configuration says. An authorizer that is a Postern says more: which issuer may take the answer back, and by what
-//! ([`coherence::statement`]). Where that issuer is followed here, the answer is kept while nothing of it is told here and no
+//! ([`coherence::revocation_tags`]). Where that issuer is followed here, the answer is kept while nothing of it is told here and no
 //! longer than the issuer is heard of; without a lease it is good for the request that it was asked for, and nobody after it.
 
 pub(crate) mod answer;
@@ -24,14 +24,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use credentials::cache::{DecisionCache, Generation, Held, Key, Known, Scope, Secret, Usage};
-use credentials::followed::Follows;
+use credentials::cache::{
+    CacheEntryBasis, CacheKey, CacheScope, CacheSecret, DecisionCache, Generation, KnownFacts, Usage,
+};
+use credentials::revocation::FollowedIssuers;
 use http_engine::clock::Now;
 use outage::{CALM, Outage};
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 
-pub(crate) use self::answer::{Allowed, Said};
-pub(crate) use self::question::{About, Question};
+pub(crate) use self::answer::{AuthorizerAllowed, AuthorizerAnswer};
+pub(crate) use self::question::{AuthorizerQuestion, QuestionInput};
 pub use self::question::{ambiguous, request_line};
 use crate::config;
 
@@ -50,20 +52,20 @@ pub(crate) enum Unshared {
 
 /// Nobody knows whether the request may pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unknown;
+pub(crate) struct AuthorizerUnknown;
 
 /// Whether a request may pass, as an authorizer says.
-pub(crate) type Answered = Result<Arc<Said>, Unknown>;
+pub(crate) type AuthorizerResult = Result<Arc<AuthorizerAnswer>, AuthorizerUnknown>;
 
 /// An authorizer, with what is kept of its answers. Shared by all workers, and made anew with each configuration: no answer
 /// outlives the one it was asked under.
 pub(crate) struct Authorizer {
-    pub(crate) config: config::Authorizer,
+    pub(crate) config: config::AuthorizerConfig,
     /// Index among those of the configuration.
     pub(crate) at: usize,
-    pub(crate) cache: DecisionCache<Said, Unshared>,
-    pub(crate) scope: Scope,
-    pub(crate) follows: Follows,
+    pub(crate) cache: DecisionCache<AuthorizerAnswer, Unshared>,
+    pub(crate) scope: CacheScope,
+    pub(crate) follows: FollowedIssuers,
     /// Whether its last answer could be kept: then the next one is worth waiting for.
     pub(crate) keeps: AtomicBool,
     /// Outlives the configuration, like what is counted.
@@ -103,11 +105,11 @@ impl Collect for AuthorizerStatus {
 impl Authorizer {
     /// Keeps nothing yet. `generation` counts configurations; `outage` is that of the one before of its name.
     pub(crate) fn new(
-        config: &config::Authorizer,
+        config: &config::AuthorizerConfig,
         at: usize,
         generation: u64,
-        secret: &Secret,
-        follows: &Follows,
+        secret: &CacheSecret,
+        follows: &FollowedIssuers,
         outage: Option<Arc<Outage>>,
     ) -> Self {
         let limits = credentials::config::CacheLimits {
@@ -133,7 +135,7 @@ impl Authorizer {
     }
 
     /// How it is asked.
-    pub(crate) fn config(&self) -> &config::Authorizer {
+    pub(crate) fn config(&self) -> &config::AuthorizerConfig {
         &self.config
     }
 
@@ -143,20 +145,20 @@ impl Authorizer {
     }
 
     /// What some answer in use rests on, if that is followed.
-    pub(crate) fn any_held(&self, random: u64) -> Option<Arc<Held>> {
+    pub(crate) fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
         self.cache.any_held(random)
     }
 
     /// What the answer about a request is kept under.
-    pub(crate) fn key(&self, about: &About<'_>) -> Key {
+    pub(crate) fn key(&self, about: &QuestionInput<'_>) -> CacheKey {
         about.key(&self.config, &self.scope)
     }
 
     /// What is known at once: the hot path.
-    pub(crate) fn peek(&self, key: Key, now: Now) -> Option<Arc<Said>> {
+    pub(crate) fn peek(&self, key: CacheKey, now: Now) -> Option<Arc<AuthorizerAnswer>> {
         match self.cache.peek(key, now) {
-            Some(Known::Fact(said)) => Some(said),
-            Some(Known::Denied(_)) | None => None,
+            Some(KnownFacts::Fact(said)) => Some(said),
+            Some(KnownFacts::Denied(_)) | None => None,
         }
     }
 }

@@ -11,14 +11,14 @@ use std::borrow::Cow;
 
 use auth::headers::{first_ambiguous_in_full, is_list};
 use auth::request::{Canonical, Field, Scheme};
-use credentials::cache::{Key, Scope};
+use credentials::cache::{CacheKey, CacheScope};
 use credentials::cookies::{is_cookie, without_ours};
-use telemetry::trace::Context;
+use telemetry::trace::TraceContext;
 
-use crate::config::{Authorizer as Config, Told};
+use crate::config::{AuthorizerConfig as Config, QuestionForm};
 
 /// A request about which an authorizer may be asked.
-pub(crate) struct About<'a> {
+pub(crate) struct QuestionInput<'a> {
     /// It, in the form that is decided about and forwarded.
     pub(crate) request: &'a Canonical<'a>,
     /// Its fields as they came.
@@ -28,18 +28,20 @@ pub(crate) struct About<'a> {
     /// Cookies of a login of our own are nobody else's to see.
     pub(crate) logs_in: bool,
     /// The trace it belongs to, when traces are kept.
-    pub(crate) trace: Option<&'a Context>,
+    pub(crate) trace: Option<&'a TraceContext>,
 }
 
 /// Method and target of a question.
 fn asked_for<'r>(config: &Config, request: &'r Canonical<'_>) -> (&'r str, Vec<u8>) {
     match &config.question {
-        Told::Itself { prefix } => {
+        QuestionForm::Itself { prefix } => {
             let mut target = prefix.as_bytes().to_vec();
             request.write_target(&mut target);
             (request.method(), target)
         }
-        Told::XOriginal { path } | Told::XForwarded { path } => ("GET", path.as_bytes().to_vec()),
+        QuestionForm::XOriginal { path } | QuestionForm::XForwarded { path } => {
+            ("GET", path.as_bytes().to_vec())
+        }
     }
 }
 
@@ -50,9 +52,9 @@ pub fn request_line(config: &Config, request: &Canonical<'_>) -> String {
 }
 
 /// A question ready to be asked, which outlives the request's buffer.
-pub(crate) struct Question {
+pub(crate) struct AuthorizerQuestion {
     authorizer: usize,
-    key: Key,
+    key: CacheKey,
     names_request: bool,
     method: Box<str>,
     target: Vec<u8>,
@@ -60,14 +62,14 @@ pub(crate) struct Question {
     fields: Vec<(Cow<'static, str>, Vec<u8>)>,
 }
 
-impl Question {
+impl AuthorizerQuestion {
     /// Whom it is for: index among the configured ones.
     pub(crate) fn authorizer(&self) -> usize {
         self.authorizer
     }
 
     /// What its answer is kept under.
-    pub(crate) fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> CacheKey {
         self.key
     }
 
@@ -95,7 +97,7 @@ impl Question {
     }
 }
 
-impl std::fmt::Debug for Question {
+impl std::fmt::Debug for AuthorizerQuestion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Question of {}", self.authorizer)
     }
@@ -117,9 +119,9 @@ pub fn ambiguous<'c>(config: &'c Config, fields: &[Field<'_>]) -> Option<&'c str
     )
 }
 
-impl About<'_> {
+impl QuestionInput<'_> {
     /// What the answer is kept under. Allocates nothing, but where a cookie of our own has to be taken out.
-    pub(crate) fn key(&self, config: &Config, scope: &Scope) -> Key {
+    pub(crate) fn key(&self, config: &Config, scope: &CacheScope) -> CacheKey {
         let request = self.request;
         let mut key = scope.parts();
         key.add(request.method().as_bytes());
@@ -153,7 +155,7 @@ impl About<'_> {
     }
 
     /// The question that this key is of.
-    pub(crate) fn question(&self, config: &Config, authorizer: usize, key: Key) -> Question {
+    pub(crate) fn question(&self, config: &Config, authorizer: usize, key: CacheKey) -> AuthorizerQuestion {
         let request = self.request;
         let (method, target) = asked_for(config, request);
         let mut fields: Vec<(Cow<'static, str>, Vec<u8>)> = Vec::with_capacity(16);
@@ -162,9 +164,9 @@ impl About<'_> {
         }
         fields.push(("x-forwarded-host".into(), request.authority().as_bytes().to_vec()));
         let names = match &config.question {
-            Told::Itself { .. } => None,
-            Told::XOriginal { .. } => Some(("x-original-method", "x-original-uri")),
-            Told::XForwarded { .. } => Some(("x-forwarded-method", "x-forwarded-uri")),
+            QuestionForm::Itself { .. } => None,
+            QuestionForm::XOriginal { .. } => Some(("x-original-method", "x-original-uri")),
+            QuestionForm::XForwarded { .. } => Some(("x-forwarded-method", "x-forwarded-uri")),
         };
         if let Some((method, uri)) = names {
             let mut whole = Vec::new();
@@ -185,7 +187,7 @@ impl About<'_> {
             }
         }
         let (method, authority) = (method.into(), request.authority().into());
-        Question { authorizer, key, names_request, method, target, authority, fields }
+        AuthorizerQuestion { authorizer, key, names_request, method, target, authority, fields }
     }
 
     /// What is shown of a field, which is what the key is made of.

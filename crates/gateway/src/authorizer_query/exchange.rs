@@ -9,25 +9,27 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http_engine::deadline::TICK;
+use http_engine::http_stream::{
+    ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, Nominated, OwnField, ResponseView,
+};
 use http_engine::labels::Consulted;
-use http_engine::leg::{Downstream, Fill, Gone, Leg, LegError, Nominated, OwnField, ResponseView};
 use telemetry::access_log::RequestProtocol;
 
-use crate::authorizer::answer::{Heard, Unclear};
-use crate::authorizer::question::Question;
-use crate::config::Authorizer as Config;
-use crate::fault::Fault;
-use crate::forward::{Outbound, QuestionHead, exchange};
-use crate::record::Record;
+use crate::authorizer::answer::{AnswerHead, AnswerUnclear};
+use crate::authorizer::question::AuthorizerQuestion;
+use crate::config::AuthorizerConfig as Config;
+use crate::exchange_error::ExchangeError;
+use crate::forward::{ForwardedRequest, QuestionHead, exchange};
+use crate::record::RequestRecord;
 use crate::refusal::Refusal;
-use crate::worker::{Running, Worker};
+use crate::worker::{ActiveConfig, Worker};
 
 /// Bytes of an answer's body: a page to log in at, with room. (Its head is bounded as every upstream's.)
 const MAX_BODY: usize = 256 << 10;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Silent {
+pub(crate) enum QueryError {
     #[error(
         "{0} questions are under way on this worker already, which is as many as `max_requests` of its upstream allows"
     )]
@@ -37,12 +39,12 @@ pub(crate) enum Silent {
     #[error("it cannot be reached, or broke off: {0}")]
     Unreachable(&'static str),
     #[error("its answer cannot be used: {0}")]
-    Unclear(#[from] Unclear),
+    Unclear(#[from] AnswerUnclear),
     #[error("it knows less of what was revoked than is known here")]
     Behind,
 }
 
-impl Silent {
+impl QueryError {
     /// How it is counted.
     pub(crate) fn counted(&self) -> Consulted {
         match self {
@@ -57,8 +59,8 @@ impl Silent {
 
 /// Listens where a client would.
 #[derive(Default)]
-struct Listening {
-    heard: Heard,
+struct AnswerReader {
+    heard: AnswerHead,
     body: Body,
 }
 
@@ -72,10 +74,10 @@ struct Body {
 /// Asks.
 pub(crate) async fn ask(
     config: &Config,
-    question: &Question,
+    question: &AuthorizerQuestion,
     worker: &Worker,
-    running: &Rc<Running>,
-) -> Result<Heard, Silent> {
+    running: &Rc<ActiveConfig>,
+) -> Result<AnswerHead, QueryError> {
     let pool = running.pools[config.upstream].clone();
     let most = pool.config.max_requests;
     let head = QuestionHead {
@@ -84,46 +86,49 @@ pub(crate) async fn ask(
         authority: question.authority(),
         fields: question.fields().collect(),
     };
-    let outbound =
-        Outbound::question(pool, &head, config.timeout, running).map_err(|_| Unclear::Unaskable)?;
-    let (mut listening, deadline) = (Listening::default(), worker.deadlines.register());
+    let outbound = ForwardedRequest::question(pool, &head, config.timeout, running)
+        .map_err(|_| AnswerUnclear::Unaskable)?;
+    let (mut listening, deadline) = (AnswerReader::default(), worker.deadlines.register());
     // Nobody reads it: the request that the question is about has its own.
-    let mut record = Record::begin(worker.clock.monotonic(), RequestProtocol::Http11, None, false, false);
+    let mut record =
+        RequestRecord::begin(worker.clock.monotonic(), RequestProtocol::Http11, None, false, false);
     let exchanged = exchange(outbound, &mut listening, &deadline, &mut record);
     // The deadlines inside tell the endpoint's health of it; this one is for connecting, and what comes by drops.
     let relayed = match tokio::time::timeout(config.timeout + 2 * TICK, exchanged).await {
-        Err(_) | Ok(Err(Refusal::UpstreamTimeout)) => return Err(Silent::Late(config.timeout)),
-        Ok(Err(Refusal::Overloaded)) => return Err(Silent::Busy(most)),
-        Ok(Err(Refusal::UpstreamProtocol)) => return Err(Unclear::NotHttp.into()),
+        Err(_) | Ok(Err(Refusal::UpstreamTimeout)) => return Err(QueryError::Late(config.timeout)),
+        Ok(Err(Refusal::Overloaded)) => return Err(QueryError::Busy(most)),
+        Ok(Err(Refusal::UpstreamProtocol)) => return Err(AnswerUnclear::NotHttp.into()),
         Ok(Err(Refusal::UpstreamClosed)) => {
-            return Err(Silent::Unreachable("it closed the connection without an answer"));
+            return Err(QueryError::Unreachable("it closed the connection without an answer"));
         }
-        Ok(Err(_)) => return Err(Silent::Unreachable("no connection to its upstream")),
+        Ok(Err(_)) => return Err(QueryError::Unreachable("no connection to its upstream")),
         Ok(Ok(relayed)) => relayed,
     };
     if listening.body.too_large {
-        return Err(Unclear::TooLarge(MAX_BODY).into());
+        return Err(AnswerUnclear::TooLarge(MAX_BODY).into());
     }
     match relayed.fault {
-        None => Ok(Heard { body: listening.body.bytes, ..listening.heard }),
-        Some(Fault::UpstreamTimeout | Fault::RequestTimeout) => Err(Silent::Late(config.timeout)),
-        Some(Fault::UpstreamProtocol(_)) => Err(Unclear::NotHttp.into()),
-        Some(_) => Err(Silent::Unreachable("it broke off in the middle of its answer")),
+        None => Ok(AnswerHead { body: listening.body.bytes, ..listening.heard }),
+        Some(ExchangeError::UpstreamTimeout | ExchangeError::RequestTimeout) => {
+            Err(QueryError::Late(config.timeout))
+        }
+        Some(ExchangeError::UpstreamProtocol(_)) => Err(AnswerUnclear::NotHttp.into()),
+        Some(_) => Err(QueryError::Unreachable("it broke off in the middle of its answer")),
     }
 }
 
-impl Downstream for Listening {
+impl Downstream for AnswerReader {
     type Leg = Body;
 
     fn leg(&mut self) -> &mut Body {
         &mut self.body
     }
 
-    fn inform(&mut self, _: &ResponseView<'_>) -> Result<(), LegError> {
+    fn inform(&mut self, _: &ResponseView<'_>) -> Result<(), HttpStreamError> {
         Ok(())
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>, _: &[OwnField]) -> Result<(), LegError> {
+    fn respond(&mut self, response: &ResponseView<'_>, _: &[OwnField]) -> Result<(), HttpStreamError> {
         self.heard.status = response.status;
         let nominated = Nominated::by(response.fields);
         let fields = nominated.passing(response.fields);
@@ -131,7 +136,7 @@ impl Downstream for Listening {
         Ok(())
     }
 
-    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<ClientEnd> {
         Poll::Pending
     }
 
@@ -140,27 +145,27 @@ impl Downstream for Listening {
     }
 }
 
-impl Leg for Body {
-    fn poll_fill(&mut self, _: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+impl HttpStream for Body {
+    fn poll_fill(&mut self, _: &mut Context<'_>) -> Poll<Result<Fill<'_>, HttpStreamError>> {
         Poll::Ready(Ok(Fill::End(None)))
     }
 
     fn consume(&mut self, _: usize) {}
 
-    fn poll_write(&mut self, _: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+    fn poll_write(&mut self, _: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
         if self.bytes.len() + data.len() > MAX_BODY {
             self.too_large = true;
-            return Poll::Ready(Err(LegError::TooLarge));
+            return Poll::Ready(Err(HttpStreamError::TooLarge));
         }
         self.bytes.extend_from_slice(data);
         Poll::Ready(Ok(data.len()))
     }
 
-    fn finish(&mut self, _: Option<Box<HeaderMap>>) -> Result<(), LegError> {
+    fn finish(&mut self, _: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError> {
         Ok(())
     }
 
-    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), LegError>> {
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), HttpStreamError>> {
         Poll::Ready(Ok(()))
     }
 

@@ -36,17 +36,17 @@ const NAMES_OF_REQUESTS: [&str; 14] = [
 /// Somebody who is asked whether a request may pass (Envoy's external authorization over HTTP, and what nginx, Traefik and
 /// others ask likewise).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Authorizer {
+pub struct AuthorizerConfig {
     /// Names it in metrics, logs and `check`.
     pub name: Box<str>,
     /// Where it is: index into [`super::Config::upstreams`], whose limits, connections and health are those of questions.
     pub upstream: usize,
     /// How a question says which request it is about.
-    pub question: Told,
+    pub question: QuestionForm,
     /// From asking to the whole answer, connecting included. Default 3 s.
     pub timeout: Duration,
     /// Fields of the client that it is shown. Default [`SHOWN`].
-    pub shown: Box<[Shown]>,
+    pub shown: Box<[ShownField]>,
     /// Fields of its answer that the service is given, in lower case. No client's field of such a name passes anywhere.
     pub given: Box<[Box<str>]>,
     /// How long an answer is kept at most that nobody takes back; zero: not at all. Default 10 s.
@@ -59,14 +59,14 @@ pub struct Authorizer {
 
 /// A field of the client that an authorizer is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownField {
     /// In lower case.
     pub name: Box<str>,
     /// It names the request, and another one names the next.
     pub names_request: bool,
 }
 
-impl Shown {
+impl ShownField {
     /// A field of this name.
     pub fn new(name: &str) -> Self {
         let name = name.to_ascii_lowercase();
@@ -76,7 +76,7 @@ impl Shown {
 
 /// How a question says which request it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum QuestionForm {
     /// It has the method, host, path and query of that request, with a prefix before the path that may be empty (Envoy's HTTP
     /// service).
     Itself {
@@ -95,7 +95,7 @@ pub enum Told {
     },
 }
 
-impl Told {
+impl QuestionForm {
     /// Fields that say which request is meant, or would if they were there: whatever an answer depends on of them, it is kept under all of them.
     pub fn fields(&self) -> &'static [&'static str] {
         match self {

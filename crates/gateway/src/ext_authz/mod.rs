@@ -1,7 +1,7 @@
 //! Envoy's external authorization over gRPC (`envoy.service.auth.v3.Authorization`).
 //!
 //! Owns: the service's one method on an HTTP/2 stream, and health for whoever checks it. Does not own: the stream's codec
-//! ([`crate::http2`]), the decision, what is vouched for ([`crate::vouch`]).
+//! ([`crate::http2`]), the decision, what is vouched for ([`crate::auth_response`]).
 //!
 //! Flow: `grpc::read → CheckRequest → Inbound → pipeline::admit → CheckResponse → grpc::reply`.
 //!
@@ -20,18 +20,18 @@ use auth::headers::Repeats;
 use auth::identity::Identity;
 use auth::request::{Field, Scheme};
 use bytes::Bytes;
-use http_engine::answer::Answer;
 use http_engine::head::{Fields, Framing};
-use http_engine::inbound::Inbound;
+use http_engine::local_reply::LocalReply;
+use http_engine::parsed_request::ParsedRequest;
 use prost::Message as _;
 
 use self::message::{
     APPEND, CheckRequest, CheckResponse, DeniedResponse, HeaderValue, HeaderValueOption, HttpResponse,
     HttpStatus, OVERWRITE, OkResponse, Status, Struct, Value,
 };
-use crate::record::Record;
-use crate::vouch::{Voucher, removed};
-use crate::worker::Running;
+use crate::auth_response::{AuthResponse, removed};
+use crate::record::RequestRecord;
+use crate::worker::ActiveConfig;
 
 /// The method that Envoy calls.
 const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
@@ -44,7 +44,7 @@ pub(crate) const MAX_QUESTION: usize = 256 << 10;
 
 /// What a gRPC call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum CheckCall {
     /// Whether a request may pass.
     Check,
     /// Whether this service is well.
@@ -52,10 +52,10 @@ pub(crate) enum Call {
 }
 
 /// What a call of this path asks for; `None`: nothing that is there.
-pub(crate) fn call(path: &str) -> Option<Call> {
+pub(crate) fn call(path: &str) -> Option<CheckCall> {
     match path {
-        CHECK => Some(Call::Check),
-        HEALTH => Some(Call::Health),
+        CHECK => Some(CheckCall::Check),
+        HEALTH => Some(CheckCall::Health),
         _ => None,
     }
 }
@@ -66,7 +66,7 @@ pub(crate) fn serving() -> Bytes {
 }
 
 /// A question that came, in the shape the pipeline reads.
-pub(crate) struct Question(CheckRequest);
+pub(crate) struct CheckQuestion(CheckRequest);
 
 /// Why a question cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +85,7 @@ pub(crate) enum Unreadable {
     TooManyFields,
 }
 
-impl Question {
+impl CheckQuestion {
     /// Reads a message.
     pub(crate) fn decode(bytes: Bytes) -> Result<Self, Unreadable> {
         let request = CheckRequest::decode(bytes).map_err(|_| Unreadable::Message)?;
@@ -126,13 +126,13 @@ impl Question {
     }
 
     /// The request in question with these fields.
-    pub(crate) fn inbound<'a>(&'a self, fields: &'a [Field<'a>]) -> Result<Inbound<'a>, Unreadable> {
+    pub(crate) fn inbound<'a>(&'a self, fields: &'a [Field<'a>]) -> Result<ParsedRequest<'a>, Unreadable> {
         let http = self.http().ok_or(Unreadable::NoHttp)?;
         let scheme = match &*http.scheme {
             b"https" => Scheme::Https,
             _ => Scheme::Http,
         };
-        Ok(Inbound {
+        Ok(ParsedRequest {
             method: text(&http.method)?,
             scheme,
             authority: Some(&http.host),
@@ -164,10 +164,10 @@ fn text(bytes: &Bytes) -> Result<&str, Unreadable> {
 
 /// The request may pass.
 pub(crate) fn allowed(
-    voucher: Voucher,
-    running: &Rc<Running>,
+    voucher: AuthResponse,
+    running: &Rc<ActiveConfig>,
     fields: &[Field<'_>],
-    record: &mut Record,
+    record: &mut RequestRecord,
 ) -> Bytes {
     let set: Vec<&str> = voucher.set.iter().map(|(name, _)| &**name).collect();
     let (mut remove, claimed) = removed(&running.config, &running.config.routes[voucher.route], &set, fields);
@@ -201,7 +201,7 @@ pub(crate) fn allowed(
 }
 
 /// The request is answered in the proxy, with this.
-pub(crate) fn denied(answer: &Answer, cookie: Option<&str>) -> Bytes {
+pub(crate) fn denied(answer: &LocalReply, cookie: Option<&str>) -> Bytes {
     let code = match answer.status {
         401 => grpc::UNAUTHENTICATED,
         503 => grpc::UNAVAILABLE,

@@ -1,7 +1,7 @@
 //! A question and its answer in the API's words, and a question's name in the cache.
 
 use auth::json::{Document, Value};
-use auth::policy::review::{Attributes, OwnedQuestion, Question};
+use auth::policy::review::{Attributes, OwnedReviewQuestion, ReviewQuestion};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
@@ -11,7 +11,7 @@ use serde::ser::{SerializeMap, Serializer};
 pub(super) struct Unclear;
 
 /// Writes a question so that no other reads the same: each text with its length before it.
-pub(super) fn spell(question: &Question<'_>, out: &mut Vec<u8>) {
+pub(super) fn spell(question: &ReviewQuestion<'_>, out: &mut Vec<u8>) {
     fn text(out: &mut Vec<u8>, text: &str) {
         count(out, text.len());
         out.extend_from_slice(text.as_bytes());
@@ -122,13 +122,13 @@ struct NonResource<'q> {
 
 impl<'q> Review<'q> {
     /// The review that asks a question.
-    pub(super) fn of(question: &'q OwnedQuestion) -> Self {
+    pub(super) fn of(question: &'q OwnedReviewQuestion) -> Self {
         Self { api_version: "authorization.k8s.io/v1", kind: "SubjectAccessReview", spec: Spec::of(question) }
     }
 }
 
 impl<'q> Spec<'q> {
-    fn of(question: &'q OwnedQuestion) -> Self {
+    fn of(question: &'q OwnedReviewQuestion) -> Self {
         let (resource, path) = match &question.attributes {
             Attributes::Resource { namespace, verb, group, resource, subresource, name } => {
                 let resource = Resource {
@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    fn question(change: impl FnOnce(&mut OwnedQuestion)) -> OwnedQuestion {
-        let mut question = OwnedQuestion {
+    fn question(change: impl FnOnce(&mut OwnedReviewQuestion)) -> OwnedReviewQuestion {
+        let mut question = OwnedReviewQuestion {
             user: "ada".into(),
             groups: vec!["a".into(), "b".into()],
             extra: vec![("k".into(), vec!["v".into()])],
@@ -207,14 +207,14 @@ mod tests {
 
     #[test]
     fn no_two_questions_are_spelt_alike() {
-        let spelt = |question: &OwnedQuestion| {
+        let spelt = |question: &OwnedReviewQuestion| {
             let mut out = Vec::new();
             spell(&question.borrowed(), &mut out);
             out
         };
         let base = spelt(&question(|_| {}));
         assert_eq!(base, spelt(&question(|_| {})));
-        let changes: [fn(&mut OwnedQuestion); 8] = [
+        let changes: [fn(&mut OwnedReviewQuestion); 8] = [
             |q| q.user = "adaa".into(),
             |q| q.groups = vec!["ab".into()],
             |q| q.groups = vec!["a".into(), "b".into(), "".into()],

@@ -13,19 +13,19 @@ use h2::server::SendResponse;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use http_engine::head::HeadFault;
-use http_engine::http2::stream::Stream as Bodies;
-use http_engine::leg::{Fill, Leg as _, LegError};
+use http_engine::http_stream::{Fill, HttpStream as _, HttpStreamError};
+use http_engine::http2::stream::Http2Body as Bodies;
 use telemetry::phases::Phase;
 use tokio::time::Instant;
 
 use crate::ext_authz::grpc;
-use crate::ext_authz::{self, Call, Unreadable};
-use crate::forward_auth::Unclear;
-use crate::pipeline::{Admission, Found, Wanted, admit, authorization};
-use crate::record::Record;
+use crate::ext_authz::{self, CheckCall, Unreadable};
+use crate::forward_auth::AskedRequestUnclear;
+use crate::pipeline::{Admission, LookupNeeded, Lookups, admit, authorization};
+use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::serve::http2::{Client, StreamTask};
-use crate::worker::Running;
+use crate::worker::ActiveConfig;
 
 /// Longest frame of an answer. `h2` copies content below 256 bytes into its buffer, where the answers of calls that came together
 /// meet and leave in one write; what is longer it writes by itself, answer after answer, and most answers are a little longer.
@@ -46,7 +46,7 @@ enum Unasked {
 impl StreamTask {
     /// The gRPC call to the authorization service of this listener that a request is, if it is one. A listener that is asked over
     /// HTTP has no calls: there the content type is the client's, and whoever asks takes the 200 of a call for a yes.
-    pub(super) fn asked_for(&self, request: &Request<RecvStream>) -> Option<Call> {
+    pub(super) fn asked_for(&self, request: &Request<RecvStream>) -> Option<CheckCall> {
         let content_type = request.headers().get(http::header::CONTENT_TYPE);
         let asked =
             self.peer.listener().service.authorization().is_some_and(|service| service.http.is_none())
@@ -58,18 +58,18 @@ impl StreamTask {
     /// Answers a gRPC call.
     pub(super) async fn call(
         &self,
-        call: Call,
+        call: CheckCall,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
-        running: &Rc<Running>,
-        record: &mut Record,
+        running: &Rc<ActiveConfig>,
+        record: &mut RequestRecord,
     ) -> Client {
         let (head, body) = request.into_parts();
         let mut client =
             Client { respond, bodies: Bodies::new(None, Some(body)), responded: false, head_request: false };
         let answer = match call {
-            Call::Check => self.check(&head, &mut client, running, record).await,
-            Call::Health => {
+            CheckCall::Check => self.check(&head, &mut client, running, record).await,
+            CheckCall::Health => {
                 record.answered_locally();
                 Ok(ext_authz::serving())
             }
@@ -87,13 +87,13 @@ impl StreamTask {
         &self,
         head: &Parts,
         client: &mut Client,
-        running: &Rc<Running>,
-        record: &mut Record,
+        running: &Rc<ActiveConfig>,
+        record: &mut RequestRecord,
     ) -> Result<Bytes, Failed> {
         let timeout = head.headers.get("grpc-timeout").and_then(|text| grpc::timeout(text.as_bytes()));
         // Of all that is waited for here together; so far ahead means never.
         let until = ext_authz::patience(timeout).and_then(|patience| Instant::now().checked_add(patience));
-        let refuse = |refusal: &Refusal, record: &mut Record| {
+        let refuse = |refusal: &Refusal, record: &mut RequestRecord| {
             let answer = refusal.answer(&running.config.authentication.realm);
             record.answered_by_us(&answer, false);
             Ok(ext_authz::denied(&answer, record.renewed()))
@@ -105,7 +105,7 @@ impl StreamTask {
         let unreadable = |fault: Unreadable| {
             tracing::debug!(%fault, peer = %self.peer.address, "question of a proxy refused");
             match fault {
-                Unreadable::Message | Unreadable::NoHttp => Refusal::Unclear(Unclear::Message),
+                Unreadable::Message | Unreadable::NoHttp => Refusal::Unclear(AskedRequestUnclear::Message),
                 Unreadable::NotText => Refusal::Head(HeadFault::FieldLine),
                 Unreadable::TooManyFields => Refusal::Head(HeadFault::TooManyFields),
             }
@@ -113,7 +113,7 @@ impl StreamTask {
         let question = match self.question(&mut client.bodies).await {
             Err(Unasked::Failed(failed)) => return Err(failed),
             Err(Unasked::Refused(refusal)) => return refuse(&refusal, record),
-            Ok(message) => ext_authz::Question::decode(message),
+            Ok(message) => ext_authz::CheckQuestion::decode(message),
         };
         let question = match question {
             Ok(question) => question,
@@ -128,7 +128,7 @@ impl StreamTask {
             Ok(inbound) => inbound,
             Err(fault) => return refuse(&unreadable(fault), record),
         };
-        let mut found = Found::default();
+        let mut found = Lookups::default();
         loop {
             match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
                 Admission::Vouch(voucher) => {
@@ -170,11 +170,11 @@ impl StreamTask {
     /// as well, and would begin anew.
     async fn find_out(
         &self,
-        wanted: Wanted,
-        found: Found,
-        running: &Rc<Running>,
+        wanted: LookupNeeded,
+        found: Lookups,
+        running: &Rc<ActiveConfig>,
         until: Option<Instant>,
-    ) -> Found {
+    ) -> Lookups {
         let late = found.given_up(&wanted, running);
         let (worker, running) = (self.worker.clone(), running.clone());
         let finding = tokio::task::spawn_local(async move {
@@ -216,14 +216,14 @@ impl StreamTask {
         }
         grpc::message(&whole.freeze()).map_err(|framed| {
             tracing::debug!(?framed, peer = %self.peer.address, "question of a proxy refused");
-            Unasked::Refused(Refusal::Unclear(Unclear::Message))
+            Unasked::Refused(Refusal::Unclear(AskedRequestUnclear::Message))
         })
     }
 }
 
 impl Client {
     /// Answers a gRPC call.
-    fn reply(&mut self, answer: Result<Bytes, Failed>) -> Result<(), LegError> {
+    fn reply(&mut self, answer: Result<Bytes, Failed>) -> Result<(), HttpStreamError> {
         let mut response = Response::new(());
         response
             .headers_mut()

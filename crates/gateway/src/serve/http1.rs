@@ -11,27 +11,29 @@ use std::time::Duration;
 
 use auth::headers::Repeats;
 use auth::request::{Field, Scheme};
-use http_engine::answer::Answer;
-use http_engine::collect::poll_collect;
 use http_engine::deadline::Deadline;
 use http_engine::head::HeadFault;
 use http_engine::head::{Fields, Framing, RequestHead, Version, parse_request, parse_target};
+use http_engine::http_stream::{
+    BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, OwnField, ResponseView,
+};
 use http_engine::http1::connection::Connection;
 use http_engine::http1::writing::{put_decimal, put_field, put_response, response_framing};
-use http_engine::inbound::Inbound;
 use http_engine::labels::Protocol;
-use http_engine::leg::{BodyLength, Downstream, Fill, Gone, Leg, LegError, OwnField, ResponseView};
+use http_engine::local_reply::LocalReply;
+use http_engine::parsed_request::ParsedRequest;
+use http_engine::read_body::poll_collect;
 use telemetry::access_log::RequestProtocol;
 use telemetry::phases::Phase;
 
-use crate::forward::{Outbound, exchange};
-use crate::passage::is_offer;
+use crate::forward::{ForwardedRequest, exchange};
+use crate::forward_filter::is_offer;
+use crate::in_flight::InFlightRequest;
 use crate::peer::Peer;
-use crate::pipeline::{Admission, Found, Served, admit};
-use crate::record::Record;
+use crate::pipeline::{Admission, Lookups, ServedHere, admit};
+use crate::record::RequestRecord;
 use crate::refusal::Refusal;
-use crate::under_way::UnderWay;
-use crate::worker::{Running, Speaking, Worker};
+use crate::worker::{ActiveConfig, ConnectionProtocol, Worker};
 
 /// Request body read and thrown away so that the connection can go on after an answer of our own.
 const MAX_DRAIN: u64 = 64 * 1024;
@@ -41,9 +43,14 @@ pub(crate) const MAX_LINGER: usize = 256 * 1024;
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, connection: Connection, speaking: Speaking) {
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    peer: Rc<Peer>,
+    connection: Connection,
+    speaking: ConnectionProtocol,
+) {
     let deadline = worker.deadlines.register();
-    let mut session = Session { worker, peer, connection, speaking, deadline };
+    let mut session = Http1Connection { worker, peer, connection, speaking, deadline };
     loop {
         match session.next().await {
             Next::Continue => {}
@@ -73,17 +80,17 @@ enum Awaited {
     Nothing,
 }
 
-struct Session {
+struct Http1Connection {
     worker: Rc<Worker>,
     peer: Rc<Peer>,
     connection: Connection,
-    speaking: Speaking,
+    speaking: ConnectionProtocol,
     deadline: Deadline,
 }
 
 /// What of a head outlives the read buffer.
 #[derive(Clone, Copy)]
-struct Seen {
+struct RequestFacts {
     len: usize,
     framing: Framing,
     version: Version,
@@ -93,7 +100,7 @@ struct Seen {
     expects: bool,
 }
 
-impl Seen {
+impl RequestFacts {
     /// Of a head that could not be read.
     const NOTHING: Self = Self {
         len: 0,
@@ -105,7 +112,7 @@ impl Seen {
     };
 }
 
-impl Session {
+impl Http1Connection {
     async fn next(&mut self) -> Next {
         let limits = &self.peer.listener().limits;
         let head = match self.head(limits.header_bytes, limits.header_fields).await {
@@ -116,7 +123,7 @@ impl Session {
             Err(refusal) => return self.refuse_head(refusal).await,
         };
         let timed = self.peer.sees_timing || self.worker.times_phases();
-        let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http11, timed);
+        let mut under_way = InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, timed);
         let (running, record) = under_way.parts();
         let next = self.request(head, running, record).await;
         under_way.over();
@@ -133,7 +140,9 @@ impl Session {
             match connection.poll_head(cx, max_bytes, max_fields) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(Awaited::End)),
                 Poll::Ready(Ok(n)) => return Poll::Ready(Ok(Awaited::Head(n))),
-                Poll::Ready(Err(LegError::Head(fault))) => return Poll::Ready(Err(Refusal::Head(fault))),
+                Poll::Ready(Err(HttpStreamError::Head(fault))) => {
+                    return Poll::Ready(Err(Refusal::Head(fault)));
+                }
                 // Nobody is left to be told.
                 Poll::Ready(Err(_)) => return Poll::Ready(Ok(Awaited::Nothing)),
                 Poll::Pending => {}
@@ -157,17 +166,17 @@ impl Session {
 
     /// Answers a head that could not be read; nothing after it can be framed.
     async fn refuse_head(&mut self, refusal: Refusal) -> Next {
-        let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http11, false);
+        let mut under_way = InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, false);
         let (running, record) = under_way.parts();
         let answer = refusal.answer(&running.config.authentication.realm);
         self.connection.stop_reading();
-        let next = self.answer(&answer, Seen::NOTHING, record).await;
+        let next = self.answer(&answer, RequestFacts::NOTHING, record).await;
         under_way.over();
         next
     }
 
-    async fn request(&mut self, head: usize, running: &Rc<Running>, record: &mut Record) -> Next {
-        let mut found = Found::default();
+    async fn request(&mut self, head: usize, running: &Rc<ActiveConfig>, record: &mut RequestRecord) -> Next {
+        let mut found = Lookups::default();
         loop {
             let (admission, seen) = self.admit(head, running, &found, record);
             match admission {
@@ -206,7 +215,7 @@ impl Session {
     }
 
     /// The body of a request that is answered here, if that wants it.
-    async fn body_for(&mut self, served: &Served, seen: &Seen) -> Result<Vec<u8>, Refusal> {
+    async fn body_for(&mut self, served: &ServedHere, seen: &RequestFacts) -> Result<Vec<u8>, Refusal> {
         let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
         if seen.expects && !self.connection.body_read() {
             self.connection.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -229,12 +238,12 @@ impl Session {
     fn admit(
         &self,
         head: usize,
-        running: &Rc<Running>,
-        found: &Found,
-        record: &mut Record,
-    ) -> (Admission, Seen) {
+        running: &Rc<ActiveConfig>,
+        found: &Lookups,
+        record: &mut RequestRecord,
+    ) -> (Admission, RequestFacts) {
         let bytes = &self.connection.unread()[..head];
-        let mut seen = Seen::NOTHING;
+        let mut seen = RequestFacts::NOTHING;
         let refuse = |fault| {
             let answer = Refusal::Head(fault).answer(&running.config.authentication.realm);
             Admission::Answer(Box::new(answer))
@@ -244,7 +253,7 @@ impl Session {
             Ok(parsed) => parsed,
             Err(fault) => return (refuse(fault), seen),
         };
-        seen = Seen {
+        seen = RequestFacts {
             len: head,
             framing: parsed.framing,
             version: parsed.version,
@@ -256,7 +265,7 @@ impl Session {
             record.protocol = RequestProtocol::Http10;
         }
         let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
-            return (refuse(HeadFault::FirstLine), Seen { len: 0, ..seen });
+            return (refuse(HeadFault::FirstLine), RequestFacts { len: 0, ..seen });
         };
         let inbound = inbound(&parsed, &fields, authority, target, self.peer.scheme);
         (admit(&self.worker, running, &self.peer, &inbound, found, record), seen)
@@ -264,10 +273,10 @@ impl Session {
 
     async fn forward(
         &mut self,
-        outbound: Outbound,
-        seen: Seen,
-        running: &Rc<Running>,
-        record: &mut Record,
+        outbound: ForwardedRequest,
+        seen: RequestFacts,
+        running: &Rc<ActiveConfig>,
+        record: &mut RequestRecord,
     ) -> Next {
         let mut client = Client {
             worker: &self.worker,
@@ -294,7 +303,7 @@ impl Session {
                     && self.connection.take_back()
                 {
                     let answer = refusal.answer(&running.config.authentication.realm);
-                    return self.answer(&answer, Seen { persists: false, ..seen }, record).await;
+                    return self.answer(&answer, RequestFacts { persists: false, ..seen }, record).await;
                 }
                 // The client must not take a cut answer for a whole one.
                 self.connection.reset_on_close();
@@ -309,7 +318,7 @@ impl Session {
     }
 
     /// Sends an answer of our own, and reads what is left of the request if that is little.
-    async fn answer(&mut self, answer: &Answer, seen: Seen, record: &mut Record) -> Next {
+    async fn answer(&mut self, answer: &LocalReply, seen: RequestFacts, record: &mut RequestRecord) -> Next {
         record.answered_by_us(answer, seen.head_request);
         let draining = self.worker.draining.get().is_some();
         let small = match seen.framing {
@@ -376,9 +385,9 @@ fn inbound<'a>(
     authority: Option<&'a [u8]>,
     target: &'a [u8],
     scheme: Scheme,
-) -> Inbound<'a> {
+) -> ParsedRequest<'a> {
     let connection = &head.connection;
-    Inbound {
+    ParsedRequest {
         method: head.method,
         authority,
         host: connection.host,
@@ -418,7 +427,7 @@ fn poll_drain(connection: &mut Connection, cx: &mut Context<'_>, budget: &mut u6
 struct Client<'a> {
     worker: &'a Worker,
     connection: &'a mut Connection,
-    speaking: &'a mut Speaking,
+    speaking: &'a mut ConnectionProtocol,
     version: Version,
     head_request: bool,
     /// The connection ends with this response.
@@ -432,7 +441,7 @@ impl Downstream for Client<'_> {
         self.connection
     }
 
-    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError> {
         // HTTP/1.0 has no interim responses (RFC 9110 §15.2).
         if self.version == Version::Http11 {
             let out = self.connection.out();
@@ -442,7 +451,7 @@ impl Downstream for Client<'_> {
         Ok(())
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), LegError> {
+    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), HttpStreamError> {
         let status = response.status;
         let framing =
             response_framing(status, response.body, self.head_request, self.version == Version::Http11);
@@ -478,7 +487,7 @@ impl Downstream for Client<'_> {
         Ok(())
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
         self.connection.poll_closed(cx)
     }
 

@@ -18,28 +18,28 @@ use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use http_engine::answer::Answer;
-use http_engine::collect::poll_collect;
 use http_engine::head::{Fields, Framing, HeadFault, trim};
-use http_engine::http1::writing::response_framing;
-use http_engine::http2::stream::Stream as Bodies;
-use http_engine::inbound::Inbound;
-use http_engine::io::Stream;
-use http_engine::leg::{
-    BodyLength, Downstream, Fill, Gone, Leg, LegError, Nominated, OwnField, ResponseView,
+use http_engine::http_stream::{
+    BodyLength, ClientEnd, Downstream, Fill, HttpStream, HttpStreamError, Nominated, OwnField, ResponseView,
 };
+use http_engine::http1::writing::response_framing;
+use http_engine::http2::stream::Http2Body as Bodies;
+use http_engine::io::Stream;
+use http_engine::local_reply::LocalReply;
+use http_engine::parsed_request::ParsedRequest;
+use http_engine::read_body::poll_collect;
 use telemetry::access_log::RequestProtocol;
 use telemetry::phases::Phase;
 
-use crate::fault::Fault;
-use crate::forward::{Outbound, exchange};
+use crate::exchange_error::ExchangeError;
+use crate::forward::{ForwardedRequest, exchange};
+use crate::in_flight::InFlightRequest;
 use crate::peer::Peer;
-use crate::pipeline::{Admission, Found, Served, Wanted, admit};
-use crate::record::Record;
+use crate::pipeline::{Admission, LookupNeeded, Lookups, ServedHere, admit};
+use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::serve::http1::LINGER;
-use crate::under_way::UnderWay;
-use crate::worker::{Running, Worker};
+use crate::worker::{ActiveConfig, Worker};
 
 /// Window a client may fill per stream before we have passed it on.
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -105,7 +105,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
                     respond.send_reset(Reason::REFUSED_STREAM);
                     continue;
                 }
-                let open = Open::new(&streams);
+                let open = OpenStreams::new(&streams);
                 let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), _open: open };
                 tokio::task::spawn_local(stream.run(request, respond));
             }
@@ -126,8 +126,8 @@ fn is_given_up(respond: &mut SendResponse<Bytes>) -> bool {
 
 /// Counts and logs one of these.
 fn count_given_up(worker: &Rc<Worker>, peer: &Rc<Peer>) {
-    let mut under_way = UnderWay::begin(worker, peer, RequestProtocol::Http2, false);
-    under_way.parts().1.failed(&Fault::ClientGone);
+    let mut under_way = InFlightRequest::begin(worker, peer, RequestProtocol::Http2, false);
+    under_way.parts().1.failed(&ExchangeError::ClientGone);
     under_way.over();
 }
 
@@ -197,16 +197,16 @@ struct Streams {
 }
 
 /// Counts an open stream until dropped.
-struct Open(Rc<Streams>);
+struct OpenStreams(Rc<Streams>);
 
-impl Open {
+impl OpenStreams {
     fn new(streams: &Rc<Streams>) -> Self {
         streams.open.set(streams.open.get() + 1);
         Self(streams.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenStreams {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
         self.0.ended.set(self.0.worker.deadlines.now_millis());
@@ -216,13 +216,13 @@ impl Drop for Open {
 pub(super) struct StreamTask {
     pub(super) worker: Rc<Worker>,
     pub(super) peer: Rc<Peer>,
-    _open: Open,
+    _open: OpenStreams,
 }
 
 impl StreamTask {
     async fn run(self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let timed = self.peer.sees_timing || self.worker.times_phases();
-        let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
+        let mut under_way = InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
         let (running, record) = under_way.parts();
         let mut client = if let Some(call) = self.asked_for(&request) {
             // Boxed: every stream's future must not be as large as a call's.
@@ -238,8 +238,8 @@ impl StreamTask {
         &self,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
-        running: &Rc<Running>,
-        record: &mut Record,
+        running: &Rc<ActiveConfig>,
+        record: &mut RequestRecord,
     ) -> Client {
         let (head, body) = request.into_parts();
         let framing = framing(&head, &body);
@@ -249,7 +249,7 @@ impl StreamTask {
             responded: false,
             head_request: head.method == http::Method::HEAD,
         };
-        let mut found = Found::default();
+        let mut found = Lookups::default();
         loop {
             match self.admit(&head, framing, running, &found, record) {
                 Admission::Forward(outbound) => {
@@ -279,7 +279,7 @@ impl StreamTask {
                     let answer = self.wait(wanted, &mut found, &mut client, running).await;
                     record.end(phase);
                     if answer.is_none() {
-                        record.failed(&Fault::ClientGone);
+                        record.failed(&ExchangeError::ClientGone);
                         return client;
                     }
                 }
@@ -288,7 +288,7 @@ impl StreamTask {
     }
 
     /// The body of a request that is answered here, if that wants it.
-    async fn body_for(&self, served: &Served, client: &mut Client) -> Result<Vec<u8>, Refusal> {
+    async fn body_for(&self, served: &ServedHere, client: &mut Client) -> Result<Vec<u8>, Refusal> {
         let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
         let deadline = self.worker.deadlines.register();
         deadline.set(self.peer.listener().timeouts.header);
@@ -305,10 +305,10 @@ impl StreamTask {
     /// else's by then, and waiting on would keep a head and a token for nobody.
     async fn wait(
         &self,
-        wanted: Wanted,
-        found: &mut Found,
+        wanted: LookupNeeded,
+        found: &mut Lookups,
         client: &mut Client,
-        running: &Rc<Running>,
+        running: &Rc<ActiveConfig>,
     ) -> Option<()> {
         let mut answer = pin!(found.find_out(wanted, &self.worker, running));
         poll_fn(|cx| match answer.as_mut().poll(cx) {
@@ -322,9 +322,9 @@ impl StreamTask {
         &self,
         head: &Parts,
         framing: Framing,
-        running: &Rc<Running>,
-        found: &Found,
-        record: &mut Record,
+        running: &Rc<ActiveConfig>,
+        found: &Lookups,
+        record: &mut RequestRecord,
     ) -> Admission {
         let refuse = |fault| {
             Admission::Answer(Box::new(Refusal::Head(fault).answer(&running.config.authentication.realm)))
@@ -360,7 +360,7 @@ impl StreamTask {
         {
             return refuse(HeadFault::TooManyFields);
         }
-        let inbound = Inbound {
+        let inbound = ParsedRequest {
             method: head.method.as_str(),
             authority: head.uri.authority().map(|a| a.as_str().as_bytes()),
             host,
@@ -381,10 +381,10 @@ impl StreamTask {
 
     async fn forward(
         &self,
-        outbound: Outbound,
+        outbound: ForwardedRequest,
         client: &mut Client,
-        running: &Rc<Running>,
-        record: &mut Record,
+        running: &Rc<ActiveConfig>,
+        record: &mut RequestRecord,
     ) {
         let deadline = self.worker.deadlines.register();
         match exchange(outbound, client, &deadline, record).await {
@@ -421,7 +421,7 @@ impl StreamTask {
     }
 }
 
-fn answer_ourselves(answer: &Answer, client: &mut Client, record: &mut Record) {
+fn answer_ourselves(answer: &LocalReply, client: &mut Client, record: &mut RequestRecord) {
     record.answered_by_us(answer, client.head_request);
     // Fails when the client is gone; the log says what it would have got.
     let _ = client.answer(answer, record.renewed());
@@ -482,7 +482,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn answer(&mut self, answer: &Answer, cookie: Option<&str>) -> Result<(), LegError> {
+    fn answer(&mut self, answer: &LocalReply, cookie: Option<&str>) -> Result<(), HttpStreamError> {
         let mut response = Response::new(());
         *response.status_mut() =
             StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -512,15 +512,16 @@ impl Client {
 }
 
 /// The head of a response in the form the `h2` crate takes.
-fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, LegError> {
+fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, HttpStreamError> {
     let mut response = Response::new(());
     *response.status_mut() =
-        StatusCode::from_u16(view.status).map_err(|_| LegError::Protocol("status out of range"))?;
+        StatusCode::from_u16(view.status).map_err(|_| HttpStreamError::Protocol("status out of range"))?;
     let headers = response.headers_mut();
     for field in Nominated::by(view.fields).passing(view.fields) {
         let name = HeaderName::from_bytes(field.name.as_bytes())
-            .map_err(|_| LegError::Head(HeadFault::FieldLine))?;
-        let value = HeaderValue::from_bytes(field.value).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
+            .map_err(|_| HttpStreamError::Head(HeadFault::FieldLine))?;
+        let value =
+            HeaderValue::from_bytes(field.value).map_err(|_| HttpStreamError::Head(HeadFault::FieldLine))?;
         headers.append(name, value);
     }
     Ok(response)
@@ -533,11 +534,11 @@ impl Downstream for Client {
         &mut self.bodies
     }
 
-    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError> {
         Ok(self.respond.send_informational(response_head(response)?)?)
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), LegError> {
+    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), HttpStreamError> {
         let mut head = response_head(response)?;
         for (name, value) in own {
             if let Ok(value) = HeaderValue::from_bytes(value) {
@@ -557,14 +558,14 @@ impl Downstream for Client {
         Ok(())
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
         // An end of the request's body is no sign: it is how each request ends.
         let reset = match &mut self.bodies.send {
             Some(send) => send.poll_reset(cx),
             None if self.responded => return Poll::Pending,
             None => self.respond.poll_reset(cx),
         };
-        reset.map(|_| Gone::Broken)
+        reset.map(|_| ClientEnd::Broken)
     }
 
     fn is_broken(&self) -> bool {

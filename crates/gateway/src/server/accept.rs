@@ -18,19 +18,19 @@ use http_engine::http1::writing::put_field;
 use http_engine::io::Stream;
 use http_engine::labels::{HandshakeFailure, Protocol, Refusal};
 use http_engine::listen::{Acceptor, BACKLOG, Connected};
-use http_engine::proxy_protocol::{self, Origin, Progress};
+use http_engine::proxy_protocol::{self, ProxyOrigin, ProxyProgress};
 use parking_lot::Mutex;
 use telemetry::metrics::ListenerMetrics;
 use telemetry::phases::nanos_between;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use super::share::{Accepted, Command, Share, TURN};
 use super::{OpenCount, total};
 use crate::config::{Config, Listener};
 use crate::peer::{Certificate, Peer};
 use crate::serve::http1::{LINGER, MAX_LINGER};
-use crate::worker::{Speaking, Worker};
+use crate::server::handoff::{Accepted, Command, Handoff, TURN};
+use crate::worker::{ConnectionProtocol, Worker};
 
 /// What an HTTP/2 client says first (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -45,16 +45,16 @@ const REFUSED: Duration = Duration::from_millis(50);
 /// What accepting needs.
 pub(crate) struct Context {
     pub(crate) worker: Rc<Worker>,
-    pub(crate) shares: Arc<[Share]>,
-    pub(crate) doors: Arc<Doors>,
+    pub(crate) shares: Arc<[Handoff]>,
+    pub(crate) doors: Arc<Acceptors>,
     pub(crate) connection_limit: usize,
 }
 
 /// Open connections of each listener over all workers, by its name.
 #[derive(Default)]
-pub(crate) struct Doors(Mutex<HashMap<Box<str>, OpenCount>>);
+pub(crate) struct Acceptors(Mutex<HashMap<Box<str>, OpenCount>>);
 
-impl Doors {
+impl Acceptors {
     fn of(&self, listener: &str) -> OpenCount {
         let mut doors = self.0.lock();
         if let Some(open) = doors.get(listener) {
@@ -227,7 +227,7 @@ struct Incoming {
 }
 
 /// The protocol a connection turned out to speak.
-enum Spoken {
+enum DetectedProtocol {
     Http1(Connection),
     Http2(Stream),
 }
@@ -251,17 +251,17 @@ impl Incoming {
         };
         let Some((spoken, certificate)) = self.secured(stream, limit, began).await else { return };
         let protocol = match &spoken {
-            Spoken::Http1(_) => Protocol::Http1,
-            Spoken::Http2(_) => Protocol::Http2,
+            DetectedProtocol::Http1(_) => Protocol::Http1,
+            DetectedProtocol::Http2(_) => Protocol::Http2,
         };
         let worker = self.worker.clone();
-        let speaking = Speaking::new(&worker, self.counts.clone(), protocol);
+        let speaking = ConnectionProtocol::new(&worker, self.counts.clone(), protocol);
         let peer = Rc::new(self.into_peer(certificate));
         match spoken {
-            Spoken::Http1(connection) => {
+            DetectedProtocol::Http1(connection) => {
                 crate::serve::http1::serve(worker, peer, connection, speaking).await;
             }
-            Spoken::Http2(stream) => crate::serve::http2::serve(worker, peer, stream).await,
+            DetectedProtocol::Http2(stream) => crate::serve::http2::serve(worker, peer, stream).await,
         }
     }
 
@@ -298,7 +298,7 @@ impl Incoming {
         let mut held = Vec::new();
         loop {
             match proxy_protocol::parse(&held) {
-                Ok(Progress::NeedMore) => {
+                Ok(ProxyProgress::NeedMore) => {
                     let mut chunk = [0; 512];
                     let n = stream.read(&mut chunk).await.ok()?;
                     if n == 0 {
@@ -306,8 +306,8 @@ impl Incoming {
                     }
                     held.extend_from_slice(&chunk[..n]);
                 }
-                Ok(Progress::Done(header)) => {
-                    if let Origin::Relayed { source, .. } = header.origin {
+                Ok(ProxyProgress::Done(header)) => {
+                    if let ProxyOrigin::Relayed { source, .. } = header.origin {
                         self.peer = source;
                     }
                     self.relayed_tls = header.tls;
@@ -327,7 +327,7 @@ impl Incoming {
         stream: Stream,
         limit: Duration,
         began: Option<Instant>,
-    ) -> Option<(Spoken, Option<Box<Certificate>>)> {
+    ) -> Option<(DetectedProtocol, Option<Box<Certificate>>)> {
         let Some(tls) = &self.listener().tls else {
             self.shook(began);
             return Some((self.sniffed(stream).await?, None));
@@ -356,9 +356,9 @@ impl Incoming {
         let http2 = session.alpn_protocol() == Some(b"h2");
         let stream = Stream::ServerTls(Box::new(stream));
         let spoken = if http2 {
-            Spoken::Http2(stream)
+            DetectedProtocol::Http2(stream)
         } else if self.listener().http1 {
-            Spoken::Http1(Connection::new(stream, &[]))
+            DetectedProtocol::Http1(Connection::new(stream, &[]))
         } else {
             self.counts.refused(&self.worker.metrics, Refusal::Protocol);
             return None;
@@ -372,10 +372,10 @@ impl Incoming {
     }
 
     /// Plain text: HTTP/2 when its preface comes first (prior knowledge, RFC 9113 §3.3), else HTTP/1.
-    async fn sniffed(&self, stream: Stream) -> Option<Spoken> {
+    async fn sniffed(&self, stream: Stream) -> Option<DetectedProtocol> {
         let mut connection = Connection::new(stream, &[]);
         if !self.listener().http2 {
-            return Some(Spoken::Http1(connection));
+            return Some(DetectedProtocol::Http1(connection));
         }
         let deadline = self.worker.deadlines.register();
         let rests_until = deadline.millis_at(self.listener().timeouts.idle);
@@ -385,13 +385,13 @@ impl Incoming {
             let compared = held.len().min(PREFACE.len());
             if held[..compared] != PREFACE[..compared] {
                 if self.listener().http1 {
-                    return Some(Spoken::Http1(connection));
+                    return Some(DetectedProtocol::Http1(connection));
                 }
                 self.counts.refused(&self.worker.metrics, Refusal::Protocol);
                 return None;
             }
             if compared == PREFACE.len() {
-                return Some(Spoken::Http2(connection.into_stream()));
+                return Some(DetectedProtocol::Http2(connection.into_stream()));
             }
             if compared > 0 && !std::mem::replace(&mut begun, true) {
                 deadline.stir();

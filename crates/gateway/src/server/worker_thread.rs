@@ -18,10 +18,10 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
-use super::give_way::GiveWay;
-use super::share::{Command, Share, TURN};
 use super::{Generation, Services, Sockets, accept};
-use crate::worker::{Consultant, Running, Worker};
+use crate::server::handoff::{Command, Handoff, TURN};
+use crate::server::yielding::Yielding;
+use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker};
 
 /// Ticks between two looks at the pools: a second.
 const SWEEP_TICKS: u32 = 10;
@@ -35,8 +35,8 @@ pub(crate) struct Start {
     pub(crate) generation: Generation,
     pub(crate) sockets: Sockets,
     pub(crate) services: Services,
-    pub(crate) shares: Arc<[Share]>,
-    pub(crate) doors: Arc<accept::Doors>,
+    pub(crate) shares: Arc<[Handoff]>,
+    pub(crate) doors: Arc<accept::Acceptors>,
     pub(crate) connection_limit: usize,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
 
 /// Has a worker offer its core to others when it has run for long: by the machine's time, whatever requests are told.
 fn give_way(builder: &mut Builder) {
-    let (worker, began) = (Arc::new(GiveWay::default()), SystemClock.monotonic());
+    let (worker, began) = (Arc::new(Yielding::default()), SystemClock.monotonic());
     let runs = move || SystemClock.monotonic().duration_since(began);
     let asking = worker.clone();
     builder.on_thread_park(move || asking.asks(runs()));
@@ -204,10 +204,10 @@ fn apply(worker: &Worker, generation: &Generation) {
 /// What this worker makes of a configuration; pools of unchanged upstreams are taken over.
 fn running(
     generation: &Generation,
-    old: Option<&Running>,
-    metrics: &Rc<telemetry::metrics::Worker>,
+    old: Option<&ActiveConfig>,
+    metrics: &Rc<telemetry::metrics::WorkerMetrics>,
     deadlines: &Rc<Deadlines>,
-) -> Running {
+) -> ActiveConfig {
     let config = generation.config.clone();
     let all = metrics.metrics().clone();
     let pools = config
@@ -225,11 +225,11 @@ fn running(
         })
         .collect();
     let routes = config.routes.iter().map(|route| all.route(&route.name)).collect();
-    let authorizers = generation.authorizers.iter().map(|authorizer| Consultant {
+    let authorizers = generation.authorizers.iter().map(|authorizer| ActiveAuthorizer {
         authorizer: authorizer.clone(),
         counts: all.authorizer(&authorizer.config().name),
     });
-    Running {
+    ActiveConfig {
         authenticator: generation.authenticator.clone(),
         reviewer: generation.reviewer.clone(),
         authorizers: authorizers.collect(),

@@ -16,8 +16,10 @@ use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
 use crate::chunked::{Decoded, Decoder};
 use crate::endpoint_stats::OpenConnection;
 use crate::head::{Fields, Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
+use crate::http_stream::{
+    BodyLength, ClientEnd, Fill, HttpStream, HttpStreamError, ResponseView, UpstreamStream,
+};
 use crate::io::Stream;
-use crate::leg::{BodyLength, Fill, Gone, Leg, LegError, ResponseView, Upstream};
 
 /// Bytes held back before a write must wait for the socket.
 const HOLD: usize = 2 * CHUNK;
@@ -130,10 +132,10 @@ impl Connection {
         cx: &mut Context<'_>,
         max_bytes: usize,
         max_fields: usize,
-    ) -> Poll<Result<usize, LegError>> {
+    ) -> Poll<Result<usize, HttpStreamError>> {
         loop {
             let Reading::Head(scanner) = &mut self.reading else {
-                return Poll::Ready(Err(LegError::Protocol("head read inside a body")));
+                return Poll::Ready(Err(HttpStreamError::Protocol("head read inside a body")));
             };
             let held = self.read.filled();
             match scanner.scan(held, max_fields)? {
@@ -143,7 +145,11 @@ impl Connection {
                 None => {}
             }
             if ready!(self.poll_read(cx, max_bytes))? == 0 {
-                return Poll::Ready(if self.read.is_empty() { Ok(0) } else { Err(LegError::Truncated) });
+                return Poll::Ready(if self.read.is_empty() {
+                    Ok(0)
+                } else {
+                    Err(HttpStreamError::Truncated)
+                });
             }
         }
     }
@@ -305,14 +311,14 @@ impl Connection {
     }
 
     /// Ready when the peer closed although nothing is expected from it; bytes it sends early are kept.
-    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
         if !self.read.is_empty() {
             return Poll::Pending;
         }
         match self.poll_read(cx, CHUNK) {
-            Poll::Ready(Ok(0)) => Poll::Ready(Gone::Finished),
+            Poll::Ready(Ok(0)) => Poll::Ready(ClientEnd::Finished),
             Poll::Ready(Ok(_)) | Poll::Pending => Poll::Pending,
-            Poll::Ready(Err(_)) => Poll::Ready(Gone::Broken),
+            Poll::Ready(Err(_)) => Poll::Ready(ClientEnd::Broken),
         }
     }
 
@@ -321,7 +327,7 @@ impl Connection {
         self.io.is_reset()
     }
 
-    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, HttpStreamError>> {
         loop {
             match &mut self.reading {
                 Reading::Head(_) | Reading::Length(0) => return Poll::Ready(Ok(Fill::End(None))),
@@ -357,7 +363,7 @@ impl Connection {
                         self.reading = Reading::Length(0);
                         Ok(Fill::End(None))
                     }
-                    _ => Err(LegError::Truncated),
+                    _ => Err(HttpStreamError::Truncated),
                 });
             }
         }
@@ -377,12 +383,14 @@ impl Connection {
         matches!(self.reading, Reading::Head(_) | Reading::Length(0))
     }
 
-    fn poll_put(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+    fn poll_put(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
         if self.write.len() >= HOLD {
             ready!(self.poll_flush_io(cx))?;
         }
         match &mut self.writing {
-            Writing::Idle => return Poll::Ready(Err(LegError::Protocol("body written where there is none"))),
+            Writing::Idle => {
+                return Poll::Ready(Err(HttpStreamError::Protocol("body written where there is none")));
+            }
             Writing::Chunked => {
                 let out = self.out();
                 put_chunk(out, data);
@@ -391,7 +399,9 @@ impl Connection {
             Writing::Length(left) => {
                 let len = data.len() as u64;
                 if len > *left {
-                    return Poll::Ready(Err(LegError::Protocol("body longer than its content-length")));
+                    return Poll::Ready(Err(HttpStreamError::Protocol(
+                        "body longer than its content-length",
+                    )));
                 }
             }
             Writing::UntilClose => {}
@@ -411,10 +421,10 @@ impl Connection {
         Poll::Ready(Ok(n))
     }
 
-    fn end_body(&mut self, trailers: Option<&HeaderMap>) -> Result<(), LegError> {
+    fn end_body(&mut self, trailers: Option<&HeaderMap>) -> Result<(), HttpStreamError> {
         match self.writing {
             Writing::Length(left) if left > 0 => {
-                return Err(LegError::Protocol("body shorter than its content-length"));
+                return Err(HttpStreamError::Protocol("body shorter than its content-length"));
             }
             Writing::Chunked => {
                 let out = self.out();
@@ -443,8 +453,8 @@ impl Drop for Connection {
     }
 }
 
-impl Leg for Connection {
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+impl HttpStream for Connection {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, HttpStreamError>> {
         self.poll_body(cx)
     }
 
@@ -452,16 +462,16 @@ impl Leg for Connection {
         self.took(n);
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
         self.poll_put(cx, data)
     }
 
-    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), LegError> {
+    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError> {
         self.end_body(trailers.as_deref())
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>> {
-        self.poll_flush_io(cx).map_err(LegError::Io)
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpStreamError>> {
+        self.poll_flush_io(cx).map_err(HttpStreamError::Io)
     }
 
     fn rest(&mut self) {
@@ -474,15 +484,15 @@ impl Leg for Connection {
     }
 }
 
-impl Upstream for Connection {
+impl UpstreamStream for Connection {
     fn poll_response<R>(
         &mut self,
         cx: &mut Context<'_>,
         f: impl FnOnce(&ResponseView<'_>) -> R,
-    ) -> Poll<Result<R, LegError>> {
+    ) -> Poll<Result<R, HttpStreamError>> {
         let len = ready!(self.poll_head(cx, MAX_RESPONSE_HEAD, MAX_FIELDS))?;
         if len == 0 {
-            return Poll::Ready(Err(LegError::Closed));
+            return Poll::Ready(Err(HttpStreamError::Closed));
         }
         let mut fields = Fields::new();
         let head = parse_response(&self.read.filled()[..len], &mut fields)?;

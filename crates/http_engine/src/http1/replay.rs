@@ -11,8 +11,8 @@ use http::HeaderMap;
 
 use super::connection::Connection;
 use crate::head::{Fields, RequestHead, Version, parse_request, parse_target};
+use crate::http_stream::{Fill, HttpStream, HttpStreamError};
 use crate::io::Stream;
-use crate::leg::{Fill, Leg, LegError};
 
 /// Bytes a head may have; the default of a listener.
 const MAX_HEAD: usize = 32 * 1024;
@@ -23,7 +23,7 @@ const MAX_TARGET: usize = 8 * 1024;
 
 /// One request as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct ReplayedMessage {
     /// Method as received.
     pub method: String,
     /// Request target as received.
@@ -45,7 +45,7 @@ pub struct Message {
 
 /// How reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ReplayEnd {
     /// The recording ended between two messages.
     Drained,
     /// The recording ended inside a message.
@@ -57,14 +57,14 @@ pub enum End {
 }
 
 /// Reads a recording that arrives in `pieces`, each no later than the one before is used up.
-pub fn replay(pieces: &[&[u8]]) -> (Vec<Message>, End) {
+pub fn replay(pieces: &[&[u8]]) -> (Vec<ReplayedMessage>, ReplayEnd) {
     let recording = pieces.iter().rev().fold(Stream::Closed, |rest, piece| rest.replay(piece.to_vec()));
     let mut connection = Connection::new(recording, &[]);
     let mut messages = Vec::new();
     let end = loop {
         match next(&mut connection, &mut messages) {
             Ok(true) => {}
-            Ok(false) => break End::NotKept,
+            Ok(false) => break ReplayEnd::NotKept,
             Err(end) => break end,
         }
     };
@@ -72,22 +72,22 @@ pub fn replay(pieces: &[&[u8]]) -> (Vec<Message>, End) {
 }
 
 /// Reads one message; whether another may follow it.
-fn next(connection: &mut Connection, messages: &mut Vec<Message>) -> Result<bool, End> {
+fn next(connection: &mut Connection, messages: &mut Vec<ReplayedMessage>) -> Result<bool, ReplayEnd> {
     let mut cx = Context::from_waker(Waker::noop());
     let len = ready(connection.poll_head(&mut cx, MAX_HEAD, MAX_FIELDS)).map_err(|end| {
-        if end == End::Truncated && connection.unread().is_empty() { End::Drained } else { end }
+        if end == ReplayEnd::Truncated && connection.unread().is_empty() { ReplayEnd::Drained } else { end }
     })?;
     let mut fields = Fields::new();
-    let parsed =
-        parse_request(&connection.unread()[..len], MAX_TARGET, &mut fields).map_err(|_| End::Refused)?;
+    let parsed = parse_request(&connection.unread()[..len], MAX_TARGET, &mut fields)
+        .map_err(|_| ReplayEnd::Refused)?;
     let Some((authority, target)) = parse_target(parsed.target, Scheme::Http) else {
-        return Err(End::Refused);
+        return Err(ReplayEnd::Refused);
     };
     let (persists, framing) = (parsed.connection.persists(parsed.version), parsed.framing);
     messages.push(begin(&parsed, &fields, authority, target));
     drop(fields);
     connection.begin_body(len, framing);
-    let message = messages.last_mut().ok_or(End::Refused)?;
+    let message = messages.last_mut().ok_or(ReplayEnd::Refused)?;
     loop {
         let taken = match ready(connection.poll_fill(&mut cx))? {
             Fill::Data(data) => {
@@ -106,7 +106,12 @@ fn next(connection: &mut Connection, messages: &mut Vec<Message>) -> Result<bool
     Ok(persists)
 }
 
-fn begin(head: &RequestHead<'_>, fields: &Fields<'_>, authority: Option<&[u8]>, target: &[u8]) -> Message {
+fn begin(
+    head: &RequestHead<'_>,
+    fields: &Fields<'_>,
+    authority: Option<&[u8]>,
+    target: &[u8],
+) -> ReplayedMessage {
     let raw = RawRequest {
         method: head.method,
         scheme: Scheme::Http,
@@ -114,7 +119,7 @@ fn begin(head: &RequestHead<'_>, fields: &Fields<'_>, authority: Option<&[u8]>, 
         host: head.connection.host,
         target,
     };
-    Message {
+    ReplayedMessage {
         method: head.method.to_owned(),
         target: head.target.to_vec(),
         version: head.version,
@@ -127,11 +132,13 @@ fn begin(head: &RequestHead<'_>, fields: &Fields<'_>, authority: Option<&[u8]>, 
 }
 
 /// A recording never keeps its reader waiting: after its last byte the stream is closed.
-fn ready<T>(poll: Poll<Result<T, LegError>>) -> Result<T, End> {
+fn ready<T>(poll: Poll<Result<T, HttpStreamError>>) -> Result<T, ReplayEnd> {
     match poll {
         Poll::Ready(Ok(value)) => Ok(value),
-        Poll::Ready(Err(LegError::Io(_) | LegError::Truncated)) | Poll::Pending => Err(End::Truncated),
-        Poll::Ready(Err(_)) => Err(End::Refused),
+        Poll::Ready(Err(HttpStreamError::Io(_) | HttpStreamError::Truncated)) | Poll::Pending => {
+            Err(ReplayEnd::Truncated)
+        }
+        Poll::Ready(Err(_)) => Err(ReplayEnd::Refused),
     }
 }
 
@@ -139,7 +146,7 @@ fn ready<T>(poll: Poll<Result<T, LegError>>) -> Result<T, End> {
 mod tests {
     use super::*;
 
-    fn whole(text: &str) -> (Vec<Message>, End) {
+    fn whole(text: &str) -> (Vec<ReplayedMessage>, ReplayEnd) {
         replay(&[text.as_bytes()])
     }
 
@@ -149,7 +156,7 @@ mod tests {
                     PUT /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\nX: y\r\n\r\n\
                     GET /c HTTP/1.1\r\nHost: h\r\n\r\n";
         let (messages, end) = whole(text);
-        assert_eq!(end, End::Drained);
+        assert_eq!(end, ReplayEnd::Drained);
         let seen: Vec<_> =
             messages.iter().map(|m| (m.target.as_slice(), m.body.as_slice(), m.complete)).collect();
         let expected: [(&[u8], &[u8], bool); 3] =
@@ -166,20 +173,20 @@ mod tests {
     fn nothing_is_read_after_the_end() {
         let (messages, end) =
             whole("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
-        assert_eq!((messages.len(), end), (1, End::NotKept));
+        assert_eq!((messages.len(), end), (1, ReplayEnd::NotKept));
         let (messages, end) = whole("GET / HTTP/1.1\r\nHost: h\n\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
-        assert_eq!((messages.len(), end), (0, End::Refused));
+        assert_eq!((messages.len(), end), (0, ReplayEnd::Refused));
         let (messages, end) =
             whole("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nx\r\n");
-        assert_eq!((messages.len(), messages[0].complete, end), (1, false, End::Refused));
+        assert_eq!((messages.len(), messages[0].complete, end), (1, false, ReplayEnd::Refused));
         assert_eq!(messages[0].body, b"a");
     }
 
     #[test]
     fn a_cut_is_told_from_an_end() {
-        assert_eq!(whole(""), (Vec::new(), End::Drained));
-        assert_eq!(whole("GET / HT"), (Vec::new(), End::Truncated));
+        assert_eq!(whole(""), (Vec::new(), ReplayEnd::Drained));
+        assert_eq!(whole("GET / HT"), (Vec::new(), ReplayEnd::Truncated));
         let (messages, end) = whole("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nab");
-        assert_eq!((messages[0].complete, end), (false, End::Truncated));
+        assert_eq!((messages[0].complete, end), (false, ReplayEnd::Truncated));
     }
 }

@@ -3,7 +3,7 @@
 //! Owns: the bytes. Does not own: when they leave ([`super::connection`]), which fields there are.
 
 use crate::head::Framing;
-use crate::leg::{BodyLength, Nominated, ResponseView};
+use crate::http_stream::{BodyLength, Nominated, ResponseView};
 
 /// Appends `name: value` and its line end.
 pub fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {

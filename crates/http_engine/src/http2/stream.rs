@@ -10,13 +10,13 @@ use http::HeaderMap;
 
 use crate::chunked::{ChunkFault, MAX_TRAILERS};
 use crate::head::Fields;
-use crate::leg::{BodyLength, Fill, Leg, LegError, ResponseView, Upstream};
+use crate::http_stream::{BodyLength, Fill, HttpStream, HttpStreamError, ResponseView, UpstreamStream};
 
 /// Largest piece handed to the connection at once: one frame of the default size.
 const FRAME: usize = 16 * 1024;
 
 /// The bodies of one stream.
-pub struct Stream {
+pub struct Http2Body {
     /// Absent until our head was sent, and when it ended the stream.
     pub send: Option<SendStream<Bytes>>,
     /// Absent until the peer's head has come, and when it ended the stream.
@@ -26,19 +26,19 @@ pub struct Stream {
     held: Bytes,
 }
 
-impl Stream {
+impl Http2Body {
     /// A stream of which either half may be over already.
     pub fn new(send: Option<SendStream<Bytes>>, recv: Option<RecvStream>) -> Self {
         Self { send, recv, chunk: Bytes::new(), held: Bytes::new() }
     }
 
-    /// Throws away what [`Leg::poll_fill`] showed, without inviting the peer to send as much again. The connection's
+    /// Throws away what [`HttpStream::poll_fill`] showed, without inviting the peer to send as much again. The connection's
     /// window gets it back when the stream ends.
     pub fn forget(&mut self) {
         self.chunk = Bytes::new();
     }
 
-    fn send_held(&mut self, end: bool) -> Result<(), LegError> {
+    fn send_held(&mut self, end: bool) -> Result<(), HttpStreamError> {
         if let Some(send) = &mut self.send
             && (end || !self.held.is_empty())
         {
@@ -48,8 +48,8 @@ impl Stream {
     }
 }
 
-impl Leg for Stream {
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+impl HttpStream for Http2Body {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, HttpStreamError>> {
         while self.chunk.is_empty() {
             let Some(recv) = &mut self.recv else { return Poll::Ready(Ok(Fill::End(None))) };
             match ready!(recv.poll_data(cx)) {
@@ -76,9 +76,9 @@ impl Leg for Stream {
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
         let Some(send) = &mut self.send else {
-            return Poll::Ready(Err(LegError::Protocol("body written where there is none")));
+            return Poll::Ready(Err(HttpStreamError::Protocol("body written where there is none")));
         };
         if !self.held.is_empty() {
             send.send_data(std::mem::take(&mut self.held), false)?;
@@ -89,7 +89,7 @@ impl Leg for Stream {
             while send.capacity() == 0 {
                 match ready!(send.poll_capacity(cx)) {
                     Some(capacity) => capacity?,
-                    None => return Poll::Ready(Err(LegError::Truncated)),
+                    None => return Poll::Ready(Err(HttpStreamError::Truncated)),
                 };
             }
         }
@@ -98,7 +98,7 @@ impl Leg for Stream {
         Poll::Ready(Ok(n))
     }
 
-    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), LegError> {
+    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError> {
         match trailers {
             Some(trailers) if self.send.is_some() => {
                 self.send_held(false)?;
@@ -112,7 +112,7 @@ impl Leg for Stream {
         Ok(())
     }
 
-    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), LegError>> {
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), HttpStreamError>> {
         Poll::Ready(self.send_held(false))
     }
 
@@ -127,7 +127,7 @@ impl Leg for Stream {
 
 /// The upstream's side of an HTTP/2 exchange.
 pub struct ClientStream {
-    stream: Stream,
+    stream: Http2Body,
     response: Option<ResponseFuture>,
     /// The answer has no body, whatever it says of one.
     head_request: bool,
@@ -136,12 +136,12 @@ pub struct ClientStream {
 impl ClientStream {
     /// A stream that a request was sent on.
     pub fn new(response: ResponseFuture, send: Option<SendStream<Bytes>>, head_request: bool) -> Self {
-        Self { stream: Stream::new(send, None), response: Some(response), head_request }
+        Self { stream: Http2Body::new(send, None), response: Some(response), head_request }
     }
 }
 
-impl Leg for ClientStream {
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
+impl HttpStream for ClientStream {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, HttpStreamError>> {
         self.stream.poll_fill(cx)
     }
 
@@ -149,15 +149,15 @@ impl Leg for ClientStream {
         self.stream.consume(n);
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>> {
         self.stream.poll_write(cx, data)
     }
 
-    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), LegError> {
+    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError> {
         self.stream.finish(trailers)
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpStreamError>> {
         self.stream.poll_flush(cx)
     }
 
@@ -170,14 +170,14 @@ impl Leg for ClientStream {
     }
 }
 
-impl Upstream for ClientStream {
+impl UpstreamStream for ClientStream {
     fn poll_response<R>(
         &mut self,
         cx: &mut Context<'_>,
         f: impl FnOnce(&ResponseView<'_>) -> R,
-    ) -> Poll<Result<R, LegError>> {
+    ) -> Poll<Result<R, HttpStreamError>> {
         let Some(response) = &mut self.response else {
-            return Poll::Ready(Err(LegError::Protocol("response read twice")));
+            return Poll::Ready(Err(HttpStreamError::Protocol("response read twice")));
         };
         if let Poll::Ready(Some(interim)) = response.poll_informational(cx) {
             let interim = interim?;
@@ -209,7 +209,7 @@ impl Upstream for ClientStream {
 }
 
 /// The fields of a header map in order, as the codecs see them.
-fn collect<'a>(map: &'a HeaderMap, fields: &mut Fields<'a>) -> Result<(), LegError> {
+fn collect<'a>(map: &'a HeaderMap, fields: &mut Fields<'a>) -> Result<(), HttpStreamError> {
     for (name, value) in map {
         fields
             .try_push(Field { name: name.as_str(), value: value.as_bytes() })

@@ -34,19 +34,19 @@ impl Folder {
 }
 
 /// An authority that signs what it is given.
-pub struct Authority {
+pub struct TestAuthority {
     issuer: Issuer<'static, KeyPair>,
     /// Its own certificate.
     pub pem: String,
 }
 
-impl Default for Authority {
+impl Default for TestAuthority {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Authority {
+impl TestAuthority {
     /// One with a key of its own.
     pub fn new() -> Self {
         let key = KeyPair::generate().unwrap();

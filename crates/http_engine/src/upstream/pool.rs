@@ -58,11 +58,11 @@ struct Http2Connection {
 }
 
 /// A place among the requests under way; given back on drop.
-pub struct Place {
+pub struct RequestSlot {
     pool: Rc<Pool>,
 }
 
-impl Drop for Place {
+impl Drop for RequestSlot {
     fn drop(&mut self) {
         self.pool.in_flight.set(self.pool.in_flight.get() - 1);
     }
@@ -74,13 +74,13 @@ pub struct Lease {
     /// Index of the endpoint.
     pub endpoint: usize,
     /// What to speak over.
-    pub link: Link,
+    pub link: LeasedLink,
     /// The connection was resting in the pool, so that the peer may have closed it meanwhile.
     pub reused: bool,
 }
 
 /// What to speak over.
-pub enum Link {
+pub enum LeasedLink {
     /// A whole HTTP/1 connection.
     Http1(Option<Box<Connection>>),
     /// A handle that opens a stream.
@@ -158,13 +158,13 @@ impl Pool {
     }
 
     /// A place among the requests under way, or `None` when the upstream has all it may have.
-    pub fn enter(self: &Rc<Self>) -> Option<Place> {
+    pub fn enter(self: &Rc<Self>) -> Option<RequestSlot> {
         let n = self.in_flight.get();
         if n >= self.config.max_requests {
             return None;
         }
         self.in_flight.set(n + 1);
-        Some(Place { pool: self.clone() })
+        Some(RequestSlot { pool: self.clone() })
     }
 
     /// A connection to the endpoint with the fewest requests under way. An endpoint that cannot be reached
@@ -193,8 +193,8 @@ impl Pool {
         let at = self.choose(&[]);
         let state = &self.endpoints[at];
         let link = match self.config.protocol {
-            UpstreamProtocol::Http1 => Link::Http1(Some(state.pop_idle()?)),
-            UpstreamProtocol::Http2 => Link::Http2(state.http2_stream()?),
+            UpstreamProtocol::Http1 => LeasedLink::Http1(Some(state.pop_idle()?)),
+            UpstreamProtocol::Http2 => LeasedLink::Http2(state.http2_stream()?),
         };
         Some(self.leased(at, link, true))
     }
@@ -205,15 +205,15 @@ impl Pool {
         match self.config.protocol {
             UpstreamProtocol::Http1 => {
                 if !fresh && let Some(connection) = state.pop_idle() {
-                    return Ok(self.leased(at, Link::Http1(Some(connection)), true));
+                    return Ok(self.leased(at, LeasedLink::Http1(Some(connection)), true));
                 }
                 let stream = Box::pin(open(&self.config, endpoint)).await?;
                 let connection = Box::new(Connection::new(stream, &[]).counted(self.counted(at)));
-                Ok(self.leased(at, Link::Http1(Some(connection)), false))
+                Ok(self.leased(at, LeasedLink::Http1(Some(connection)), false))
             }
             UpstreamProtocol::Http2 => {
                 if let Some(stream) = state.http2_stream() {
-                    return Ok(self.leased(at, Link::Http2(stream), true));
+                    return Ok(self.leased(at, LeasedLink::Http2(stream), true));
                 }
                 // Whoever waits here waits for one connection, not for the failure of all who came before.
                 let limit = self.config.timeouts.connect;
@@ -222,7 +222,7 @@ impl Pool {
                     return Err(ConnectError::Timeout { endpoint: endpoint.to_string(), limit });
                 };
                 if let Some(stream) = state.http2_stream() {
-                    return Ok(self.leased(at, Link::Http2(stream), true));
+                    return Ok(self.leased(at, LeasedLink::Http2(stream), true));
                 }
                 let plain = Box::pin(open(&self.config, endpoint)).await?;
                 let send = Box::pin(handshake_http2(plain, endpoint, self.counted(at))).await?;
@@ -232,12 +232,12 @@ impl Pool {
                 if !self.retired.get() {
                     state.http2.borrow_mut().push(connection);
                 }
-                Ok(self.leased(at, Link::Http2(stream), false))
+                Ok(self.leased(at, LeasedLink::Http2(stream), false))
             }
         }
     }
 
-    fn leased(self: &Rc<Self>, at: usize, link: Link, reused: bool) -> Lease {
+    fn leased(self: &Rc<Self>, at: usize, link: LeasedLink, reused: bool) -> Lease {
         let state = &self.endpoints[at];
         self.turn.set(at + 1);
         state.in_flight.set(state.in_flight.get() + 1);
@@ -337,7 +337,7 @@ impl Lease {
     /// it can carry another request.
     pub fn release(mut self) {
         self.pool.succeeded(self.endpoint);
-        if let Link::Http1(connection) = &mut self.link
+        if let LeasedLink::Http1(connection) = &mut self.link
             && let Some(mut connection) = connection.take()
             && connection.persists
             && connection.body_read()
@@ -362,7 +362,7 @@ impl Lease {
             return state.stats.reset();
         }
         state.stats.timed_out();
-        if let Link::Http2(stream) = &self.link {
+        if let LeasedLink::Http2(stream) = &self.link {
             // Slow or dead cannot be told apart: its streams may end, new ones go elsewhere.
             state.http2.borrow_mut().retain(|c| !Rc::ptr_eq(&c.streams, &stream.streams));
         }
@@ -381,8 +381,8 @@ impl Lease {
     /// The HTTP/1 connection, when that is what is leased.
     pub fn http1(&mut self) -> Option<&mut Connection> {
         match &mut self.link {
-            Link::Http1(connection) => connection.as_deref_mut(),
-            Link::Http2(_) => None,
+            LeasedLink::Http1(connection) => connection.as_deref_mut(),
+            LeasedLink::Http2(_) => None,
         }
     }
 

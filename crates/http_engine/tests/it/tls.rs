@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use auth::time::Timestamp;
-use http_engine::test_support::files::{Authority, Folder, named};
+use http_engine::test_support::files::{Folder, TestAuthority, named};
 use http_engine::tls::{self, ClientCertificates, Files, Protocols, TlsError, TlsWarning};
 use rcgen::{KeyPair, date_time_ymd};
 use rustls::{
@@ -19,7 +19,7 @@ const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 struct Bench {
     folder: Folder,
-    authority: Authority,
+    authority: TestAuthority,
     ca: PathBuf,
     certificate: PathBuf,
     key: PathBuf,
@@ -27,7 +27,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let (folder, authority) = (Folder::new(), Authority::new());
+        let (folder, authority) = (Folder::new(), TestAuthority::new());
         let ca = folder.write("ca.crt", &authority.pem);
         let (certificate, key) = authority.files(&folder, "server", &named("localhost"));
         Self { folder, authority, ca, certificate, key }
@@ -143,7 +143,7 @@ fn client_certificates_are_ignored_optional_or_required() {
     let bench = Bench::new();
     let (certificate, key) = bench.authority.files(&bench.folder, "client", &named("caller"));
     let known = bench.client(Some(Files { certificate: &certificate, key: &key }), BOTH);
-    let (certificate, key) = Authority::new().files(&bench.folder, "stranger", &named("caller"));
+    let (certificate, key) = TestAuthority::new().files(&bench.folder, "stranger", &named("caller"));
     let stranger = bench.client(Some(Files { certificate: &certificate, key: &key }), BOTH);
     let nobody = bench.client(None, BOTH);
     let shown = |client, mode| {
@@ -235,7 +235,7 @@ fn an_unusable_ca_refuses_to_start() {
     assert!(matches!(tls::roots_from_file(&mixed), Err(TlsError::BadCertificate { number: 2, .. })));
     let outcome = tls::server_config(bench.files(), ClientCertificates::Optional(&mixed), BOTH, NOW);
     assert!(matches!(outcome, Err(TlsError::BadCertificate { .. })));
-    let both = format!("{}{}", bench.authority.pem, Authority::new().pem);
+    let both = format!("{}{}", bench.authority.pem, TestAuthority::new().pem);
     assert_eq!(tls::roots_from_file(&bench.folder.write("two.pem", &both)).unwrap().len(), 2);
 }
 

@@ -6,15 +6,11 @@ use serde_json::{Value, json};
 use store::clients::{self as rows, ChangeClient, DeleteClient};
 
 use super::{Admin, AdminFault, Both, Page, Refused, Secret, TRIES, paging, seconds};
-use crate::{
-    client::{
-        Client, Proof,
-        config::{ClientConfig, ClientFaults, ConfiguredSecret},
-        secret::ClientSecret,
-    },
-    ending,
-    secrets::Subject,
-};
+use crate::client::config::{ClientConfig, ClientFaults, ConfiguredSecret};
+use crate::client::secret::ClientSecret;
+use crate::client::{Client, Proof};
+use crate::revocations;
+use crate::secrets::TagSubject;
 
 /// Where a list goes on: among the clients of the configuration, or among those of the database.
 const IN_CONFIGURATION: &str = "configuration/";
@@ -230,7 +226,7 @@ impl Admin<'_> {
         self.client_row(id).await?;
         self.begin_to_revoke(id, "client deleted").await?;
         let now = self.now();
-        let revocation = ending::so_far(vec![self.tag(Subject::Client(id))], "client deleted", now);
+        let revocation = revocations::so_far(vec![self.tag(TagSubject::Client(id))], "client deleted", now);
         let change = DeleteClient { id: id.to_owned(), revocation, now };
         let entry = self.entry("client.delete", target(id), &Value::Null);
         AdminFault::gone_unless(self.write(change, entry).await?, "client", id)
@@ -241,7 +237,7 @@ impl Admin<'_> {
         &self,
         id: &str,
         action: &str,
-        change: impl Fn(&rows::Client) -> Result<C, AdminFault>,
+        change: impl Fn(&rows::ClientRow) -> Result<C, AdminFault>,
     ) -> Result<(), AdminFault> {
         for _ in 0..TRIES {
             let change = change(&self.client_row(id).await?)?;
@@ -254,7 +250,7 @@ impl Admin<'_> {
 
     fn change(
         &self,
-        row: &rows::Client,
+        row: &rows::ClientRow,
         settings: &ClientConfig,
         disabled_at: Option<Timestamp>,
         reason: &'static str,
@@ -265,13 +261,13 @@ impl Admin<'_> {
             version: row.version,
             settings: written(settings)?,
             disabled_at,
-            revocation: ending::stale(self.tag(Subject::Client(&row.id)), reason, now),
+            revocation: revocations::stale(self.tag(TagSubject::Client(&row.id)), reason, now),
             now,
         })
     }
 
     /// A client that may be changed here.
-    async fn client_row(&self, id: &str) -> Result<rows::Client, AdminFault> {
+    async fn client_row(&self, id: &str) -> Result<rows::ClientRow, AdminFault> {
         self.ours(id)?;
         self.provider.store().client(id).await?.ok_or_else(|| AdminFault::no("client", id))
     }
@@ -306,7 +302,7 @@ impl Admin<'_> {
         faults.into_iter().map(|fault| Refused::new(placed(fault.path), fault.reason.to_string())).collect()
     }
 
-    fn of_database(&self, row: &rows::Client) -> ClientView {
+    fn of_database(&self, row: &rows::ClientRow) -> ClientView {
         let (settings, faults) = match ClientConfig::from_stored(row) {
             Ok(settings) => {
                 let faults = self.faults(&settings);
@@ -393,7 +389,7 @@ fn no_secrets(settings: ClientConfig) -> Result<ClientConfig, AdminFault> {
     Err(AdminFault::refused("settings.secrets", "leave it out: the provider makes the secret"))
 }
 
-fn read(row: &rows::Client) -> Result<ClientConfig, AdminFault> {
+fn read(row: &rows::ClientRow) -> Result<ClientConfig, AdminFault> {
     ClientConfig::from_stored(row).map_err(|error| {
         AdminFault::Failed(format!("the settings of client {:?} cannot be read: {error}", row.id))
     })

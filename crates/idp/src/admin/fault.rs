@@ -10,7 +10,7 @@ use crate::{
     EntropyFailed,
     keys::{KeyError, ring::TransitionFault},
     login::SetFault,
-    oauth::error::{Fault, Loudness},
+    oauth::error::{Loudness, OAuthFault},
     passwords::PoolError,
 };
 
@@ -87,7 +87,7 @@ pub enum AdminFault {
     NoJson(String),
     /// The request cannot be read, or something that all endpoints share failed.
     #[error(transparent)]
-    Request(Fault),
+    Request(OAuthFault),
 }
 
 /// What becomes of an [`AdminFault`].
@@ -162,7 +162,7 @@ impl AdminFault {
         }
     }
 
-    fn from_shared(fault: &Fault) -> Row {
+    fn from_shared(fault: &OAuthFault) -> Row {
         let crate::oauth::error::Row { status, code, loudness, text, retry_after } = fault.row();
         Row { status, code, loudness, text, retry_after }
     }
@@ -180,8 +180,8 @@ impl From<StoreError> for AdminFault {
     }
 }
 
-impl From<Fault> for AdminFault {
-    fn from(fault: Fault) -> Self {
+impl From<OAuthFault> for AdminFault {
+    fn from(fault: OAuthFault) -> Self {
         Self::Request(fault)
     }
 }
@@ -245,7 +245,7 @@ mod tests {
             AdminFault::ScopeMissing("x"),
             AdminFault::NotJson,
             AdminFault::NoJson("line 1".into()),
-            AdminFault::Request(Fault::BodyTooLarge),
+            AdminFault::Request(OAuthFault::BodyTooLarge),
         ]
     }
 

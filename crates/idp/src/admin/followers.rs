@@ -1,15 +1,13 @@
 //! Who follows what is revoked, and when a revocation is in force at all of them.
 //!
 //! Whoever may believe a token that was revoked stands in the list of followers, before it was ever answered
-//! (`coherence::roster`). So a revocation is in force everywhere once everybody in that list has applied it, or once the longest lease
+//! (`coherence::consumers`). So a revocation is in force everywhere once everybody in that list has applied it, or once the longest lease
 //! in it is over, whichever comes first.
 
 use std::time::Duration;
 
-use coherence::{
-    Head,
-    roster::{all_applied, has_applied},
-};
+use coherence::LogHead;
+use coherence::consumers::{all_applied, has_applied};
 use serde::Serialize;
 use store::{PATIENCE, StoreError, followers::Listed};
 use tokio::time::{Instant, sleep};
@@ -101,7 +99,7 @@ impl Admin<'_> {
         let against = denied.iter().filter(|d| d.not_before.is_none_or(|then| token.read_at < then));
         // The first of them is enough; what denies it without an event is as old as the rest, at the latest.
         let seq = against.map(|denied| denied.seq).min().unwrap_or(head.seq);
-        let head = Head { epoch: head.epoch, seq };
+        let head = LogHead { epoch: head.epoch, seq };
         let (_, listed) = store.prove_followers().await?;
         let late: Vec<_> = listed
             .iter()
@@ -160,11 +158,11 @@ pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InFo
     }
 }
 
-fn applied(listed: &[Listed], head: Head) -> bool {
+fn applied(listed: &[Listed], head: LogHead) -> bool {
     all_applied(listed.iter().map(|listed| &listed.follower), head)
 }
 
-fn view(listed: &Listed, head: Head) -> FollowerView {
+fn view(listed: &Listed, head: LogHead) -> FollowerView {
     let follower = &listed.follower;
     let applied = follower.applied.filter(|applied| applied.epoch == head.epoch);
     FollowerView {

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use auth::token::security_event::EventKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::groups::{self as rows, AddMember, DeleteGroup, Deleted, RemoveMember};
 use store::names;
 
 use super::{Admin, AdminFault, Page, TRIES, check, paging, seconds, users::UserView};
-use crate::{ending, secrets::Subject};
-use auth::token::security_event::Kind;
+use crate::revocations;
+use crate::secrets::TagSubject;
 
 /// Members whose tags are read at once.
 const BATCH: u32 = 500;
@@ -23,8 +24,8 @@ pub struct GroupView {
     pub created_at: u64,
 }
 
-impl From<rows::Group> for GroupView {
-    fn from(group: rows::Group) -> Self {
+impl From<rows::GroupRow> for GroupView {
+    fn from(group: rows::GroupRow) -> Self {
         Self { name: group.name, created_at: seconds(group.created_at) }
     }
 }
@@ -97,7 +98,12 @@ impl Admin<'_> {
         let change = RemoveMember {
             group: group.to_owned(),
             user_id: user_id.to_owned(),
-            revocation: ending::user(self.provider, (user_id, Kind::TokenClaimsChange), "left a group", now),
+            revocation: revocations::user(
+                self.provider,
+                (user_id, EventKind::TokenClaimsChange),
+                "left a group",
+                now,
+            ),
             now,
         };
         let entry = self.entry("group.remove_member", target(group), &json!({ "user": user_id }));
@@ -128,11 +134,12 @@ impl Admin<'_> {
         let (members, now, why) = (all.len(), self.now(), "group deleted");
         let revocations = if self.provider.tells_others() {
             // Whoever else is told hears of each.
-            let one = |id: &String| ending::user(self.provider, (id, Kind::TokenClaimsChange), why, now);
+            let one =
+                |id: &String| revocations::user(self.provider, (id, EventKind::TokenClaimsChange), why, now);
             all.iter().map(one).collect()
         } else {
-            let tags = all.iter().map(|id| self.tag(Subject::User(id))).collect();
-            vec![ending::so_far(tags, why, now)]
+            let tags = all.iter().map(|id| self.tag(TagSubject::User(id))).collect();
+            vec![revocations::so_far(tags, why, now)]
         };
         let change = DeleteGroup { name: group.to_owned(), members: all, revocations, now };
         let entry = self.entry("group.delete", target(group), &json!({ "members": members }));
@@ -140,7 +147,7 @@ impl Admin<'_> {
     }
 
     /// The group that is kept under this name, or under the form of it.
-    async fn group_row(&self, name: &str) -> Result<rows::Group, AdminFault> {
+    async fn group_row(&self, name: &str) -> Result<rows::GroupRow, AdminFault> {
         let store = self.provider.store();
         if let Some(group) = store.group(name).await? {
             return Ok(group);

@@ -30,7 +30,7 @@ use auth::time::Timestamp;
 use serde_json::Value;
 use store::{
     Change, Tag,
-    audit::{Audited, Entry},
+    audit::{AnnouncedEntry, Audited},
 };
 
 pub use self::{
@@ -60,8 +60,8 @@ impl<'p> Admin<'p> {
         self.provider.now()
     }
 
-    fn entry(&self, action: &str, target: String, detail: &Value) -> Entry {
-        Entry {
+    fn entry(&self, action: &str, target: String, detail: &Value) -> AnnouncedEntry {
+        AnnouncedEntry {
             actor: self.actor.clone(),
             action: action.to_owned(),
             target,
@@ -71,11 +71,11 @@ impl<'p> Admin<'p> {
     }
 
     /// Makes a change and tells of it.
-    async fn write<C: Change>(&self, change: C, entry: Entry) -> Result<C::Output, AdminFault> {
+    async fn write<C: Change>(&self, change: C, entry: AnnouncedEntry) -> Result<C::Output, AdminFault> {
         Ok(self.provider.store().write(Audited { change, entry }).await?)
     }
 
-    fn tag(&self, subject: crate::secrets::Subject<'_>) -> Tag {
+    fn tag(&self, subject: crate::secrets::TagSubject<'_>) -> Tag {
         self.provider.secrets().tag(subject)
     }
 }

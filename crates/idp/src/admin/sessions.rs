@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::sessions::Session;
+use store::sessions::SessionRow;
 
 use super::{Admin, AdminFault, Page, paging, seconds};
 use crate::session;
@@ -33,8 +33,8 @@ pub struct SessionView {
     pub ended_at: Option<u64>,
 }
 
-impl From<Session> for SessionView {
-    fn from(session: Session) -> Self {
+impl From<SessionRow> for SessionView {
+    fn from(session: SessionRow) -> Self {
         Self {
             sid: session.sid,
             user_id: session.user_id,
@@ -89,7 +89,7 @@ impl Admin<'_> {
         Ok(())
     }
 
-    async fn session_row(&self, sid: &str) -> Result<Session, AdminFault> {
+    async fn session_row(&self, sid: &str) -> Result<SessionRow, AdminFault> {
         let found = self.provider.store().session_by_sid(sid).await?;
         found.ok_or_else(|| AdminFault::no("session", sid))
     }

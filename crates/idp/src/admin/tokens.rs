@@ -1,23 +1,20 @@
 //! Tokens, and the families they belong to.
 
-use auth::token::opaque::{self, Kind};
+use auth::token::opaque::{self, OpaqueKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
     Change, StoreError, Tx,
     access_tokens::{Revoke, RevokeAccessToken, RevokeNamed},
-    audit::{Audited, Entry},
+    audit::{AnnouncedEntry, Audited},
     families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants, RevokeSome},
 };
 
 use super::{Admin, AdminFault, Page, Refused, Secret, followers::Refusal, paging, seconds};
-use crate::{
-    access_token::{self, Presented},
-    ending,
-    provider::Provider,
-    secrets::Subject,
-    session,
-};
+use crate::access_token::{self, Presented};
+use crate::provider::Provider;
+use crate::secrets::TagSubject;
+use crate::{revocations, session};
 
 /// What is told of a token that an operator revokes.
 const BY_OPERATOR: &str = "access token revoked by an operator";
@@ -193,7 +190,7 @@ impl Admin<'_> {
     pub async fn token(&self, text: &TokenText) -> Result<TokenView, AdminFault> {
         let text = text.token.expose().trim();
         let (facts, refused) = match opaque::kind(text) {
-            Some(Kind::Refresh) => (self.refresh_facts(text).await?, None),
+            Some(OpaqueKind::Refresh) => (self.refresh_facts(text).await?, None),
             _ => match access_token::recognise(self.provider, text).await? {
                 Some(token) if token.unrevoked => (Some(access_facts(token)), None),
                 Some(token) => (None, Some(self.refusal(&token).await?)),
@@ -267,7 +264,7 @@ impl Admin<'_> {
             return Ok(None);
         }
         let now = self.now();
-        let told = |jti: &String| ending::named_token(self.provider, jti, BY_OPERATOR, now);
+        let told = |jti: &String| revocations::named_token(self.provider, jti, BY_OPERATOR, now);
         let change = RevokeNamed { jtis: jtis.to_vec(), revocations: jtis.iter().map(told).collect(), now };
         let entry = self.entry("token.revoke", "tokens".to_owned(), &json!({ "jtis": jtis }));
         Ok(Some(Audited { change: End::Named(change), entry }))
@@ -277,8 +274,8 @@ impl Admin<'_> {
     async fn end(&self, text: &Secret) -> Result<Option<Audited<End>>, AdminFault> {
         let text = text.expose().trim();
         match opaque::kind(text) {
-            Some(Kind::Access) => self.end_opaque(text).await,
-            Some(Kind::Refresh) => {
+            Some(OpaqueKind::Access) => self.end_opaque(text).await,
+            Some(OpaqueKind::Refresh) => {
                 let digest = self.provider.secrets().digest(text);
                 let found = self.provider.store().refresh_token(&digest).await?;
                 Ok(found.map(|(_, owned)| {
@@ -296,7 +293,7 @@ impl Admin<'_> {
         let Some(standing) = self.provider.store().access_token(&digest).await? else { return Ok(None) };
         let (token, now) = (standing.token, self.now());
         let entry = self.entry("token.revoke", target(&token.jti), &json!({ "client": token.client_id }));
-        let revocation = ending::access_token(self.provider, &token.jti, token.expires_at, BY_OPERATOR);
+        let revocation = revocations::access_token(self.provider, &token.jti, token.expires_at, BY_OPERATOR);
         let change = RevokeAccessToken { digest, client_id: token.client_id, revocation, now };
         Ok(Some(Audited { change: End::Opaque(change), entry }))
     }
@@ -306,7 +303,8 @@ impl Admin<'_> {
         let now = self.now();
         let claims = access_token::read_jwt(self.provider, text)?;
         let entry = self.entry("token.revoke", target(&claims.jti), &json!({ "client": claims.client_id }));
-        let revocation = ending::access_token(self.provider, &claims.jti, claims.expires_at, BY_OPERATOR);
+        let revocation =
+            revocations::access_token(self.provider, &claims.jti, claims.expires_at, BY_OPERATOR);
         Some(Audited { change: End::Jwt(Revoke { revocation, now }), entry })
     }
 
@@ -329,8 +327,8 @@ impl Admin<'_> {
         Ok(())
     }
 
-    fn end_family(&self, family: &Family) -> (RevokeFamily, Entry) {
-        let revocation = ending::family(self.provider, &family.id, "revoked by an operator");
+    fn end_family(&self, family: &Family) -> (RevokeFamily, AnnouncedEntry) {
+        let revocation = revocations::family(self.provider, &family.id, "revoked by an operator");
         let detail = json!({ "client": family.client_id, "user": family.user_id });
         let entry = self.entry("family.revoke", format!("family:{}", family.id), &detail);
         (RevokeFamily { id: family.id.clone(), revocation, now: self.now() }, entry)
@@ -366,7 +364,8 @@ impl Admin<'_> {
             let (count, last) = store.write(some).await?;
             let Some(last) = last else { return Ok(all + count) };
             if all == 0 {
-                let revocation = ending::so_far(vec![self.tag(Subject::Client(client))], reason, self.now());
+                let revocation =
+                    revocations::so_far(vec![self.tag(TagSubject::Client(client))], reason, self.now());
                 store.write(Revoke { revocation, now: self.now() }).await?;
             }
             (all, after) = (all + count, last);
@@ -377,8 +376,8 @@ impl Admin<'_> {
     pub(super) fn grants_of(&self, client: &str, user: Option<&str>, reason: &'static str) -> RevokeGrants {
         let now = self.now();
         let revocation = match user {
-            Some(user) => ending::consent(self.provider, (user, client), reason, now),
-            None => ending::so_far(vec![self.tag(Subject::Client(client))], reason, now),
+            Some(user) => revocations::consent(self.provider, (user, client), reason, now),
+            None => revocations::so_far(vec![self.tag(TagSubject::Client(client))], reason, now),
         };
         RevokeGrants { client_id: client.to_owned(), user_id: user.map(str::to_owned), revocation, now }
     }

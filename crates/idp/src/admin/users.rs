@@ -1,16 +1,18 @@
 //! People's accounts.
 
 use auth::time::Timestamp;
+use auth::token::security_event::EventKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::{
     attempts::ForgetAttempts,
-    users::{self as rows, ChangeUser, DeleteUser, EnableUser, Ending, StoredPassword, User},
+    users::{self as rows, ChangeUser, DeleteUser, EnableUser, StoredPassword, UserRevocation, UserRow},
 };
 
 use super::{Admin, AdminFault, Page, Refused, Secret, TRIES, check, paging, seconds};
-use crate::{ending, login::account_subject, passwords::Password};
-use auth::token::security_event::Kind;
+use crate::login::account_subject;
+use crate::passwords::Password;
+use crate::revocations;
 
 /// A person's account.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -36,8 +38,8 @@ pub struct UserView {
     pub disabled_at: Option<u64>,
 }
 
-impl From<User> for UserView {
-    fn from(user: User) -> Self {
+impl From<UserRow> for UserView {
+    fn from(user: UserRow) -> Self {
         Self {
             id: user.id,
             name: user.name,
@@ -212,7 +214,7 @@ impl Admin<'_> {
             None => None,
         };
         let now = self.now();
-        let user = User {
+        let user = UserRow {
             id: self.provider.draw_id()?,
             name,
             email: add.email,
@@ -247,7 +249,7 @@ impl Admin<'_> {
     }
 
     /// What a change makes of an account as it is.
-    fn user_change(&self, user: User, change: &UserChange) -> Result<ChangeUser, AdminFault> {
+    fn user_change(&self, user: UserRow, change: &UserChange) -> Result<ChangeUser, AdminFault> {
         let mut faults = Vec::new();
         // What stays as it is need not be what may be given now.
         let name = match change.name.as_deref().filter(|name| *name != user.name) {
@@ -277,7 +279,7 @@ impl Admin<'_> {
             email,
             email_verified_at: verified,
             claims: claims.unwrap_or_else(|| user.claims.clone()),
-            revocation: ending::changed(self.provider, &user.id, "account changed", now),
+            revocation: revocations::changed(self.provider, &user.id, "account changed", now),
             now,
             from: user,
         })
@@ -291,7 +293,7 @@ impl Admin<'_> {
             AdminFault::refused("password", "give a password, or have one made with `generate`")
         })?;
         let stored = self.hashed(&password, &user.name, user.email.as_deref()).await?;
-        let change = ending::change_password(self.provider, id, stored);
+        let change = revocations::change_password(self.provider, id, stored);
         let entry = self.entry("user.password", target(id), &json!({ "generated": made }));
         AdminFault::gone_unless(self.write(change, entry).await?, "user", id)?;
         self.provider.logins().forget(id);
@@ -300,22 +302,22 @@ impl Admin<'_> {
 
     /// Closes an account, and ends everything of it.
     pub async fn disable_user(&self, id: &str) -> Result<UserView, AdminFault> {
-        self.end_as(id, Ending::Disabled, "user.disable", "account disabled").await
+        self.end_as(id, UserRevocation::Disabled, "user.disable", "account disabled").await
     }
 
     /// Ends all sessions and tokens: log out everywhere.
     pub async fn end_user(&self, id: &str) -> Result<UserView, AdminFault> {
-        self.end_as(id, Ending::Everything, "user.end", "ended by an operator").await
+        self.end_as(id, UserRevocation::Everything, "user.end", "ended by an operator").await
     }
 
     async fn end_as(
         &self,
         id: &str,
-        ending: Ending,
+        ending: UserRevocation,
         action: &str,
         reason: &'static str,
     ) -> Result<UserView, AdminFault> {
-        let change = ending::end_user(self.provider, id, ending, reason, self.now());
+        let change = revocations::end_user(self.provider, id, ending, reason, self.now());
         let ended = self.write(change, self.entry(action, target(id), &Value::Null)).await?;
         AdminFault::gone_unless(ended, "user", id)?;
         self.provider.logins().forget(id);
@@ -343,8 +345,13 @@ impl Admin<'_> {
         let (user, now) = (self.user_row(id).await?, self.now());
         let change = DeleteUser {
             user_id: id.to_owned(),
-            revocation: ending::user(self.provider, (id, Kind::AccountPurged), "account deleted", now),
-            deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
+            revocation: revocations::user(
+                self.provider,
+                (id, EventKind::AccountPurged),
+                "account deleted",
+                now,
+            ),
+            deliver_until: Some(now.plus(revocations::DELIVERED_WITHIN)),
             now,
         };
         let entry = self.entry("user.delete", target(id), &json!({ "name": user.name }));
@@ -353,7 +360,7 @@ impl Admin<'_> {
         Ok(())
     }
 
-    pub(super) async fn user_row(&self, id: &str) -> Result<User, AdminFault> {
+    pub(super) async fn user_row(&self, id: &str) -> Result<UserRow, AdminFault> {
         self.provider.store().user(id).await?.ok_or_else(|| AdminFault::no("user", id))
     }
 

@@ -9,12 +9,12 @@ use auth::json::{Number, Value};
 use auth::keyset::KeySet;
 use auth::time::Timestamp;
 use auth::token::jwt;
-use store::seen::UseOnce;
+use store::replay_guard::UseOnce;
 
 use super::Client;
 use crate::{
     discovery,
-    oauth::{error::Fault, form::Form},
+    oauth::{error::OAuthFault, form::Form},
     provider::Provider,
 };
 
@@ -28,16 +28,16 @@ const SKEW: Duration = Duration::from_secs(30);
 const MAX_ID: usize = 256;
 
 /// The client that an assertion names, unverified, and the assertion.
-pub(super) fn read(form: &Form) -> Result<(String, String), Fault> {
-    let refused = Fault::AssertionRefused;
+pub(super) fn read(form: &Form) -> Result<(String, String), OAuthFault> {
+    let refused = OAuthFault::AssertionRefused;
     if form.get("client_assertion_type") != Some(TYPE) {
-        return Err(Fault::AuthenticationUnsupported);
+        return Err(OAuthFault::AuthenticationUnsupported);
     }
     let assertion = form.get("client_assertion").ok_or(refused("there is none"))?;
     let unverified = jwt::parse(assertion.as_bytes()).map_err(|_| refused("it is no token"))?;
     let id = unverified.issuer().to_owned();
     match form.get("client_id") {
-        Some(named) if named != id => Err(Fault::ClientIdMismatch),
+        Some(named) if named != id => Err(OAuthFault::ClientIdMismatch),
         _ => Ok((id, assertion.to_owned())),
     }
 }
@@ -48,7 +48,7 @@ pub(super) async fn verify(
     client: &Client,
     keys: &KeySet,
     assertion: &str,
-) -> Result<(), Fault> {
+) -> Result<(), OAuthFault> {
     let now = provider.now();
     let (id, expires) = check(provider, client, keys, assertion, now)?;
     let digest = provider.secrets().digest_of(&["client assertion", client.id(), &id]);
@@ -56,7 +56,7 @@ pub(super) async fn verify(
     if provider.store().write(once).await? {
         Ok(())
     } else {
-        Err(Fault::AssertionRefused("it was used before"))
+        Err(OAuthFault::AssertionRefused("it was used before"))
     }
 }
 
@@ -66,8 +66,8 @@ fn check(
     keys: &KeySet,
     assertion: &str,
     now: Timestamp,
-) -> Result<(String, Timestamp), Fault> {
-    let refused = Fault::AssertionRefused;
+) -> Result<(String, Timestamp), OAuthFault> {
+    let refused = OAuthFault::AssertionRefused;
     let unverified = jwt::parse(assertion.as_bytes()).map_err(|_| refused("it is no token"))?;
     let signed = unverified
         .signed(AlgorithmSet::ALL, keys)

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     oauth::{
-        error::Fault,
+        error::OAuthFault,
         form::{self, Form},
     },
     provider::Provider,
@@ -48,7 +48,7 @@ pub async fn authenticate(
     provider: &Provider,
     headers: &HeaderMap,
     form: &Form,
-) -> Result<AuthenticatedClient, Fault> {
+) -> Result<AuthenticatedClient, OAuthFault> {
     let presented = Presented::read(headers, form)?;
     let client = provider.clients().find(provider.store(), &presented.id).await?;
     presented.compare(provider, client).await.map(AuthenticatedClient)
@@ -66,18 +66,18 @@ struct Presented {
 }
 
 impl Presented {
-    fn read(headers: &HeaderMap, form: &Form) -> Result<Self, Fault> {
+    fn read(headers: &HeaderMap, form: &Form) -> Result<Self, OAuthFault> {
         let mut fields = headers.get_all(AUTHORIZATION).iter();
         let header = fields.next();
         if fields.next().is_some() {
-            return Err(Fault::AuthorizationRepeated);
+            return Err(OAuthFault::AuthorizationRepeated);
         }
         let secret = form.get("client_secret");
         let assertion = form.get("client_assertion").or_else(|| form.get("client_assertion_type"));
         match (header, secret, assertion) {
             (Some(header), None, None) => Self::basic(header, form),
             (None, Some(secret), None) => {
-                let id = form.get("client_id").ok_or(Fault::AuthenticationMissing)?;
+                let id = form.get("client_id").ok_or(OAuthFault::AuthenticationMissing)?;
                 let secret = Zeroizing::new(secret.to_owned());
                 Ok(Self { id: id.to_owned(), evidence: Evidence::Secret(secret) })
             }
@@ -86,21 +86,21 @@ impl Presented {
                 Ok(Self { id, evidence: Evidence::Assertion(assertion) })
             }
             (None, None, None) => {
-                let id = form.get("client_id").ok_or(Fault::AuthenticationMissing)?;
+                let id = form.get("client_id").ok_or(OAuthFault::AuthenticationMissing)?;
                 Ok(Self { id: id.to_owned(), evidence: Evidence::Nothing })
             }
-            _ => Err(Fault::AuthenticationRepeated),
+            _ => Err(OAuthFault::AuthenticationRepeated),
         }
     }
 
     /// RFC 7617 with the encoding of RFC 6749 §2.3.1: id and secret are form-encoded, joined by a colon, and
     /// the whole is base64.
-    fn basic(header: &HeaderValue, form: &Form) -> Result<Self, Fault> {
+    fn basic(header: &HeaderValue, form: &Form) -> Result<Self, OAuthFault> {
         let (scheme, credentials) = split_scheme(header.as_bytes());
         if !scheme.eq_ignore_ascii_case(b"Basic") {
-            return Err(Fault::AuthenticationUnsupported);
+            return Err(OAuthFault::AuthenticationUnsupported);
         }
-        let malformed = Fault::AuthenticationMalformed;
+        let malformed = OAuthFault::AuthenticationMalformed;
         let Ok(joined) = STANDARD.decode(credentials).map(Zeroizing::new) else { return Err(malformed) };
         let Some(colon) = joined.iter().position(|&b| b == b':') else { return Err(malformed) };
         let (Ok(id), Ok(secret)) = (form::decode(&joined[..colon]), form::decode(&joined[colon + 1..]))
@@ -112,7 +112,7 @@ impl Presented {
         }
         // a body may name the client again, but not another one
         if form.get("client_id").is_some_and(|named| named != id) {
-            return Err(Fault::ClientIdMismatch);
+            return Err(OAuthFault::ClientIdMismatch);
         }
         // a secret that is empty counts as none (RFC 6749 §2.3.1): so do some libraries send the id of a public client
         let evidence =
@@ -121,7 +121,11 @@ impl Presented {
     }
 
     /// An unknown client with a secret costs the same cryptography as a wrong secret: one digest and two comparisons.
-    async fn compare(self, provider: &Provider, client: Option<Arc<Client>>) -> Result<Arc<Client>, Fault> {
+    async fn compare(
+        self,
+        provider: &Provider,
+        client: Option<Arc<Client>>,
+    ) -> Result<Arc<Client>, OAuthFault> {
         match &self.evidence {
             Evidence::Secret(secret) => {
                 let presented = SecretDigest::of_presented(secret);
@@ -132,23 +136,23 @@ impl Presented {
                 };
                 let accepted = kept.accept(&presented);
                 match client {
-                    None => Err(Fault::client_unknown(&self.id)),
+                    None => Err(OAuthFault::client_unknown(&self.id)),
                     Some(client) if accepted && matches!(client.proof, Proof::Secret(_)) => Ok(client),
-                    Some(_) => Err(Fault::ClientSecretWrong(self.id.into())),
+                    Some(_) => Err(OAuthFault::ClientSecretWrong(self.id.into())),
                 }
             }
             Evidence::Assertion(text) => {
-                let client = client.ok_or_else(|| Fault::client_unknown(&self.id))?;
+                let client = client.ok_or_else(|| OAuthFault::client_unknown(&self.id))?;
                 let Proof::Keys(keys) = &client.proof else {
-                    return Err(Fault::AssertionRefused("the client has no keys"));
+                    return Err(OAuthFault::AssertionRefused("the client has no keys"));
                 };
                 assertion::verify(provider, &client, keys, text).await?;
                 Ok(client)
             }
             Evidence::Nothing => match client {
-                None => Err(Fault::client_unknown(&self.id)),
+                None => Err(OAuthFault::client_unknown(&self.id)),
                 Some(client) if matches!(client.proof, Proof::Nothing) => Ok(client),
-                Some(_) => Err(Fault::AuthenticationMissing),
+                Some(_) => Err(OAuthFault::AuthenticationMissing),
             },
         }
     }

@@ -20,7 +20,7 @@ use store::{Store, StoreError};
 use self::{config::ClientConfig, secret::SecretDigests};
 use crate::{
     authorization::redirect::RedirectUri,
-    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet, target},
+    oauth::{error::OAuthFault, form::Form, grant_type::GrantType, scope::ScopeSet, target},
 };
 
 /// The wire names of the methods there are, for `token_endpoint_auth_methods_supported`.
@@ -171,21 +171,21 @@ impl Client {
     /// The scopes for a request with this `scope` parameter (RFC 6749 §3.3): all that were asked for, or the
     /// configured default when none were. Never fewer than asked: a caller should learn at once that it
     /// lacks a right, not when its call fails.
-    pub fn scopes_for(&self, requested: Option<&str>) -> Result<ScopeSet, Fault> {
+    pub fn scopes_for(&self, requested: Option<&str>) -> Result<ScopeSet, OAuthFault> {
         let Some(requested) = requested else { return Ok(self.default_scopes.clone()) };
         let asked = ScopeSet::parse(requested)?;
         match asked.first_outside(&self.scopes) {
-            Some(scope) => Err(Fault::ScopeNotAllowed(scope.into())),
+            Some(scope) => Err(OAuthFault::ScopeNotAllowed(scope.into())),
             None => Ok(asked),
         }
     }
 
     /// The audiences for a request: its `resource` (RFC 8707 §2) and `audience` parameters, each once, all of
     /// which the client must have; without any the client's first (RFC 9068 §3 asks for a default), or nothing.
-    pub fn audiences_for(&self, form: &Form) -> Result<Vec<&str>, Fault> {
+    pub fn audiences_for(&self, form: &Form) -> Result<Vec<&str>, OAuthFault> {
         let own = |named: &str| {
             let own = self.audiences.iter().find(|own| own.as_ref() == named);
-            own.map(AsRef::as_ref).ok_or_else(|| Fault::TargetNotAllowed(named.into()))
+            own.map(AsRef::as_ref).ok_or_else(|| OAuthFault::TargetNotAllowed(named.into()))
         };
         let mut targets: Vec<&str> = target::named(form)?.into_iter().map(own).collect::<Result<_, _>>()?;
         if targets.is_empty() {
@@ -254,7 +254,7 @@ impl Registry {
         }
     }
 
-    fn read(&self, row: &store::clients::Client) -> Result<Client, String> {
+    fn read(&self, row: &store::clients::ClientRow) -> Result<Client, String> {
         let config = ClientConfig::from_stored(row).map_err(|fault| fault.to_string())?;
         let (client, _) = config.check_stored(&self.defaults).map_err(|faults| faults.to_string())?;
         Ok(Client { read_at: Some(row.read_at), ..client })
@@ -279,7 +279,7 @@ impl Registry {
 
 impl ClientConfig {
     /// The settings of a row of the store.
-    pub fn from_stored(row: &store::clients::Client) -> serde_json::Result<Self> {
+    pub fn from_stored(row: &store::clients::ClientRow) -> serde_json::Result<Self> {
         let mut settings: Value = serde_json::from_str(&row.settings)?;
         if let Some(introspects) = settings.get_mut(INTROSPECTS) {
             match introspects {
@@ -325,9 +325,9 @@ mod tests {
         }
     }
 
-    fn row(settings: &str) -> store::clients::Client {
+    fn row(settings: &str) -> store::clients::ClientRow {
         let at = Timestamp::from_secs(1_800_000_000);
-        store::clients::Client {
+        store::clients::ClientRow {
             id: "shop".into(),
             settings: settings.into(),
             version: 1,
@@ -425,6 +425,6 @@ mod tests {
         };
         assert_eq!(ask(0), Ok(1), "the default");
         assert_eq!(ask(MAX_TARGETS), Ok(MAX_TARGETS), "each once");
-        assert_eq!(ask(MAX_TARGETS + 1), Err(Fault::TargetsTooMany));
+        assert_eq!(ask(MAX_TARGETS + 1), Err(OAuthFault::TargetsTooMany));
     }
 }

@@ -10,31 +10,29 @@ use axum::{
     routing::{get, post},
 };
 use store::{
-    audit::{Audited, Entry},
+    audit::{AnnouncedEntry, Audited},
     consents::{Consent as Given, WithdrawConsent},
     families::{Family, RevokeFamily},
-    sessions::Session,
-    users::{ChangeOwnPassword, User},
+    sessions::SessionRow,
+    users::{ChangeOwnPassword, UserRow},
 };
 
-use super::{
-    answer::only,
-    authorize, logout as signing_out,
-    visit::{Visit, waiting},
+use super::answer::only;
+use super::{authorize, logout as signing_out};
+use crate::authorization_state::{AuthorizationState, Intent};
+use crate::endpoint::browser_request::{BrowserRequest, waiting};
+use crate::login::{LoginFault, SetFault};
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::scope::ScopeSet;
+use crate::pages::{
+    Account, AccountDone, AccountPaths, ConsentRow, ErrorKind, Page, PasswordForm, PasswordProblem, Scope,
+    SessionEntry, TokenRow,
 };
-use crate::{
-    discovery, ending,
-    flow::{Flow, Intent},
-    login::{LoginFault, SetFault},
-    oauth::{error::Fault, form::Form, scope::ScopeSet},
-    pages::{
-        Account, AccountDone, AccountPaths, ConsentRow, ErrorKind, Page, PasswordForm, PasswordProblem,
-        Scope, SessionRow, TokenRow,
-    },
-    passwords::{Password, rules::Refusal},
-    provider::Provider,
-    session,
-};
+use crate::passwords::Password;
+use crate::passwords::rules::Refusal;
+use crate::provider::Provider;
+use crate::{discovery, revocations, session};
 
 /// Rows of one kind on the page.
 const MAX_ROWS: u32 = 100;
@@ -61,7 +59,7 @@ pub(super) fn address(provider: &Provider) -> String {
 /// `GET /account`.
 async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
-    let visit = match Visit::begin(&provider, &mut parts).await {
+    let visit = match BrowserRequest::begin(&provider, &mut parts).await {
         Ok(visit) => visit,
         Err(response) => return response,
     };
@@ -80,16 +78,16 @@ async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Respon
 
 /// What the page shows.
 struct Belongings {
-    user: User,
-    this: Session,
-    sessions: Vec<Session>,
+    user: UserRow,
+    this: SessionRow,
+    sessions: Vec<SessionRow>,
     consents: Vec<Given>,
     families: Vec<Family>,
     /// Those that end with a session.
     passing: Vec<Family>,
 }
 
-async fn belongings(visit: &Visit<'_>) -> Result<Option<Belongings>, Fault> {
+async fn belongings(visit: &BrowserRequest<'_>) -> Result<Option<Belongings>, OAuthFault> {
     let (store, now) = (visit.provider.store(), visit.provider.now());
     let Some(this) = visit.browser.session().cloned() else { return Ok(None) };
     let Some(user) = store.user(&this.user_id).await? else { return Ok(None) };
@@ -102,11 +100,15 @@ async fn belongings(visit: &Visit<'_>) -> Result<Option<Belongings>, Fault> {
     Ok(Some(Belongings { user, this, sessions, consents, families, passing }))
 }
 
-async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<PasswordProblem>) -> Response {
+async fn page(
+    visit: &BrowserRequest<'_>,
+    done: Option<AccountDone>,
+    problem: Option<PasswordProblem>,
+) -> Response {
     let belongings = match belongings(visit).await {
         Ok(Some(belongings)) => belongings,
         Ok(None) => {
-            let flow = Flow::begin(visit.provider, Intent::Account);
+            let flow = AuthorizationState::begin(visit.provider, Intent::Account);
             return authorize::login_page(visit, &flow, None, None, None);
         }
         Err(fault) => return visit.failed(&fault),
@@ -117,11 +119,11 @@ async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<Pass
     };
     let name_of = |id: &str| names.iter().find(|(known, _)| known == id).map_or("", |(_, name)| name);
     let browsers: Vec<String> = belongings.sessions.iter().map(|s| browser_name(&s.agent)).collect();
-    let sessions: Vec<SessionRow<'_>> = belongings
+    let sessions: Vec<SessionEntry<'_>> = belongings
         .sessions
         .iter()
         .zip(&browsers)
-        .map(|(session, browser)| SessionRow {
+        .map(|(session, browser)| SessionEntry {
             id: &session.sid,
             browser,
             address: &session.address,
@@ -199,7 +201,10 @@ fn token_row<'r>(family: &'r Family, client: &'r str, session: Option<&'r str>) 
 }
 
 /// Ids and names of the clients on the page; one that is gone is called by its id.
-async fn client_names(provider: &Provider, belongings: &Belongings) -> Result<Vec<(String, String)>, Fault> {
+async fn client_names(
+    provider: &Provider,
+    belongings: &Belongings,
+) -> Result<Vec<(String, String)>, OAuthFault> {
     let of_consents = belongings.consents.iter().map(|c| &c.client_id);
     let mut names: Vec<(String, String)> = Vec::new();
     let families = belongings.families.iter().chain(&belongings.passing);
@@ -214,20 +219,23 @@ async fn client_names(provider: &Provider, belongings: &Belongings) -> Result<Ve
 }
 
 /// A form of the account page from somebody who is logged in.
-async fn form_of(provider: &Provider, request: Request) -> Result<(Visit<'_>, Form, Session), Response> {
-    let (visit, form) = Visit::begin_form(provider, request).await?;
+async fn form_of(
+    provider: &Provider,
+    request: Request,
+) -> Result<(BrowserRequest<'_>, Form, SessionRow), Response> {
+    let (visit, form) = BrowserRequest::begin_form(provider, request).await?;
     match visit.browser.session().cloned() {
         Some(session) => Ok((visit, form, session)),
         None => Err(visit.redirect(&address(provider))),
     }
 }
 
-fn told(visit: &Visit<'_>, done: &str) -> Response {
+fn told(visit: &BrowserRequest<'_>, done: &str) -> Response {
     visit.redirect(&format!("{}?done={done}", address(visit.provider)))
 }
 
-fn entry(session: &Session, action: &str, target: String, now: Timestamp) -> Entry {
-    Entry {
+fn entry(session: &SessionRow, action: &str, target: String, now: Timestamp) -> AnnouncedEntry {
+    AnnouncedEntry {
         actor: format!("user:{}", session.user_id),
         action: action.into(),
         target,
@@ -238,7 +246,7 @@ fn entry(session: &Session, action: &str, target: String, now: Timestamp) -> Ent
 
 /// Signs out, also who rested for too long to see their page again.
 async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (mut visit, _) = match Visit::begin_form(&provider, request).await {
+    let (mut visit, _) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
@@ -261,7 +269,7 @@ async fn end_session(State(provider): State<Arc<Provider>>, request: Request) ->
     }
 }
 
-async fn end_one(provider: &Provider, session: &Session, sid: &str) -> Result<(), Fault> {
+async fn end_one(provider: &Provider, session: &SessionRow, sid: &str) -> Result<(), OAuthFault> {
     let change = session::ending(provider, &session.user_id, sid, "session ended by its user");
     let entry = entry(session, "session.end", format!("session:{sid}"), change.now);
     provider.store().write(Audited { change, entry }).await?;
@@ -316,12 +324,12 @@ async fn withdraw_all(State(provider): State<Arc<Provider>>, request: Request) -
     told(&visit, "consents")
 }
 
-async fn withdraw_one(provider: &Provider, session: &Session, client_id: &str) -> Result<(), Fault> {
+async fn withdraw_one(provider: &Provider, session: &SessionRow, client_id: &str) -> Result<(), OAuthFault> {
     let now = provider.now();
     let change = WithdrawConsent {
         user_id: session.user_id.clone(),
         client_id: client_id.to_owned(),
-        revocation: ending::consent(provider, (&session.user_id, client_id), "consent withdrawn", now),
+        revocation: revocations::consent(provider, (&session.user_id, client_id), "consent withdrawn", now),
         now,
     };
     let entry = entry(session, "consent.withdraw", format!("client:{client_id}"), now);
@@ -369,8 +377,8 @@ async fn revoke_all(State(provider): State<Arc<Provider>>, request: Request) -> 
 }
 
 /// Revokes a family of whoever has this session.
-async fn revoke_one(provider: &Provider, session: &Session, id: &str) -> Result<(), Fault> {
-    let revocation = ending::family(provider, id, "access revoked by its user");
+async fn revoke_one(provider: &Provider, session: &SessionRow, id: &str) -> Result<(), OAuthFault> {
+    let revocation = revocations::family(provider, id, "access revoked by its user");
     let change = RevokeFamily { id: id.to_owned(), revocation, now: provider.now() };
     let entry = entry(session, "token.revoke", format!("family:{id}"), change.now);
     provider.store().write(Audited { change, entry }).await?;
@@ -392,10 +400,10 @@ async fn password(State(provider): State<Arc<Provider>>, request: Request) -> Re
 
 /// `None`: it is changed; everything that was begun with the old one is over but this browser.
 async fn try_password(
-    visit: &mut Visit<'_>,
+    visit: &mut BrowserRequest<'_>,
     form: &Form,
-    session: &Session,
-) -> Result<Option<PasswordProblem>, Fault> {
+    session: &SessionRow,
+) -> Result<Option<PasswordProblem>, OAuthFault> {
     let provider = visit.provider;
     let [current, new, again] = ["current", "new", "again"].map(|name| form.get(name).unwrap_or_default());
     let [current, new, again] = [current, new, again].map(|text| Password::new(text.to_owned()));
@@ -407,7 +415,7 @@ async fn try_password(
     if new.is(&current) {
         return Ok(Some(PasswordProblem::Same));
     }
-    let user = provider.store().user(&session.user_id).await?.ok_or(Fault::LoginFailed)?;
+    let user = provider.store().user(&session.user_id).await?.ok_or(OAuthFault::LoginFailed)?;
     let (logins, caller) = (provider.logins(), visit.browser.caller());
     let place = (provider.store(), provider.secrets());
     let user = match logins.verify(place, &user.name, current, caller.0, provider.now()).await {
@@ -426,7 +434,7 @@ async fn try_password(
     };
     // the one who changed it stays logged in, with a new session
     let (begins, token) = visit.browser.drawn(provider, &user)?;
-    let end = ending::change_password(provider, &user.id, stored);
+    let end = revocations::change_password(provider, &user.id, stored);
     let entry = entry(session, "user.password", format!("user:{}", user.id), end.now);
     let change = ChangeOwnPassword { end, read_at: user.read_at, session: begins.clone() };
     if !provider.store().write(Audited { change, entry }).await? {

@@ -1,4 +1,4 @@
-//! Answers: JSON that nobody stores, and the one place where a [`Fault`] is logged and sent.
+//! Answers: JSON that nobody stores, and the one place where a [`OAuthFault`] is logged and sent.
 //!
 //! Owns: response headers of every answer ([`harden`]), success and error bodies, and what a method is answered that is not there (`only`).
 //! Does not own: which fault means what ([`crate::oauth::error`]).
@@ -21,7 +21,7 @@ use axum::{
 use serde::Serialize;
 
 use crate::{
-    oauth::error::{Fault, Loudness},
+    oauth::error::{Loudness, OAuthFault},
     provider::Provider,
 };
 
@@ -55,7 +55,7 @@ struct ErrorBody {
 
 /// The answer to a refused request, and its log line. `challenge` goes with 401 (RFC 9110 §15.5.2); `client`
 /// is the authenticated one, for the log alone.
-pub fn refuse(fault: &Fault, challenge: &HeaderValue, client: Option<&str>) -> Response {
+pub fn refuse(fault: &OAuthFault, challenge: &HeaderValue, client: Option<&str>) -> Response {
     let row = fault.row();
     log(fault, row.loudness, client);
     let mut response = json(row.status, &ErrorBody { error: row.code, error_description: row.text });
@@ -73,7 +73,7 @@ pub(crate) fn retry_after(after: Duration) -> u64 {
     after.as_millis().div_ceil(1000).max(1).try_into().unwrap_or(u64::MAX)
 }
 
-fn log(fault: &Fault, loudness: Loudness, client: Option<&str>) {
+fn log(fault: &OAuthFault, loudness: Loudness, client: Option<&str>) {
     let error = fault.row().code;
     match loudness {
         Loudness::Debug => tracing::debug!(error, reason = %fault, client, "request refused"),
@@ -112,7 +112,7 @@ pub(crate) fn only(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Pro
 }
 
 async fn method_not_allowed(State(provider): State<Arc<Provider>>) -> Response {
-    refuse(&Fault::MethodNotAllowed, provider.challenge(), None)
+    refuse(&OAuthFault::MethodNotAllowed, provider.challenge(), None)
 }
 
 #[cfg(test)]

@@ -19,40 +19,39 @@ use std::sync::Arc;
 
 use auth::{
     time::Timestamp,
-    token::opaque::{self, Kind},
+    token::opaque::{self, OpaqueKind},
 };
 use axum::{
     extract::{Request, State},
     response::Response,
 };
 use store::{
-    Digest,
+    StoredDigest,
     codes::{Code, IssueCode, Issued},
     consents::{Consent as Given, GiveConsent},
     families::Family,
-    sessions::Session,
+    sessions::SessionRow,
 };
 
-use super::{
-    form,
-    visit::{Visit, waiting},
+use super::form;
+use crate::access_token::origins;
+use crate::authorization::next::{Next, Person as Present, Refused, Situation, next};
+use crate::authorization::request::{AuthorizationRequest, Refusal, RequestFault, Rights, read};
+use crate::authorization::response::{Response as Answer, ReturnAddress};
+use crate::authorization_state::{AuthorizationState, Intent};
+use crate::client::Client;
+use crate::discovery;
+use crate::endpoint::browser_request::{BrowserRequest, waiting};
+use crate::id_token::{Authentication, READ_AT, read_hint};
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::grant_type::GrantType;
+use crate::oauth::scope::ScopeSet;
+use crate::pages::{
+    Consent, ErrorKind, Form as PageForm, FormTarget, Href, Link, Login, LoginProblem, Page, Scope,
 };
-use crate::{
-    access_token::origins,
-    authorization::{
-        next::{Next, Person as Present, Refused, Situation, next},
-        request::{AuthorizationRequest, Refusal, RequestFault, Rights, read},
-        response::{Response as Answer, ReturnAddress},
-    },
-    client::Client,
-    discovery,
-    flow::{Flow, Intent},
-    id_token::{Authentication, READ_AT, read_hint},
-    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet},
-    pages::{Consent, ErrorKind, Form as PageForm, FormTarget, Href, Link, Login, LoginProblem, Page, Scope},
-    person::scope_of,
-    provider::Provider,
-};
+use crate::person::scope_of;
+use crate::provider::Provider;
 
 /// What the `request_uri` of a pushed request begins with (RFC 9126 §2.2).
 pub(super) const PUSHED_URN: &str = "urn:ietf:params:oauth:request_uri:";
@@ -64,12 +63,12 @@ const TRIES: usize = 8;
 /// `GET /authorize`.
 pub async fn get(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
-    let mut visit = match Visit::begin(&provider, &mut parts).await {
+    let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
         Ok(visit) => visit,
         Err(response) => return response,
     };
     let query = parts.uri.query().unwrap_or_default().to_owned();
-    let flow = Flow::begin(&provider, Intent::Authorize(query.clone()));
+    let flow = AuthorizationState::begin(&provider, Intent::Authorize(query.clone()));
     proceed(&mut visit, flow, &query, None).await
 }
 
@@ -77,7 +76,7 @@ pub async fn get(State(provider): State<Arc<Provider>>, request: Request) -> Res
 /// POST, so it is turned into one.
 pub async fn post(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let visit = match Visit::begin(&provider, &mut parts).await {
+    let visit = match BrowserRequest::begin(&provider, &mut parts).await {
         Ok(visit) => visit,
         Err(response) => return response,
     };
@@ -95,7 +94,7 @@ pub(super) struct Asked {
     pub(super) client: Arc<Client>,
     pub(super) request: AuthorizationRequest,
     audiences: String,
-    pushed: Option<Digest>,
+    pushed: Option<StoredDigest>,
     hinted: Option<String>,
 }
 
@@ -106,11 +105,11 @@ pub(super) enum Unfit {
     /// The client is told.
     Answer(Arc<Client>, Answer, String),
     /// Ours.
-    Fault(Fault),
+    Fault(OAuthFault),
 }
 
-impl From<Fault> for Unfit {
-    fn from(fault: Fault) -> Self {
+impl From<OAuthFault> for Unfit {
+    fn from(fault: OAuthFault) -> Self {
         Self::Fault(fault)
     }
 }
@@ -121,8 +120,8 @@ impl Asked {
         let page = |kind, why: &dyn std::fmt::Display| Unfit::Page(kind, why.to_string());
         let form = Form::parse(parameters.as_bytes()).map_err(|fault| page(ErrorKind::BadRequest, &fault))?;
         let id = form.get("client_id").ok_or_else(|| page(ErrorKind::BadRequest, &"client_id is missing"))?;
-        let client = provider.clients().find(provider.store(), id).await.map_err(Fault::from)?;
-        let client = client.ok_or_else(|| page(ErrorKind::UnknownClient, &Fault::client_unknown(id)))?;
+        let client = provider.clients().find(provider.store(), id).await.map_err(OAuthFault::from)?;
+        let client = client.ok_or_else(|| page(ErrorKind::UnknownClient, &OAuthFault::client_unknown(id)))?;
         let (form, pushed) = match form.get("request_uri").and_then(|uri| uri.strip_prefix(PUSHED_URN)) {
             Some(token) => {
                 let (form, digest) = pushed(provider, &client, token).await?;
@@ -136,7 +135,13 @@ impl Asked {
         })?;
         let address = &request.address;
         if !client.may_use(GrantType::AuthorizationCode) {
-            return Err(refused(provider, &client, address, "unauthorized_client", &Fault::GrantNotAllowed));
+            return Err(refused(
+                provider,
+                &client,
+                address,
+                "unauthorized_client",
+                &OAuthFault::GrantNotAllowed,
+            ));
         }
         if client.requires_pushed_requests && pushed.is_none() {
             let why = "this client must push its authorization requests";
@@ -193,22 +198,22 @@ fn refused(
 }
 
 /// The parameters of a pushed request; what came along with its `request_uri` does not count (RFC 9126 §4, RFC 9101 §5).
-async fn pushed(provider: &Provider, client: &Client, token: &str) -> Result<(Form, Digest), Unfit> {
+async fn pushed(provider: &Provider, client: &Client, token: &str) -> Result<(Form, StoredDigest), Unfit> {
     let expired = || Unfit::Page(ErrorKind::Expired, "unknown, expired or answered request_uri".into());
-    if opaque::kind(token) != Some(Kind::Pushed) {
+    if opaque::kind(token) != Some(OpaqueKind::Pushed) {
         return Err(expired());
     }
     let digest = provider.secrets().digest(token);
     let found = provider.store().pushed_request(&digest, client.id(), provider.now()).await;
-    let parameters = found.map_err(Fault::from)?.ok_or_else(expired)?;
-    let form = Form::parse(parameters.as_bytes()).map_err(Fault::from)?;
+    let parameters = found.map_err(OAuthFault::from)?.ok_or_else(expired)?;
+    let form = Form::parse(parameters.as_bytes()).map_err(OAuthFault::from)?;
     Ok((form, digest))
 }
 
 /// Goes on with a request, from wherever it is.
 pub(super) async fn proceed(
-    visit: &mut Visit<'_>,
-    flow: Flow,
+    visit: &mut BrowserRequest<'_>,
+    flow: AuthorizationState,
     parameters: &str,
     allowed_at: Option<Timestamp>,
 ) -> Response {
@@ -238,7 +243,7 @@ pub(super) async fn proceed(
     }
 }
 
-fn present(session: &Session) -> Present<'_> {
+fn present(session: &SessionRow) -> Present<'_> {
     Present {
         subject: &session.user_id,
         authenticated_at: session.authenticated_at,
@@ -246,12 +251,12 @@ fn present(session: &Session) -> Present<'_> {
     }
 }
 
-fn refuse(visit: &Visit<'_>, asked: &Asked, refused: Refused) -> Response {
+fn refuse(visit: &BrowserRequest<'_>, asked: &Asked, refused: Refused) -> Response {
     tracing::debug!(client = asked.client.id(), error = refused.code(), "authorization refused");
     visit.answer(&asked.client, asked.refuse(visit.provider, refused.code()))
 }
 
-pub(super) fn unfit_answer(visit: &Visit<'_>, unfit: Unfit) -> Response {
+pub(super) fn unfit_answer(visit: &BrowserRequest<'_>, unfit: Unfit) -> Response {
     match unfit {
         Unfit::Page(kind, why) => visit.error(kind, &why),
         Unfit::Answer(client, answer, why) => {
@@ -263,7 +268,7 @@ pub(super) fn unfit_answer(visit: &Visit<'_>, unfit: Unfit) -> Response {
 }
 
 /// What the session's person has allowed this client, if they were ever asked.
-async fn consented(visit: &Visit<'_>, client: &Client) -> Result<Option<ScopeSet>, Fault> {
+async fn consented(visit: &BrowserRequest<'_>, client: &Client) -> Result<Option<ScopeSet>, OAuthFault> {
     let Some(session) = visit.browser.session() else { return Ok(None) };
     let consent = visit.provider.store().consent(&session.user_id, client.id()).await?;
     Ok(consent.as_ref().map(allowed))
@@ -276,8 +281,8 @@ fn allowed(consent: &Given) -> ScopeSet {
 
 /// The login page for whatever is under way.
 pub(super) fn login_page(
-    visit: &Visit<'_>,
-    flow: &Flow,
+    visit: &BrowserRequest<'_>,
+    flow: &AuthorizationState,
     asked: Option<&Asked>,
     hint: Option<&str>,
     problem: Option<LoginProblem>,
@@ -288,7 +293,7 @@ pub(super) fn login_page(
         return way;
     }
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
-        return visit.failed(&Fault::EntropyFailed);
+        return visit.failed(&OAuthFault::EntropyFailed);
     };
     let leads_to = asked.map(Asked::leads_to).unwrap_or_default();
     let hint = hint.or_else(|| asked.and_then(|asked| asked.request.login_hint.as_deref()));
@@ -314,7 +319,12 @@ pub(super) fn login_page(
     waiting(page, after)
 }
 
-async fn consent_page(visit: &Visit<'_>, flow: Flow, asked: &Asked, new: &ScopeSet) -> Response {
+async fn consent_page(
+    visit: &BrowserRequest<'_>,
+    flow: AuthorizationState,
+    asked: &Asked,
+    new: &ScopeSet,
+) -> Response {
     if let Some(way) = visit.by_address(discovery::CONSENT, &flow) {
         return way;
     }
@@ -327,7 +337,7 @@ async fn consent_page(visit: &Visit<'_>, flow: Flow, asked: &Asked, new: &ScopeS
     };
     let flow = flow.shown_to(&session.user_id);
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
-        return visit.failed(&Fault::EntropyFailed);
+        return visit.failed(&OAuthFault::EntropyFailed);
     };
     let scopes: Vec<Scope<'_>> = asked
         .request
@@ -348,11 +358,12 @@ async fn consent_page(visit: &Visit<'_>, flow: Flow, asked: &Asked, new: &ScopeS
 
 /// `POST /consent`.
 pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+    let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
-    let flow = form.get("flow").and_then(|sealed| Flow::open(&provider, &visit.browser, sealed));
+    let flow =
+        form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
     let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
     let Intent::Authorize(parameters) = flow.intent.clone() else {
         return visit.error(ErrorKind::FormRejected, &"this page was another one");
@@ -377,7 +388,7 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
 }
 
 /// Remembers what was allowed, beside what was allowed before.
-async fn remember(visit: &Visit<'_>, asked: &Asked) -> Result<(), Fault> {
+async fn remember(visit: &BrowserRequest<'_>, asked: &Asked) -> Result<(), OAuthFault> {
     let Some(session) = visit.browser.session() else { return Ok(()) };
     let (store, client_id) = (visit.provider.store(), asked.client.id());
     for _ in 0..TRIES {
@@ -397,11 +408,11 @@ async fn remember(visit: &Visit<'_>, asked: &Asked) -> Result<(), Fault> {
             return Ok(());
         }
     }
-    Err(Fault::Store("a consent is changed again and again by others".into()))
+    Err(OAuthFault::Store("a consent is changed again and again by others".into()))
 }
 
 /// The code, on its way.
-async fn issue(visit: &Visit<'_>, asked: &Asked, scopes: &ScopeSet) -> Response {
+async fn issue(visit: &BrowserRequest<'_>, asked: &Asked, scopes: &ScopeSet) -> Response {
     match issue_code(visit, asked, scopes).await {
         Ok(Ok(code)) => {
             let issuer = visit.provider.issuer().as_str();
@@ -416,10 +427,10 @@ async fn issue(visit: &Visit<'_>, asked: &Asked, scopes: &ScopeSet) -> Response 
 }
 
 async fn issue_code(
-    visit: &Visit<'_>,
+    visit: &BrowserRequest<'_>,
     asked: &Asked,
     scopes: &ScopeSet,
-) -> Result<Result<String, Issued>, Fault> {
+) -> Result<Result<String, Issued>, OAuthFault> {
     let provider = visit.provider;
     let Some(session) = visit.browser.session() else { return Ok(Err(Issued::Over)) };
     let (now, lifetimes, request) = (provider.now(), provider.lifetimes(), &asked.request);
@@ -446,7 +457,7 @@ async fn issue_code(
     } else {
         session.expires_at
     };
-    let token = provider.draw_token(Kind::Code)?;
+    let token = provider.draw_token(OpaqueKind::Code)?;
     let family = Family {
         id: provider.draw_id()?,
         client_id: asked.client.id().to_owned(),
@@ -499,10 +510,10 @@ fn host(uri: &str) -> &str {
 }
 
 /// What a pushed request is refused for before anybody keeps it.
-pub(super) fn refusal(refusal: &Refusal) -> Fault {
+pub(super) fn refusal(refusal: &Refusal) -> OAuthFault {
     match *refusal {
-        Refusal::Page(fault) => Fault::Address(fault),
-        Refusal::Answer(_, fault) => Fault::Request(fault),
+        Refusal::Page(fault) => OAuthFault::Address(fault),
+        Refusal::Answer(_, fault) => OAuthFault::Request(fault),
     }
 }
 

@@ -12,7 +12,7 @@ use axum::{
 use super::{answer, form};
 use crate::{
     client::authenticate::{AuthenticatedClient, authenticate},
-    oauth::{error::Fault, form::Form},
+    oauth::{error::OAuthFault, form::Form},
     provider::Provider,
 };
 
@@ -35,18 +35,18 @@ impl FromRequest<Arc<Provider>> for ClientRequest {
             let client = authenticate(provider, &parts.headers, &form).await?;
             Ok(Self { client, form })
         };
-        read.await.map_err(|fault: Fault| answer::refuse(&fault, provider.challenge(), None))
+        read.await.map_err(|fault: OAuthFault| answer::refuse(&fault, provider.challenge(), None))
     }
 }
 
 impl ClientRequest {
     /// A parameter that must be there.
-    pub fn required(&self, name: &'static str) -> Result<&str, Fault> {
-        self.form.get(name).ok_or(Fault::ParameterMissing(name))
+    pub fn required(&self, name: &'static str) -> Result<&str, OAuthFault> {
+        self.form.get(name).ok_or(OAuthFault::ParameterMissing(name))
     }
 
     /// The answer to it: what came of it, or why nothing did.
-    pub fn answered(&self, provider: &Provider, outcome: Result<Response, Fault>) -> Response {
+    pub fn answered(&self, provider: &Provider, outcome: Result<Response, OAuthFault>) -> Response {
         outcome.unwrap_or_else(|fault| answer::refuse(&fault, provider.challenge(), Some(self.client.id())))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use auth::token::opaque::Kind;
+use auth::token::opaque::OpaqueKind;
 use axum::{
     extract::{Request, State},
     http::StatusCode,
@@ -12,30 +12,29 @@ use serde::Serialize;
 use store::{
     StoreError,
     device_codes::{DecideDeviceCode, DeviceCode, IssueDeviceCode},
-    sessions::Session,
+    sessions::SessionRow,
 };
 
-use super::{
-    answer, authorize,
-    authorize::path,
-    client_request::ClientRequest,
-    login,
-    visit::{Visit, waiting},
+use super::authorize::{self, path};
+use super::client_request::ClientRequest;
+use super::{answer, login};
+use crate::authorization_state::{AuthorizationState, Intent};
+use crate::client::Client;
+use crate::client::authenticate::AuthenticatedClient;
+use crate::device::{Decision, draw_user_code, read_user_code};
+use crate::discovery;
+use crate::endpoint::browser_request::{BrowserRequest, waiting};
+use crate::id_token::Authentication;
+use crate::login::LoginFault;
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::grant_type::GrantType;
+use crate::oauth::scope::ScopeSet;
+use crate::pages::{
+    DeviceCode as CodePage, DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, Form as PageForm, Page,
+    Scope,
 };
-use crate::{
-    client::{Client, authenticate::AuthenticatedClient},
-    device::{Decision, draw_user_code, read_user_code},
-    discovery,
-    flow::{Flow, Intent},
-    id_token::Authentication,
-    login::LoginFault,
-    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet},
-    pages::{
-        DeviceCode as CodePage, DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, Form as PageForm, Page,
-        Scope,
-    },
-    provider::Provider,
-};
+use crate::provider::Provider;
 
 /// How long a device waits between two questions.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -62,13 +61,13 @@ pub async fn begin(State(provider): State<Arc<Provider>>, asked: ClientRequest) 
     asked.answered(&provider, begun.map(|begun| answer::json(StatusCode::OK, &begun)))
 }
 
-async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Begun, Fault> {
+async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Begun, OAuthFault> {
     if !client.may_use(GrantType::DeviceCode) {
-        return Err(Fault::GrantNotAllowed);
+        return Err(OAuthFault::GrantNotAllowed);
     }
     let scopes = client.scopes_for(form.get("scope"))?;
     let audiences = client.audiences_for(form)?.join(" ");
-    let token = provider.draw_token(Kind::Device)?;
+    let token = provider.draw_token(OpaqueKind::Device)?;
     let (now, lifetime) = (provider.now(), provider.lifetimes().device_code);
     for _ in 0..DRAWS {
         let user_code = draw_user_code(provider.entropy())?;
@@ -99,17 +98,17 @@ async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Fault::Store("no user code is free".into()))
+    Err(OAuthFault::Store("no user code is free".into()))
 }
 
-fn user_code_digest(provider: &Provider, code: &str) -> store::Digest {
+fn user_code_digest(provider: &Provider, code: &str) -> store::StoredDigest {
     provider.secrets().digest_of(&["device user code", code])
 }
 
 /// `GET /device`: asks for the code that the device shows, or goes on from there.
 pub async fn ask(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
-    let mut visit = match Visit::begin(&provider, &mut parts).await {
+    let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
         Ok(visit) => visit,
         Err(response) => return response,
     };
@@ -123,14 +122,14 @@ pub async fn ask(State(provider): State<Arc<Provider>>, request: Request) -> Res
 
 /// `POST /device`: the code was typed.
 pub async fn typed(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+    let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
     confirm_page(&mut visit, form.get("user_code").unwrap_or_default()).await
 }
 
-fn code_page(visit: &Visit<'_>, code: Option<&str>, problem: Option<DeviceProblem>) -> Response {
+fn code_page(visit: &BrowserRequest<'_>, code: Option<&str>, problem: Option<DeviceProblem>) -> Response {
     let (proof, action) = (visit.proof(), path(visit.provider, discovery::DEVICE));
     let form = PageForm { action: &action, csrf: &proof, hidden: &[] };
     let after = match problem {
@@ -141,14 +140,14 @@ fn code_page(visit: &Visit<'_>, code: Option<&str>, problem: Option<DeviceProble
 }
 
 /// Asks whether the device with this code may have what it wants; somebody must be logged in for that.
-pub(super) async fn confirm_page(visit: &mut Visit<'_>, typed: &str) -> Response {
+pub(super) async fn confirm_page(visit: &mut BrowserRequest<'_>, typed: &str) -> Response {
     let Some(session) = visit.browser.session().cloned() else {
-        let flow = Flow::begin(visit.provider, Intent::Device(typed.to_owned()));
+        let flow = AuthorizationState::begin(visit.provider, Intent::Device(typed.to_owned()));
         return authorize::login_page(visit, &flow, None, None, None);
     };
     match found(visit, &session, typed).await {
         Ok(Found::Waiting(user_code, code, client)) => {
-            let flow = Flow::begin(visit.provider, Intent::Device(user_code.clone()));
+            let flow = AuthorizationState::begin(visit.provider, Intent::Device(user_code.clone()));
             if let Some(way) = visit.by_address(discovery::DEVICE, &flow) {
                 return way;
             }
@@ -166,7 +165,7 @@ enum Found {
 
 /// The device that waits with a code. A wrong one counts against the account: there are not so many codes that trying would
 /// be hopeless.
-async fn found(visit: &Visit<'_>, session: &Session, typed: &str) -> Result<Found, Fault> {
+async fn found(visit: &BrowserRequest<'_>, session: &SessionRow, typed: &str) -> Result<Found, OAuthFault> {
     let (provider, now) = (visit.provider, visit.provider.now());
     let guesses = format!("device codes of {}", session.user_id);
     match provider.logins().gate(provider.store(), &guesses, now).await {
@@ -187,8 +186,8 @@ async fn found(visit: &Visit<'_>, session: &Session, typed: &str) -> Result<Foun
 }
 
 async fn show_confirm(
-    visit: &Visit<'_>,
-    session: &Session,
+    visit: &BrowserRequest<'_>,
+    session: &SessionRow,
     user_code: &str,
     code: &DeviceCode,
     client: &Client,
@@ -197,9 +196,10 @@ async fn show_confirm(
         Ok(user) => user.map(|user| user.name).unwrap_or_default(),
         Err(error) => return visit.failed(&error.into()),
     };
-    let flow = Flow::begin(visit.provider, Intent::Device(user_code.to_owned())).shown_to(&session.user_id);
+    let flow = AuthorizationState::begin(visit.provider, Intent::Device(user_code.to_owned()))
+        .shown_to(&session.user_id);
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
-        return visit.failed(&Fault::EntropyFailed);
+        return visit.failed(&OAuthFault::EntropyFailed);
     };
     let scopes = ScopeSet::parse(&code.scopes).unwrap_or_default();
     let scopes: Vec<Scope<'_>> = scopes.iter().map(|name| Scope { name, meaning: None, new: true }).collect();
@@ -215,11 +215,12 @@ async fn show_confirm(
 
 /// `POST /device/decision`.
 pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+    let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
-    let flow = form.get("flow").and_then(|sealed| Flow::open(&provider, &visit.browser, sealed));
+    let flow =
+        form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
     let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
     let Intent::Device(user_code) = &flow.intent else {
         return visit.error(ErrorKind::FormRejected, &"this page was another one");
@@ -235,8 +236,8 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     match note(&provider, &session, &code, allowed).await {
         Ok(true) => {
             let decided = Intent::Decided { client_id: client.id().to_owned(), allowed };
-            let way = visit.by_address(discovery::DEVICE, &Flow::begin(&provider, decided));
-            way.unwrap_or_else(|| visit.failed(&Fault::EntropyFailed))
+            let way = visit.by_address(discovery::DEVICE, &AuthorizationState::begin(&provider, decided));
+            way.unwrap_or_else(|| visit.failed(&OAuthFault::EntropyFailed))
         }
         Ok(false) => code_page(&visit, None, Some(DeviceProblem::Expired)),
         Err(fault) => visit.failed(&fault),
@@ -244,7 +245,7 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
 }
 
 /// Says what was decided.
-pub(super) async fn done_page(visit: &Visit<'_>, client_id: &str, allowed: bool) -> Response {
+pub(super) async fn done_page(visit: &BrowserRequest<'_>, client_id: &str, allowed: bool) -> Response {
     let client = match visit.provider.clients().find(visit.provider.store(), client_id).await {
         Ok(client) => client,
         Err(error) => return visit.failed(&error.into()),
@@ -255,10 +256,10 @@ pub(super) async fn done_page(visit: &Visit<'_>, client_id: &str, allowed: bool)
 
 async fn note(
     provider: &Provider,
-    session: &Session,
+    session: &SessionRow,
     code: &DeviceCode,
     approved: bool,
-) -> Result<bool, Fault> {
+) -> Result<bool, OAuthFault> {
     let now = provider.now();
     let decision = Decision {
         at: now.as_millis(),

@@ -10,7 +10,7 @@ use axum::{
 };
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use crate::oauth::{error::Fault, form::Form};
+use crate::oauth::{error::OAuthFault, form::Form};
 
 /// Largest accepted body in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
@@ -18,30 +18,30 @@ pub const MAX_BODY: usize = 64 * 1024;
 pub const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The form of a request that has its parameters in the body and none in the URL, where they would end up in logs.
-pub async fn read(parts: &Parts, body: Body) -> Result<Form, Fault> {
+pub async fn read(parts: &Parts, body: Body) -> Result<Form, OAuthFault> {
     if parts.uri.query().is_some() {
-        return Err(Fault::QueryParameters);
+        return Err(OAuthFault::QueryParameters);
     }
     if !declares_form(&parts.headers) {
-        return Err(Fault::NotForm);
+        return Err(OAuthFault::NotForm);
     }
     Ok(Form::parse(&whole(body).await?)?)
 }
 
 /// A whole body.
-pub async fn whole(body: Body) -> Result<Bytes, Fault> {
-    tokio::time::timeout(BODY_DEADLINE, collect(body)).await.map_err(|_| Fault::BodyTimeout)?
+pub async fn whole(body: Body) -> Result<Bytes, OAuthFault> {
+    tokio::time::timeout(BODY_DEADLINE, collect(body)).await.map_err(|_| OAuthFault::BodyTimeout)?
 }
 
-async fn collect(body: Body) -> Result<Bytes, Fault> {
+async fn collect(body: Body) -> Result<Bytes, OAuthFault> {
     // by what Content-Length promises: refused before it is read
     if body.size_hint().lower() > MAX_BODY as u64 {
-        return Err(Fault::BodyTooLarge);
+        return Err(OAuthFault::BodyTooLarge);
     }
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
-        Err(e) if e.downcast_ref::<LengthLimitError>().is_some() => Err(Fault::BodyTooLarge),
-        Err(_) => Err(Fault::BodyBroken),
+        Err(e) if e.downcast_ref::<LengthLimitError>().is_some() => Err(OAuthFault::BodyTooLarge),
+        Err(_) => Err(OAuthFault::BodyBroken),
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
         request.headers_mut().insert(CONTENT_TYPE, form);
         let (parts, ()) = request.into_parts();
-        assert_eq!(read(&parts, body).await.map(|_| ()), Err(Fault::BodyTimeout));
+        assert_eq!(read(&parts, body).await.map(|_| ()), Err(OAuthFault::BodyTimeout));
         assert_eq!(started.elapsed(), BODY_DEADLINE);
     }
 }

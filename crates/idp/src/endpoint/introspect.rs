@@ -17,14 +17,15 @@ use axum::{
     },
     response::Response,
 };
-use coherence::statement::{self, Statement};
+use coherence::revocation_tags;
+use coherence::revocation_tags::RevocationTags;
 use serde::Serialize;
 
 use super::{answer, client_request::ClientRequest};
 use crate::{
     access_token::{self, Presented},
     client::{Introspects, authenticate::AuthenticatedClient},
-    oauth::error::Fault,
+    oauth::error::OAuthFault,
     provider::Provider,
 };
 
@@ -106,9 +107,9 @@ fn accepts_signed(headers: &HeaderMap) -> bool {
     signed > 0.0_f32 && signed >= plain
 }
 
-async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Result<Response, Fault> {
+async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Result<Response, OAuthFault> {
     if !asked.client.is_proven() {
-        return Err(Fault::ClientNotAllowed("introspect: it proves nothing"));
+        return Err(OAuthFault::ClientNotAllowed("introspect: it proves nothing"));
     }
     let found = access_token::present(provider, asked.required("token")?).await?;
     let Some(token) = found.filter(|token| may_hear(&asked.client, token)) else {
@@ -117,14 +118,14 @@ async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Resul
     let groups = groups(provider, &token).await?;
     let mut response = respond(provider, asked, signed, &told(provider, &token, groups))?;
     if let Ok(value) = HeaderValue::from_str(&revocable(provider, &token).to_string()) {
-        response.headers_mut().insert(statement::FIELD, value);
+        response.headers_mut().insert(revocation_tags::FIELD, value);
     }
     Ok(response)
 }
 
 /// What a gateway needs that remembers the answer and follows what the provider revokes.
-fn revocable(provider: &Provider, token: &Presented) -> Statement {
-    Statement {
+fn revocable(provider: &Provider, token: &Presented) -> RevocationTags {
+    RevocationTags {
         as_of: token.as_of,
         // the end of time is within both
         issued_at: i64::try_from(token.read_at.as_millis()).unwrap_or(i64::MAX),
@@ -138,7 +139,7 @@ fn respond(
     asked: &ClientRequest,
     signed: bool,
     said: &impl Serialize,
-) -> Result<Response, Fault> {
+) -> Result<Response, OAuthFault> {
     if !signed {
         return Ok(answer::json(StatusCode::OK, said));
     }
@@ -157,7 +158,7 @@ fn respond(
 }
 
 /// The groups that the token tells of.
-async fn groups(provider: &Provider, token: &Presented) -> Result<Vec<String>, Fault> {
+async fn groups(provider: &Provider, token: &Presented) -> Result<Vec<String>, OAuthFault> {
     match &token.user_id {
         Some(user) if token.scopes.split_ascii_whitespace().any(|scope| scope == "groups") => {
             Ok(provider.store().groups_of(user).await?)

@@ -7,28 +7,24 @@ use axum::{
     response::Response,
 };
 
-use super::{
-    account,
-    authorize::{self, Asked},
-    device,
-    visit::Visit,
-};
-use crate::{
-    flow::{Flow, Intent},
-    login::LoginFault,
-    oauth::form::Form,
-    pages::{ErrorKind, LoginProblem},
-    passwords::Password,
-    provider::Provider,
-};
+use super::authorize::{self, Asked};
+use super::{account, device};
+use crate::authorization_state::{AuthorizationState, Intent};
+use crate::endpoint::browser_request::BrowserRequest;
+use crate::login::LoginFault;
+use crate::oauth::form::Form;
+use crate::pages::{ErrorKind, LoginProblem};
+use crate::passwords::Password;
+use crate::provider::Provider;
 
 /// `POST /login`.
 pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+    let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
-    let flow = form.get("flow").and_then(|sealed| Flow::open(&provider, &visit.browser, sealed));
+    let flow =
+        form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
     let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
     match try_login(&mut visit, &form).await {
         Ok(Ok(())) => go_on(&mut visit, flow).await,
@@ -40,7 +36,7 @@ pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> R
 /// `GET /login` and `GET /consent` with what is under way: the page where it has got to.
 pub async fn resume(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
-    let mut visit = match Visit::begin(&provider, &mut parts).await {
+    let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
         Ok(visit) => visit,
         Err(response) => return response,
     };
@@ -51,15 +47,18 @@ pub async fn resume(State(provider): State<Arc<Provider>>, request: Request) -> 
 }
 
 /// The page of a sealed flow.
-pub(super) async fn resumed(visit: &mut Visit<'_>, sealed: &str) -> Response {
-    match Flow::open(visit.provider, &visit.browser, sealed) {
+pub(super) async fn resumed(visit: &mut BrowserRequest<'_>, sealed: &str) -> Response {
+    match AuthorizationState::open(visit.provider, &visit.browser, sealed) {
         Some(flow) => go_on(visit, flow).await,
         None => visit.error(ErrorKind::Expired, &"the page was open for too long"),
     }
 }
 
 /// Logs somebody in, or says what the page will.
-async fn try_login(visit: &mut Visit<'_>, form: &Form) -> Result<Result<(), LoginProblem>, LoginFault> {
+async fn try_login(
+    visit: &mut BrowserRequest<'_>,
+    form: &Form,
+) -> Result<Result<(), LoginProblem>, LoginFault> {
     let provider = visit.provider;
     let (Some(name), Some(password)) = (form.get("username"), form.get("password")) else {
         return Ok(Err(LoginProblem::Incomplete));
@@ -84,7 +83,7 @@ async fn try_login(visit: &mut Visit<'_>, form: &Form) -> Result<Result<(), Logi
 }
 
 /// Does what was begun before the login.
-async fn go_on(visit: &mut Visit<'_>, flow: Flow) -> Response {
+async fn go_on(visit: &mut BrowserRequest<'_>, flow: AuthorizationState) -> Response {
     match flow.intent.clone() {
         Intent::Authorize(parameters) => authorize::proceed(visit, flow, &parameters, None).await,
         Intent::Device(code) => device::confirm_page(visit, &code).await,
@@ -94,7 +93,12 @@ async fn go_on(visit: &mut Visit<'_>, flow: Flow) -> Response {
 }
 
 /// The login page once more.
-async fn again(visit: &mut Visit<'_>, flow: Flow, name: Option<&str>, problem: LoginProblem) -> Response {
+async fn again(
+    visit: &mut BrowserRequest<'_>,
+    flow: AuthorizationState,
+    name: Option<&str>,
+    problem: LoginProblem,
+) -> Response {
     let asked = match &flow.intent {
         Intent::Authorize(parameters) => match Asked::read(visit.provider, parameters).await {
             Ok(asked) => Some(asked),

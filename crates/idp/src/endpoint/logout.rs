@@ -11,31 +11,29 @@ use axum::{
     response::Response,
 };
 
-use super::{authorize::path, form, visit::Visit};
-use crate::{
-    client::Client,
-    discovery,
-    flow::{Afterwards, Flow, Intent},
-    id_token::{Hint, read_hint},
-    oauth::{
-        error::Fault,
-        form::{Form, escape},
-    },
-    pages::{ErrorKind, Form as PageForm, FormTarget, Href, Link, Logout, LogoutDone, Page},
-    provider::Provider,
-};
+use super::authorize::path;
+use super::form;
+use crate::authorization_state::{Afterwards, AuthorizationState, Intent};
+use crate::client::Client;
+use crate::discovery;
+use crate::endpoint::browser_request::BrowserRequest;
+use crate::id_token::{Hint, read_hint};
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::{Form, escape};
+use crate::pages::{ErrorKind, Form as PageForm, FormTarget, Href, Link, Logout, LogoutDone, Page};
+use crate::provider::Provider;
 
 /// `GET` and `POST /logout`.
 pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let mut visit = match Visit::begin(&provider, &mut parts).await {
+    let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
         Ok(visit) => visit,
         Err(response) => return response,
     };
     let form = if parts.method == Method::POST {
         form::read(&parts, body).await
     } else {
-        Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).map_err(Fault::from)
+        Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).map_err(OAuthFault::from)
     };
     let form = match form {
         Ok(form) => form,
@@ -68,7 +66,7 @@ pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> 
 
 enum Unfit {
     Page(ErrorKind, &'static str),
-    Fault(Fault),
+    Fault(OAuthFault),
 }
 
 /// Who asks, whom they mean, and where they want the person to go.
@@ -112,7 +110,7 @@ async fn read(
     Ok((client, hint, Afterwards { client_id: id, redirect_uri, state }))
 }
 
-async fn ask(visit: &Visit<'_>, client: Option<&Client>, afterwards: Afterwards) -> Response {
+async fn ask(visit: &BrowserRequest<'_>, client: Option<&Client>, afterwards: Afterwards) -> Response {
     let Some(session) = visit.browser.to_end() else {
         return visit.error(ErrorKind::Server, &"nobody to ask");
     };
@@ -122,9 +120,10 @@ async fn ask(visit: &Visit<'_>, client: Option<&Client>, afterwards: Afterwards)
     };
     let leads_to: Vec<FormTarget> =
         afterwards.redirect_uri.iter().filter_map(|uri| FormTarget::of_redirect(uri).ok()).collect();
-    let flow = Flow::begin(visit.provider, Intent::Logout(afterwards)).shown_to(&session.user_id);
+    let flow =
+        AuthorizationState::begin(visit.provider, Intent::Logout(afterwards)).shown_to(&session.user_id);
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
-        return visit.failed(&Fault::EntropyFailed);
+        return visit.failed(&OAuthFault::EntropyFailed);
     };
     let (proof, action) = (visit.proof(), path(visit.provider, discovery::LOGOUT_DECISION));
     visit.page(&Page::Logout(Logout {
@@ -137,12 +136,13 @@ async fn ask(visit: &Visit<'_>, client: Option<&Client>, afterwards: Afterwards)
 
 /// `POST /logout/decision`.
 pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+    let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
-    let flow = form.get("flow").and_then(|sealed| Flow::open(&provider, &visit.browser, sealed));
-    let Some(Flow { intent: Intent::Logout(afterwards), .. }) = flow else {
+    let flow =
+        form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
+    let Some(AuthorizationState { intent: Intent::Logout(afterwards), .. }) = flow else {
         return visit.error(ErrorKind::Expired, &"the page was open for too long");
     };
     if form.get("decision") != Some("logout") {
@@ -169,7 +169,7 @@ pub(super) fn signed_out(provider: &Provider, client: Option<&Client>) -> String
 }
 
 /// Signs out, and goes where the client said, or says so.
-async fn done(visit: &mut Visit<'_>, client: Option<&Client>, afterwards: &Afterwards) -> Response {
+async fn done(visit: &mut BrowserRequest<'_>, client: Option<&Client>, afterwards: &Afterwards) -> Response {
     if let Err(fault) = visit.browser.end(visit.provider, "logout").await {
         return visit.failed(&fault);
     }

@@ -8,20 +8,21 @@
 
 use std::sync::Arc;
 
-use auth::token::opaque::{self, Kind};
+use auth::token::opaque::{self, OpaqueKind};
 use axum::{body::Body, extract::State, response::Response};
 use store::{
     access_tokens::{RevokeAccessToken, RevokeOnce},
     families::RevokeFamily,
 };
-
 use tokio::time::Instant;
 
 use super::client_request::ClientRequest;
-use crate::{
-    access_token, admin::followers::in_force, client::authenticate::AuthenticatedClient, ending,
-    oauth::error::Fault, provider::Provider, secrets::Subject,
-};
+use crate::admin::followers::in_force;
+use crate::client::authenticate::AuthenticatedClient;
+use crate::oauth::error::OAuthFault;
+use crate::provider::Provider;
+use crate::secrets::TagSubject;
+use crate::{access_token, revocations};
 
 /// What is told of a token that its client revokes.
 const REVOKED: &str = "access token revoked";
@@ -32,11 +33,11 @@ pub async fn revoke(State(provider): State<Arc<Provider>>, asked: ClientRequest)
     asked.answered(&provider, done)
 }
 
-async fn obey(provider: &Provider, asked: &ClientRequest) -> Result<Response, Fault> {
+async fn obey(provider: &Provider, asked: &ClientRequest) -> Result<Response, OAuthFault> {
     let wait = match asked.form.get("wait") {
         None | Some("false") => false,
         Some("true") => true,
-        Some(_) => return Err(Fault::WaitMalformed),
+        Some(_) => return Err(OAuthFault::WaitMalformed),
     };
     let revoked = revoke_token(provider, &asked.client, asked.required("token")?).await?;
     let durable = Instant::now();
@@ -48,43 +49,64 @@ async fn obey(provider: &Provider, asked: &ClientRequest) -> Result<Response, Fa
 }
 
 /// `false` when there was nothing to revoke: unknown, over, or another client's (§2.2: that is no error).
-async fn revoke_token(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
+async fn revoke_token(
+    provider: &Provider,
+    client: &AuthenticatedClient,
+    text: &str,
+) -> Result<bool, OAuthFault> {
     match opaque::kind(text) {
-        Some(Kind::Access) => revoke_opaque(provider, client, text).await,
-        Some(Kind::Refresh) => revoke_family(provider, client, text).await,
+        Some(OpaqueKind::Access) => revoke_opaque(provider, client, text).await,
+        Some(OpaqueKind::Refresh) => revoke_family(provider, client, text).await,
         Some(_) => Ok(false),
         None => revoke_jwt(provider, client, text).await,
     }
 }
 
-async fn revoke_opaque(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
+async fn revoke_opaque(
+    provider: &Provider,
+    client: &AuthenticatedClient,
+    text: &str,
+) -> Result<bool, OAuthFault> {
     let digest = provider.secrets().digest(text);
     let Some(standing) = provider.store().access_token(&digest).await? else { return Ok(false) };
     let revoke = RevokeAccessToken {
         digest,
         client_id: client.id().to_owned(),
-        revocation: ending::access_token(provider, &standing.token.jti, standing.token.expires_at, REVOKED),
+        revocation: revocations::access_token(
+            provider,
+            &standing.token.jti,
+            standing.token.expires_at,
+            REVOKED,
+        ),
         now: provider.now(),
     };
     Ok(provider.store().write(revoke).await?)
 }
 
-async fn revoke_family(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
+async fn revoke_family(
+    provider: &Provider,
+    client: &AuthenticatedClient,
+    text: &str,
+) -> Result<bool, OAuthFault> {
     let digest = provider.secrets().digest(text);
     let Some((_, owned)) = provider.store().refresh_token(&digest).await? else { return Ok(false) };
     let family = owned.family;
     if family.client_id != client.id() {
         return Ok(false);
     }
-    let revocation = ending::family(provider, &family.id, "refresh token revoked");
+    let revocation = revocations::family(provider, &family.id, "refresh token revoked");
     Ok(provider.store().write(RevokeFamily { id: family.id, revocation, now: provider.now() }).await?)
 }
 
-async fn revoke_jwt(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
+async fn revoke_jwt(
+    provider: &Provider,
+    client: &AuthenticatedClient,
+    text: &str,
+) -> Result<bool, OAuthFault> {
     let claims = access_token::read_jwt(provider, text).filter(|claims| claims.client_id == client.id());
     let Some(claims) = claims else { return Ok(false) };
-    let revocation = ending::access_token(provider, &claims.jti, claims.expires_at, REVOKED);
+    let revocation = revocations::access_token(provider, &claims.jti, claims.expires_at, REVOKED);
     // One that is told of already is not told of again: whoever repeats himself would fill the log.
-    let tag = provider.secrets().tag(Subject::Token(&claims.jti));
+    let tag = provider.secrets().tag(TagSubject::Token(&claims.jti));
     Ok(provider.store().write(RevokeOnce { tag, revocation, now: provider.now() }).await?)
 }

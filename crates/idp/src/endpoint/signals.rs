@@ -18,7 +18,7 @@ use store::{
 use super::{answer, form};
 use crate::{
     discovery,
-    oauth::error::Fault,
+    oauth::error::OAuthFault,
     provider::Provider,
     signals::{GIVEN_UP, Receiver, set},
 };
@@ -43,7 +43,7 @@ struct Question {
 /// `GET /.well-known/ssf-configuration`. Streams are configured, not managed: so there are no endpoints for that.
 pub async fn configuration(State(provider): State<Arc<Provider>>) -> Response {
     if !provider.tells_others() {
-        return answer::refuse(&Fault::NotFound, provider.challenge(), None);
+        return answer::refuse(&OAuthFault::NotFound, provider.challenge(), None);
     }
     let issuer = provider.issuer().as_str();
     let document = json!({
@@ -89,7 +89,11 @@ pub async fn poll(
     }
 }
 
-async fn answered(provider: &Provider, receiver: &Receiver, question: &Question) -> Result<Response, Fault> {
+async fn answered(
+    provider: &Provider,
+    receiver: &Receiver,
+    question: &Question,
+) -> Result<Response, OAuthFault> {
     let until = tokio::time::Instant::now() + PATIENCE;
     let mut made = provider.store().appended();
     heard(provider, receiver, question).await?;

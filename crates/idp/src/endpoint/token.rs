@@ -10,7 +10,7 @@ use axum::{Extension, extract::State, http::StatusCode, response::Response};
 use super::{answer, client_request::ClientRequest};
 use crate::{
     grants::{self, TokenResponse},
-    oauth::{error::Fault, grant_type::GrantType},
+    oauth::{error::OAuthFault, grant_type::GrantType},
     provider::Provider,
     session::Caller,
 };
@@ -26,7 +26,11 @@ pub async fn token(
     asked.answered(&provider, issued.map(|issued| answer::json(StatusCode::OK, &issued)))
 }
 
-async fn issue(provider: &Provider, asked: &ClientRequest, caller: Caller) -> Result<TokenResponse, Fault> {
+async fn issue(
+    provider: &Provider,
+    asked: &ClientRequest,
+    caller: Caller,
+) -> Result<TokenResponse, OAuthFault> {
     let grant = GrantType::from_wire(asked.required("grant_type")?)?;
     grants::issue(provider, &asked.client, grant, &asked.form, caller).await
 }

@@ -19,7 +19,7 @@ use crate::{
     access_token::{self, Presented},
     client::authenticate::split_scheme,
     id_token::Authentication,
-    oauth::{error::Fault, scope::ScopeSet},
+    oauth::{error::OAuthFault, scope::ScopeSet},
     person::{Person, Told},
     provider::Provider,
 };
@@ -35,11 +35,11 @@ enum Refused {
     /// Not for this endpoint.
     Scope,
     /// Ours, or the body.
-    Fault(Fault),
+    Fault(OAuthFault),
 }
 
-impl From<Fault> for Refused {
-    fn from(fault: Fault) -> Self {
+impl From<OAuthFault> for Refused {
+    fn from(fault: OAuthFault) -> Self {
         Self::Fault(fault)
     }
 }
@@ -63,12 +63,13 @@ async fn tell(provider: &Provider, parts: Parts, body: Body) -> Result<Response,
     let user = token.user_id.as_deref().ok_or(Refused::Token)?;
     let names = asked_by_name(provider, &token).await?;
     let told = Told { scopes: &scopes, names: &names };
-    let person = Person::find(provider.store(), user, told).await.map_err(Fault::from)?;
+    let person = Person::find(provider.store(), user, told).await.map_err(OAuthFault::from)?;
     let person = person.ok_or(Refused::Token)?;
     let mut claims = Map::new();
     claims.insert("sub".into(), person.subject().into());
     claims.extend(person.claims(told));
-    let client = provider.clients().find(provider.store(), &token.client_id).await.map_err(Fault::from)?;
+    let client =
+        provider.clients().find(provider.store(), &token.client_id).await.map_err(OAuthFault::from)?;
     let client = client.ok_or(Refused::Token)?;
     let Some(algorithm) = client.userinfo_algorithm else {
         return Ok(answer::json(StatusCode::OK, &claims));
@@ -83,7 +84,7 @@ async fn tell(provider: &Provider, parts: Parts, body: Body) -> Result<Response,
     Ok(response)
 }
 
-async fn asked_by_name(provider: &Provider, token: &Presented) -> Result<Vec<String>, Fault> {
+async fn asked_by_name(provider: &Provider, token: &Presented) -> Result<Vec<String>, OAuthFault> {
     match (&token.userinfo, &token.family_id) {
         (Some(names), _) => Ok(names.clone()),
         (None, Some(family)) => {

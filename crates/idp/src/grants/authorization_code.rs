@@ -3,7 +3,7 @@
 //! What a code is bound to (client, redirect URI, challenge) is compared before it is redeemed, so that whoever found one
 //! elsewhere cannot use it up. Redeeming is one conditional statement; a second time ends everything that came of the first.
 
-use auth::token::opaque::Kind;
+use auth::token::opaque::OpaqueKind;
 use store::{families::OwnedFamily, redeem::Once};
 
 use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
@@ -11,7 +11,7 @@ use crate::{
     authorization::pkce::Challenge,
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
-    oauth::{error::Fault, form::Form},
+    oauth::{error::OAuthFault, form::Form},
     provider::Provider,
 };
 
@@ -20,26 +20,26 @@ pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
     form: &Form,
-) -> Result<TokenResponse, Fault> {
-    let digest = presented(provider, form, "code", Kind::Code)?;
+) -> Result<TokenResponse, OAuthFault> {
+    let digest = presented(provider, form, "code", OpaqueKind::Code)?;
     let Some((code, OwnedFamily { family, user })) = provider.store().code(&digest).await? else {
-        return Err(Fault::GrantInvalid("unknown code"));
+        return Err(OAuthFault::GrantInvalid("unknown code"));
     };
     if family.client_id != client.id() {
-        return Err(Fault::GrantInvalid("code of another client"));
+        return Err(OAuthFault::GrantInvalid("code of another client"));
     }
     let authentication = Authentication::read(&family.details);
     match form.get("redirect_uri") {
         Some(named) if named == code.redirect_uri => {}
         // where the request left it out, it may be left out here (RFC 6749 §4.1.3)
         None if authentication.redirect_omitted => {}
-        _ => return Err(Fault::GrantInvalid("redirect_uri is not that of the request")),
+        _ => return Err(OAuthFault::GrantInvalid("redirect_uri is not that of the request")),
     }
     match (code.challenge.as_deref().map(Challenge::parse), form.get("code_verifier")) {
         (None, None) => {}
         (Some(Some(challenge)), Some(verifier)) if challenge.is_met_by(verifier) => {}
         // a verifier without a challenge: somebody took the challenge out of the request (RFC 9700 §2.1.1)
-        _ => return Err(Fault::GrantInvalid("code_verifier does not meet the code_challenge")),
+        _ => return Err(OAuthFault::GrantInvalid("code_verifier does not meet the code_challenge")),
     }
     let scopes = scopes_of(&family.scopes);
     let person = still_open(provider, user, authentication.told(&scopes)).await?;

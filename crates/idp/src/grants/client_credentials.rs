@@ -9,7 +9,7 @@ use super::TokenResponse;
 use crate::{
     access_token::{self, Granted},
     client::authenticate::AuthenticatedClient,
-    oauth::{error::Fault, form::Form},
+    oauth::{error::OAuthFault, form::Form},
     provider::Provider,
 };
 
@@ -18,7 +18,7 @@ pub(super) async fn grant(
     provider: &Provider,
     client: &AuthenticatedClient,
     form: &Form,
-) -> Result<TokenResponse, Fault> {
+) -> Result<TokenResponse, OAuthFault> {
     let scopes = client.scopes_for(form.get("scope"))?;
     let read_at = match client.read_at {
         Some(read_at) => read_at,

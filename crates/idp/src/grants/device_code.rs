@@ -1,6 +1,6 @@
 //! Device codes (RFC 8628 §3.4 and §3.5): a device asks again and again, until a person elsewhere has decided.
 
-use auth::{time::Timestamp, token::opaque::Kind};
+use auth::{time::Timestamp, token::opaque::OpaqueKind};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
     device_codes::{PollDeviceCode, Polled, RedeemDeviceCode},
@@ -8,33 +8,33 @@ use store::{
 };
 
 use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
-use crate::{
-    access_token::origins,
-    client::authenticate::AuthenticatedClient,
-    device::Decision,
-    ending,
-    oauth::{error::Fault, form::Form, grant_type::GrantType},
-    provider::Provider,
-};
+use crate::access_token::origins;
+use crate::client::authenticate::AuthenticatedClient;
+use crate::device::Decision;
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::grant_type::GrantType;
+use crate::provider::Provider;
+use crate::revocations;
 
 /// The tokens for a device code that a person has approved.
 pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
     form: &Form,
-) -> Result<TokenResponse, Fault> {
-    let digest = presented(provider, form, "device_code", Kind::Device)?;
+) -> Result<TokenResponse, OAuthFault> {
+    let digest = presented(provider, form, "device_code", OpaqueKind::Device)?;
     let now = provider.now();
     let poll = PollDeviceCode { digest, client_id: client.id().to_owned(), now };
     let (user, sid, details) = match provider.store().write(poll).await? {
-        Polled::Pending => return Err(Fault::AuthorizationPending),
-        Polled::TooSoon => return Err(Fault::SlowDown),
-        Polled::Denied => return Err(Fault::AccessDenied),
-        Polled::Expired => return Err(Fault::DeviceCodeExpired),
-        Polled::Unknown => return Err(Fault::GrantInvalid("unknown device code")),
+        Polled::Pending => return Err(OAuthFault::AuthorizationPending),
+        Polled::TooSoon => return Err(OAuthFault::SlowDown),
+        Polled::Denied => return Err(OAuthFault::AccessDenied),
+        Polled::Expired => return Err(OAuthFault::DeviceCodeExpired),
+        Polled::Unknown => return Err(OAuthFault::GrantInvalid("unknown device code")),
         Polled::Approved { user_id, sid, details } => (user_id, sid, details),
     };
-    let decision = Decision::read(&details).ok_or(Fault::GrantInvalid("the decision cannot be read"))?;
+    let decision = Decision::read(&details).ok_or(OAuthFault::GrantInvalid("the decision cannot be read"))?;
     let scopes = scopes_of(&decision.scopes);
     let account = provider.store().user(&user).await?;
     let person = still_open(provider, account, decision.authentication.told(&scopes)).await?;
@@ -70,7 +70,7 @@ pub(super) async fn redeem(
         authentication: &decision.authentication,
     };
     let (tokens, successors) = grant.mint(provider)?;
-    let on_replay = ending::family(provider, &family.id, "device code redeemed twice");
+    let on_replay = revocations::family(provider, &family.id, "device code redeemed twice");
     let origins = origins(provider, client.id(), Some(person.subject()));
     let redeem = RedeemDeviceCode { digest, family, origins, successors, on_replay, now };
     let redeemed = provider.store().write(redeem).await?;

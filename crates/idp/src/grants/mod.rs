@@ -16,27 +16,29 @@ pub mod refresh_token;
 
 use auth::{
     time::Timestamp,
-    token::opaque::{self, Kind},
+    token::opaque::{self, OpaqueKind},
 };
 use serde::Serialize;
 use store::{
-    Digest,
+    StoredDigest,
     redeem::{Once, Redeem, Redeemed, Successors},
     refresh_tokens::RefreshToken,
-    users::User,
+    users::UserRow,
 };
 use zeroize::Zeroizing;
 
-use crate::{
-    access_token::{self, Granted, Minted},
-    client::authenticate::AuthenticatedClient,
-    ending,
-    id_token::{self, Authentication, Login},
-    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet, target},
-    person::{Person, Told},
-    provider::Provider,
-    session::Caller,
-};
+use crate::access_token::{self, Granted, Minted};
+use crate::client::authenticate::AuthenticatedClient;
+use crate::id_token::{self, Authentication, Login};
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::grant_type::GrantType;
+use crate::oauth::scope::ScopeSet;
+use crate::oauth::target;
+use crate::person::{Person, Told};
+use crate::provider::Provider;
+use crate::revocations;
+use crate::session::Caller;
 
 /// A successful answer of the token endpoint (RFC 6749 §5.1, OpenID Connect Core 1.0 §3.1.3.3).
 #[derive(Serialize)]
@@ -73,9 +75,9 @@ pub async fn issue(
     grant: GrantType,
     form: &Form,
     caller: Caller,
-) -> Result<TokenResponse, Fault> {
+) -> Result<TokenResponse, OAuthFault> {
     if !client.may_use(grant) {
-        return Err(Fault::GrantNotAllowed);
+        return Err(OAuthFault::GrantNotAllowed);
     }
     match grant {
         GrantType::AuthorizationCode => authorization_code::redeem(provider, client, form).await,
@@ -115,14 +117,14 @@ impl Tokens {
         client: &AuthenticatedClient,
         redeemed: Redeemed,
         secret: &'static str,
-    ) -> Result<TokenResponse, Fault> {
+    ) -> Result<TokenResponse, OAuthFault> {
         match redeemed {
             Redeemed::Now => {
                 tracing::debug!(client = client.id(), jti = self.jti, "{secret} redeemed");
                 Ok(self.response)
             }
-            Redeemed::Before => Err(Fault::Replayed(secret)),
-            Redeemed::Dead => Err(Fault::GrantInvalid("it has expired, or what it came of has ended")),
+            Redeemed::Before => Err(OAuthFault::Replayed(secret)),
+            Redeemed::Dead => Err(OAuthFault::GrantInvalid("it has expired, or what it came of has ended")),
         }
     }
 }
@@ -130,7 +132,7 @@ impl Tokens {
 impl Grant<'_> {
     /// Makes the tokens: the access token, the next refresh token where the client refreshes, the ID token where OpenID Connect
     /// was asked for. With them what is to be kept before they are handed out.
-    fn mint(&self, provider: &Provider) -> Result<(Tokens, Successors), Fault> {
+    fn mint(&self, provider: &Provider) -> Result<(Tokens, Successors), OAuthFault> {
         let read_at = self.client.not_read_after(self.person.read_at());
         let minted = access_token::mint(
             provider,
@@ -151,7 +153,7 @@ impl Grant<'_> {
         if let Some((_, end)) = self.family
             && self.client.may_use(GrantType::RefreshToken)
         {
-            let token = provider.draw_token(Kind::Refresh)?;
+            let token = provider.draw_token(OpaqueKind::Refresh)?;
             let now = provider.now();
             successors.refresh = Some(RefreshToken {
                 digest: provider.secrets().digest(&token),
@@ -188,33 +190,47 @@ impl Grant<'_> {
     }
 
     /// The tokens for a code or a refresh token of a family, which is redeemed in the same change that keeps what follows.
-    async fn redeem(&self, provider: &Provider, what: Once, digest: Digest) -> Result<TokenResponse, Fault> {
+    async fn redeem(
+        &self,
+        provider: &Provider,
+        what: Once,
+        digest: StoredDigest,
+    ) -> Result<TokenResponse, OAuthFault> {
         let (secret, twice) = match what {
             Once::Code => ("code", "code redeemed twice"),
             Once::RefreshToken => ("refresh token", "refresh token redeemed twice"),
         };
         let (tokens, successors) = self.mint(provider)?;
-        let (family, _) = self.family.ok_or(Fault::GrantInvalid("it belongs to no family"))?;
-        let on_replay = ending::family(provider, family, twice);
+        let (family, _) = self.family.ok_or(OAuthFault::GrantInvalid("it belongs to no family"))?;
+        let on_replay = revocations::family(provider, family, twice);
         let redeem = Redeem { what, digest, successors, on_replay, at: provider.sessions_at() };
         tokens.handed_out(self.client, provider.store().write(redeem).await?, secret)
     }
 }
 
 /// The digest of a secret that is redeemed once, if the parameter holds one of that kind.
-fn presented(provider: &Provider, form: &Form, parameter: &'static str, kind: Kind) -> Result<Digest, Fault> {
-    let text = form.get(parameter).ok_or(Fault::ParameterMissing(parameter))?;
+fn presented(
+    provider: &Provider,
+    form: &Form,
+    parameter: &'static str,
+    kind: OpaqueKind,
+) -> Result<StoredDigest, OAuthFault> {
+    let text = form.get(parameter).ok_or(OAuthFault::ParameterMissing(parameter))?;
     if opaque::kind(text) != Some(kind) {
-        return Err(Fault::GrantInvalid("the text is no secret of the kind that this grant takes"));
+        return Err(OAuthFault::GrantInvalid("the text is no secret of the kind that this grant takes"));
     }
     Ok(provider.secrets().digest(text))
 }
 
 /// The person behind a grant, whose account must still be open.
-async fn still_open(provider: &Provider, user: Option<User>, told: Told<'_>) -> Result<Person, Fault> {
-    match user.filter(User::is_open) {
+async fn still_open(
+    provider: &Provider,
+    user: Option<UserRow>,
+    told: Told<'_>,
+) -> Result<Person, OAuthFault> {
+    match user.filter(UserRow::is_open) {
         Some(user) => Ok(Person::of(provider.store(), user, told).await?),
-        None => Err(Fault::GrantInvalid("the account is closed")),
+        None => Err(OAuthFault::GrantInvalid("the account is closed")),
     }
 }
 
@@ -225,7 +241,7 @@ fn scopes_of(text: &str) -> ScopeSet {
 
 /// Where the tokens are for: all that was granted, or as much of it as the request names (RFC 8707 §2.2). What is named beside is refused, and
 /// what was to be redeemed is good for another try.
-fn audiences_of<'g>(form: &Form, granted: &'g str) -> Result<Vec<&'g str>, Fault> {
+fn audiences_of<'g>(form: &Form, granted: &'g str) -> Result<Vec<&'g str>, OAuthFault> {
     let granted: Vec<&str> = granted.split_ascii_whitespace().collect();
     let named = target::named(form)?;
     if named.is_empty() {
@@ -233,7 +249,7 @@ fn audiences_of<'g>(form: &Form, granted: &'g str) -> Result<Vec<&'g str>, Fault
     }
     let of_granted = |named: &str| {
         let found = granted.iter().copied().find(|granted| *granted == named);
-        found.ok_or_else(|| Fault::TargetNotAllowed(named.into()))
+        found.ok_or_else(|| OAuthFault::TargetNotAllowed(named.into()))
     };
     named.into_iter().map(of_granted).collect()
 }

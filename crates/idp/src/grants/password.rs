@@ -13,7 +13,7 @@ use crate::{
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
     login::{ACR, LoginFault, METHOD},
-    oauth::{error::Fault, form::Form, grant_type::GrantType},
+    oauth::{error::OAuthFault, form::Form, grant_type::GrantType},
     passwords::Password,
     person::Person,
     provider::Provider,
@@ -26,9 +26,9 @@ pub(super) async fn grant(
     client: &AuthenticatedClient,
     form: &Form,
     caller: Caller,
-) -> Result<TokenResponse, Fault> {
-    let name = form.get("username").ok_or(Fault::ParameterMissing("username"))?;
-    let password = form.get("password").ok_or(Fault::ParameterMissing("password"))?;
+) -> Result<TokenResponse, OAuthFault> {
+    let name = form.get("username").ok_or(OAuthFault::ParameterMissing("username"))?;
+    let password = form.get("password").ok_or(OAuthFault::ParameterMissing("password"))?;
     let scopes = client.scopes_for(form.get("scope"))?;
     let audiences = client.audiences_for(form)?;
     // such a long one was never set
@@ -76,7 +76,7 @@ pub(super) async fn grant(
     let (tokens, successors) = grant.mint(provider)?;
     let user = person.subject();
     if !keep(provider, family, successors).await? {
-        return Err(Fault::GrantInvalid("the account was closed, or its password changed, meanwhile"));
+        return Err(OAuthFault::GrantInvalid("the account was closed, or its password changed, meanwhile"));
     }
     tracing::debug!(client = client.id(), user, jti = tokens.jti, "token issued for a password");
     Ok(tokens.response)
@@ -84,7 +84,11 @@ pub(super) async fn grant(
 
 /// Keeps what has to be kept. `false` when the account ended meanwhile. Of a token that is verified without asking nothing is kept: it says
 /// itself when the account was read, and what ended since takes it along.
-async fn keep(provider: &Provider, family: Option<Family>, successors: Successors) -> Result<bool, Fault> {
+async fn keep(
+    provider: &Provider,
+    family: Option<Family>,
+    successors: Successors,
+) -> Result<bool, OAuthFault> {
     match (family, successors) {
         (Some(family), successors) => {
             let origins = origins(provider, &family.client_id, family.user_id.as_deref());

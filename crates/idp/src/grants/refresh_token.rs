@@ -1,13 +1,13 @@
 //! Refresh tokens (RFC 6749 §6), each good once: the next one comes with the answer (RFC 9700 §4.14.2).
 
-use auth::token::opaque::Kind;
+use auth::token::opaque::OpaqueKind;
 use store::{families::OwnedFamily, redeem::Once};
 
 use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
 use crate::{
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
-    oauth::{error::Fault, form::Form, scope::ScopeSet},
+    oauth::{error::OAuthFault, form::Form, scope::ScopeSet},
     provider::Provider,
 };
 
@@ -16,19 +16,19 @@ pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
     form: &Form,
-) -> Result<TokenResponse, Fault> {
-    let digest = presented(provider, form, "refresh_token", Kind::Refresh)?;
+) -> Result<TokenResponse, OAuthFault> {
+    let digest = presented(provider, form, "refresh_token", OpaqueKind::Refresh)?;
     let Some((_, OwnedFamily { family, user })) = provider.store().refresh_token(&digest).await? else {
-        return Err(Fault::GrantInvalid("unknown refresh token"));
+        return Err(OAuthFault::GrantInvalid("unknown refresh token"));
     };
     if family.client_id != client.id() {
-        return Err(Fault::GrantInvalid("refresh token of another client"));
+        return Err(OAuthFault::GrantInvalid("refresh token of another client"));
     }
     let granted = scopes_of(&family.scopes);
     let scopes = match form.get("scope").map(ScopeSet::parse).transpose()? {
         None => granted,
         Some(asked) => match asked.first_outside(&granted) {
-            Some(scope) => return Err(Fault::ScopeNotAllowed(scope.into())),
+            Some(scope) => return Err(OAuthFault::ScopeNotAllowed(scope.into())),
             None => asked,
         },
     };

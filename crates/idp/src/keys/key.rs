@@ -4,7 +4,7 @@
 //! algorithms a provider signs with. Does not own: states ([`super::ring`]), how they are kept ([`super::stored`]).
 
 use auth::algorithm::Algorithm;
-use auth::token::jws::{Secret, Signer, SignerError, SigningAlgorithm};
+use auth::token::jws::{Signer, SignerError, SigningAlgorithm, SigningSecret};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ impl Key {
     }
 
     /// The private key as PKCS#8 PEM.
-    pub fn to_pem(&self) -> Result<Secret, KeyFault> {
+    pub fn to_pem(&self) -> Result<SigningSecret, KeyFault> {
         Ok(self.signer.to_pkcs8_pem()?)
     }
 

@@ -33,9 +33,9 @@ pub use auth::token::jws::SigningAlgorithm;
 use auth::token::jwt;
 use axum::body::Bytes;
 use serde::Serialize;
-use store::audit::{Audited, Entry};
+use store::audit::{AnnouncedEntry, Audited};
 use store::key_ring::ReplaceKeyRing;
-use store::{Reach, Revocation, Store, StoreError};
+use store::{Revocation, RevocationReach, Store, StoreError};
 
 use self::{
     key::Key,
@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     Entropy, EntropyFailed, lifetime,
-    secrets::{Purpose, Secrets, Subject},
+    secrets::{Purpose, Secrets, TagSubject},
 };
 
 /// How long caches may keep the key set: what `Cache-Control` says.
@@ -135,7 +135,7 @@ struct Told {
     /// To whoever keeps keys.
     revocation: Option<Revocation>,
     /// In the audit log, when somebody asked for it.
-    entry: Option<Entry>,
+    entry: Option<AnnouncedEntry>,
 }
 
 impl Place<'_> {
@@ -257,7 +257,7 @@ impl Keys {
         &self,
         place: Place<'_>,
         algorithm: SigningAlgorithm,
-        entry: Option<Entry>,
+        entry: Option<AnnouncedEntry>,
         now: Timestamp,
     ) -> Result<(), KeyError> {
         let told = Told { entry, ..Told::default() };
@@ -300,13 +300,13 @@ impl Keys {
         &self,
         place: Place<'_>,
         kid: &str,
-        entry: Option<Entry>,
+        entry: Option<AnnouncedEntry>,
         now: Timestamp,
     ) -> Result<(), KeyError> {
         let revocation = Revocation {
-            tags: vec![place.secrets.tag(Subject::Key(kid))],
+            tags: vec![place.secrets.tag(TagSubject::Key(kid))],
             reason: "signing key revoked",
-            reach: Reach::Whole,
+            reach: RevocationReach::Whole,
             until: now.plus(RETENTION),
             occurrence: None,
         };

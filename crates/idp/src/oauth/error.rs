@@ -20,7 +20,7 @@ use crate::{
 
 /// One reason not to do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum OAuthFault {
     /// No such path.
     #[error("no such endpoint")]
     NotFound,
@@ -183,7 +183,7 @@ pub struct Row {
 /// When those try again whom the database could not serve.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
-impl Fault {
+impl OAuthFault {
     /// An id that no client has. People do swap id and secret, so one that could be a secret is withheld.
     pub fn client_unknown(id: &str) -> Self {
         Self::ClientUnknown(match SecretDigest::check(id) {
@@ -249,26 +249,26 @@ impl Fault {
     }
 }
 
-impl From<FormFault> for Fault {
+impl From<FormFault> for OAuthFault {
     fn from(fault: FormFault) -> Self {
         Self::Form(fault)
     }
 }
 
-impl From<ScopeFault> for Fault {
+impl From<ScopeFault> for OAuthFault {
     fn from(fault: ScopeFault) -> Self {
         Self::ScopeMalformed(fault)
     }
 }
 
-impl From<store::StoreError> for Fault {
+impl From<store::StoreError> for OAuthFault {
     fn from(error: store::StoreError) -> Self {
         let text = error.to_string();
         if error.is_outage() { Self::StoreAway(text) } else { Self::Store(text) }
     }
 }
 
-impl From<PoolError> for Fault {
+impl From<PoolError> for OAuthFault {
     fn from(error: PoolError) -> Self {
         match error {
             PoolError::Busy { retry_after } => Self::PasswordsBusy(retry_after),
@@ -279,7 +279,7 @@ impl From<PoolError> for Fault {
     }
 }
 
-impl From<crate::EntropyFailed> for Fault {
+impl From<crate::EntropyFailed> for OAuthFault {
     fn from(_: crate::EntropyFailed) -> Self {
         Self::EntropyFailed
     }
@@ -289,8 +289,8 @@ impl From<crate::EntropyFailed> for Fault {
 mod tests {
     use super::*;
 
-    fn every() -> Vec<Fault> {
-        use Fault::*;
+    fn every() -> Vec<OAuthFault> {
+        use OAuthFault::*;
         let forms = [
             FormFault::Escape,
             FormFault::RawByte,
@@ -384,17 +384,17 @@ mod tests {
 
     #[test]
     fn an_unknown_client_and_a_wrong_secret_say_the_same() {
-        let (unknown, wrong) = (Fault::client_unknown("a"), Fault::ClientSecretWrong("a".into()));
+        let (unknown, wrong) = (OAuthFault::client_unknown("a"), OAuthFault::ClientSecretWrong("a".into()));
         assert_eq!(unknown.row(), wrong.row());
         assert_ne!(unknown.to_string(), wrong.to_string(), "the log knows");
     }
 
     #[test]
     fn a_secret_sent_as_id_is_not_logged() {
-        assert_eq!(Fault::client_unknown("orders\n").to_string(), r#"unknown client "orders\n""#);
-        let swapped = Fault::client_unknown("KzJ4bXk0cGVyc2lzdGVudA").to_string();
+        assert_eq!(OAuthFault::client_unknown("orders\n").to_string(), r#"unknown client "orders\n""#);
+        let swapped = OAuthFault::client_unknown("KzJ4bXk0cGVyc2lzdGVudA").to_string();
         assert!(swapped.contains("withheld") && !swapped.contains("KzJ4"), "{swapped}");
         // too long to be one of ours, so shown, but not whole
-        assert!(Fault::client_unknown(&"x".repeat(1000)).to_string().len() < 100);
+        assert!(OAuthFault::client_unknown(&"x".repeat(1000)).to_string().len() < 100);
     }
 }

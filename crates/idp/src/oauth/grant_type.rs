@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::Fault;
+use super::error::OAuthFault;
 
 /// A grant of the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
@@ -42,8 +42,8 @@ impl GrantType {
     }
 
     /// The grant of a `grant_type`, compared exactly.
-    pub fn from_wire(text: &str) -> Result<Self, Fault> {
-        let unknown = || Fault::GrantUnsupported(text.chars().take(64).collect());
+    pub fn from_wire(text: &str) -> Result<Self, OAuthFault> {
+        let unknown = || OAuthFault::GrantUnsupported(text.chars().take(64).collect());
         Self::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(unknown)
     }
 }
@@ -59,7 +59,7 @@ mod tests {
         }
         assert_eq!(
             GrantType::from_wire(&"x".repeat(100)),
-            Err(Fault::GrantUnsupported("x".repeat(64).into()))
+            Err(OAuthFault::GrantUnsupported("x".repeat(64).into()))
         );
     }
 }

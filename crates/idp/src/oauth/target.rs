@@ -3,7 +3,7 @@
 //! Owns: the grammar of an audience and of a `resource`, and which ones a request names. Does not own: which a client may name
 //! ([`crate::client`]), and which were granted ([`crate::grants`]).
 
-use super::{error::Fault, form::Form};
+use super::{error::OAuthFault, form::Form};
 
 /// Most targets one request may name.
 pub const MAX_TARGETS: usize = 8;
@@ -26,19 +26,19 @@ pub fn is_resource(text: &str) -> bool {
 }
 
 /// What a request names as the place of its tokens, each once: its `resource` (RFC 8707 §2) and `audience` parameters.
-pub(crate) fn named(form: &Form) -> Result<Vec<&str>, Fault> {
+pub(crate) fn named(form: &Form) -> Result<Vec<&str>, OAuthFault> {
     let mut targets: Vec<&str> = Vec::new();
     let resources = form.all("resource").map(|r| (r, is_resource(r)));
     let audiences = form.all("audience").map(|a| (a, is_audience(a)));
     for (target, well_formed) in resources.chain(audiences) {
         if !well_formed {
-            return Err(Fault::TargetMalformed);
+            return Err(OAuthFault::TargetMalformed);
         }
         if !targets.contains(&target) {
             targets.push(target);
         }
         if targets.len() > MAX_TARGETS {
-            return Err(Fault::TargetsTooMany);
+            return Err(OAuthFault::TargetsTooMany);
         }
     }
     Ok(targets)

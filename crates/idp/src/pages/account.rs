@@ -9,11 +9,9 @@ use askama::Template;
 use auth::time::Timestamp;
 use axum::http::StatusCode;
 
-use super::{
-    Form, Frame, Scope,
-    text::Shown,
-    words::{Filled, Words},
-};
+use super::text::Shown;
+use super::{Form, Frame, Scope};
+use crate::pages::messages::{Filled, Words};
 
 /// Where the forms of the account page are sent: paths on the provider's host.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +36,7 @@ pub struct AccountPaths<'a> {
 
 /// A session.
 #[derive(Debug, Clone, Copy)]
-pub struct SessionRow<'a> {
+pub struct SessionEntry<'a> {
     /// What names it in a form; not the session's secret.
     pub id: &'a str,
     /// The browser, for example `Firefox on Linux`.
@@ -136,7 +134,7 @@ pub struct Account<'a> {
     /// Where the forms are sent.
     pub paths: AccountPaths<'a>,
     /// Sessions, this one among them.
-    pub sessions: &'a [SessionRow<'a>],
+    pub sessions: &'a [SessionEntry<'a>],
     /// Consents.
     pub consents: &'a [ConsentRow<'a>],
     /// Lasting access.

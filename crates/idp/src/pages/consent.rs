@@ -4,11 +4,9 @@
 
 use askama::Template;
 
-use super::{
-    Form, Frame,
-    address::FormTarget,
-    words::{Filled, Words},
-};
+use super::address::FormTarget;
+use super::{Form, Frame};
+use crate::pages::messages::{Filled, Words};
 
 /// A scope as told to a user.
 #[derive(Debug, Clone, Copy)]

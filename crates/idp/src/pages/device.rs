@@ -7,11 +7,9 @@ use std::time::Duration;
 use askama::Template;
 use axum::http::StatusCode;
 
-use super::{
-    Form, Frame, Link, Scope,
-    text::{Shown, unfit},
-    words::{Filled, Words},
-};
+use super::text::{Shown, unfit};
+use super::{Form, Frame, Link, Scope};
+use crate::pages::messages::{Filled, Words};
 
 /// Asks for the code that the device shows (field `user_code`).
 #[derive(Debug, Clone, Copy)]

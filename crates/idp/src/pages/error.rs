@@ -8,11 +8,9 @@ use std::time::Duration;
 use askama::Template;
 use axum::http::StatusCode;
 
-use super::{
-    Frame, Link,
-    text::Shown,
-    words::{Filled, Phrase, Words},
-};
+use super::text::Shown;
+use super::{Frame, Link};
+use crate::pages::messages::{Filled, Phrase, Words};
 
 /// Says that something did not work, to a user who cannot be sent back to the client.
 #[derive(Debug, Clone, Copy)]

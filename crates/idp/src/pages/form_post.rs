@@ -8,7 +8,9 @@ use askama::Template;
 use aws_lc_rs::digest;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
-use super::{Frame, address::FormTarget, words::Words};
+use super::Frame;
+use super::address::FormTarget;
+use crate::pages::messages::Words;
 
 /// Sends the form that stands before it.
 const SCRIPT: &str = "document.forms[0].submit()";

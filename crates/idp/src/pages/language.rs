@@ -2,9 +2,9 @@
 //!
 //! Owns: the set of languages ([`Languages`]) and the choice among them: `ui_locales` first (OpenID Connect
 //! Core 1.0 §3.1.2.1), then `Accept-Language` (RFC 9110 §12.5.4), else English, each looked up as RFC 4647
-//! §3.4 says. Does not own: the words ([`super::words`]).
+//! §3.4 says. Does not own: the words ([`crate::pages::messages`]).
 
-use super::words::{Words, WordsFault};
+use crate::pages::messages::{Words, WordsFault};
 
 /// Most wishes of one request that are looked at.
 const MAX_WISHES: usize = 32;

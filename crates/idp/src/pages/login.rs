@@ -7,12 +7,10 @@ use std::time::Duration;
 use askama::Template;
 use axum::http::StatusCode;
 
-use super::{
-    Form, Frame, Link,
-    address::FormTarget,
-    text::unfit,
-    words::{Filled, Words},
-};
+use super::address::FormTarget;
+use super::text::unfit;
+use super::{Form, Frame, Link};
+use crate::pages::messages::{Filled, Words};
 
 /// Most characters of a user name: that of an email address (RFC 5321 §4.5.3.1).
 const MAX_HINT: usize = 254;

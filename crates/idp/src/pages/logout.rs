@@ -4,7 +4,10 @@
 
 use askama::Template;
 
-use super::{Form, Frame, Link, address::FormTarget, device::Message, words::Words};
+use super::address::FormTarget;
+use super::device::Message;
+use super::{Form, Frame, Link};
+use crate::pages::messages::Words;
 
 /// Asks whether to sign out (field `decision`: `logout` or `stay`).
 #[derive(Debug, Clone, Copy)]

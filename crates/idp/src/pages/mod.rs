@@ -26,21 +26,20 @@ pub mod form_post;
 pub mod language;
 pub mod login;
 pub mod logout;
+pub mod messages;
 #[cfg(test)]
 mod samples;
 mod style;
 #[cfg(test)]
 mod tests;
 mod text;
-pub mod words;
-
-use askama::Template;
-use axum::{http::StatusCode, response::Response};
 
 pub use account::{
-    Account, AccountDone, AccountPaths, ConsentRow, PasswordForm, PasswordProblem, SessionRow, TokenRow,
+    Account, AccountDone, AccountPaths, ConsentRow, PasswordForm, PasswordProblem, SessionEntry, TokenRow,
 };
 pub use address::{FormTarget, Href, Link};
+use askama::Template;
+use axum::{http::StatusCode, response::Response};
 pub use brand::{Brand, BrandConfig};
 pub use consent::{Consent, Scope};
 pub use device::{DeviceCode, DeviceConfirm, DeviceDone, DeviceProblem};
@@ -49,9 +48,8 @@ pub use form_post::FormPost;
 pub use language::{Language, Languages};
 pub use login::{Login, LoginProblem};
 pub use logout::{Logout, LogoutDone};
-
+use messages::Phrase;
 use style::Style;
-use words::Phrase;
 
 /// Where a form is sent, and what goes with it unseen. Rendered, it is the opening of the form.
 #[derive(Debug, Clone, Copy, Template)]

@@ -5,7 +5,7 @@ use auth::time::Timestamp;
 use super::{
     Account, AccountDone, AccountPaths, Consent, ConsentRow, DeviceCode, DeviceConfirm, DeviceDone,
     DeviceProblem, ErrorKind, ErrorPage, Form, FormTarget, Href, Link, Login, LoginProblem, Logout,
-    LogoutDone, Page, PasswordForm, PasswordProblem, Scope, SessionRow, TokenRow,
+    LogoutDone, Page, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
 /// What the pages are filled with.
@@ -63,7 +63,7 @@ impl<'a> Texts<'a> {
 pub(crate) struct Sample<'a> {
     t: Texts<'a>,
     scopes: [Scope<'a>; 5],
-    sessions: [SessionRow<'a>; 3],
+    sessions: [SessionEntry<'a>; 3],
     tokens: [TokenRow<'a>; 2],
     passing: [TokenRow<'a>; 1],
     targets: Vec<FormTarget>,
@@ -74,7 +74,7 @@ pub(crate) struct Sample<'a> {
 impl<'a> Sample<'a> {
     pub(crate) fn new(t: Texts<'a>) -> Self {
         let scope = |name, meaning, new| Scope { name, meaning, new };
-        let session = |browser, address, at, this_one| SessionRow {
+        let session = |browser, address, at, this_one| SessionEntry {
             id: t.opaque,
             browser,
             address,

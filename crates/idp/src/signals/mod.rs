@@ -17,7 +17,7 @@ pub mod set;
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use auth::time::Timestamp;
-use auth::token::{jws::SigningAlgorithm, security_event::Kind};
+use auth::token::{jws::SigningAlgorithm, security_event::EventKind};
 use aws_lc_rs::constant_time;
 use outage::Outage;
 use parking_lot::Mutex;
@@ -52,7 +52,7 @@ pub struct Receiver {
     /// The `aud` of what it is told.
     pub audience: String,
     /// What it is told of.
-    pub events: Vec<Kind>,
+    pub events: Vec<EventKind>,
     /// How.
     pub delivery: Delivery,
 }
@@ -76,7 +76,7 @@ pub enum Delivery {
 
 impl Receiver {
     /// Whether it is told of such events.
-    pub(crate) fn wants(&self, kind: Kind) -> bool {
+    pub(crate) fn wants(&self, kind: EventKind) -> bool {
         self.events.contains(&kind)
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use store::{
     StoreError,
-    security_events::{GiveBack, Occurred, TakeReceiver, Taken},
+    security_events::{GiveBack, Occurred, TakeReceiver, TakenReceiver},
 };
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
@@ -64,7 +64,11 @@ async fn work_off(provider: &Provider, receiver: &Receiver) -> Result<(), StoreE
 }
 
 /// Tells a receiver what it has not heard; answers what it has heard now, and whether it could be told.
-async fn tell_all(provider: &Provider, receiver: &Receiver, taken: Taken) -> Result<(u64, bool), StoreError> {
+async fn tell_all(
+    provider: &Provider,
+    receiver: &Receiver,
+    taken: TakenReceiver,
+) -> Result<(u64, bool), StoreError> {
     let epoch = provider.store().head().await?.epoch;
     let (began, mut heard) = (Instant::now(), taken.seq);
     let (mut given_up, mut is_told) = (0, true);

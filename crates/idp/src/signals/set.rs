@@ -7,11 +7,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use store::{
     Epoch,
-    security_events::{Occurred, Occurrence},
+    security_events::{Occurred, OccurrenceKey},
 };
 
 use super::Receiver;
-use crate::{oauth::error::Fault, provider::Provider};
+use crate::{oauth::error::OAuthFault, provider::Provider};
 
 const TYP: &str = "secevent+jwt";
 
@@ -54,7 +54,7 @@ pub(crate) fn of(
     receiver: &Receiver,
     event: &Occurred,
     jti: &str,
-) -> Result<String, Fault> {
+) -> Result<String, OAuthFault> {
     let iss = provider.issuer().as_str();
     let at = event.at.as_secs();
     let uri = event.what.kind.uri().unwrap_or_default();
@@ -63,7 +63,7 @@ pub(crate) fn of(
         payload["credential_type"] = json!("password");
         payload["change_type"] = json!(kind);
     }
-    if event.what.kind == auth::token::security_event::Kind::TokenClaimsChange {
+    if event.what.kind == auth::token::security_event::EventKind::TokenClaimsChange {
         // CAEP §3.2: which claims there are now is nobody's business who may not read tokens.
         payload["claims"] = json!({});
     }
@@ -74,12 +74,12 @@ pub(crate) fn of(
 }
 
 /// What became of a credential (CAEP §3.3).
-fn change(what: &Occurrence) -> Option<&'static str> {
-    (what.kind == auth::token::security_event::Kind::CredentialChange).then_some("update")
+fn change(what: &OccurrenceKey) -> Option<&'static str> {
+    (what.kind == auth::token::security_event::EventKind::CredentialChange).then_some("update")
 }
 
 /// Whom it happened to, as narrowly as can be said.
-fn subject(iss: &str, what: &Occurrence) -> Value {
+fn subject(iss: &str, what: &OccurrenceKey) -> Value {
     let user = what.user_id.as_ref().map(|sub| json!({ "format": "iss_sub", "iss": iss, "sub": sub }));
     let opaque = |id: &String| json!({ "format": "opaque", "id": id });
     if let Some(jti) = &what.jti {
@@ -99,7 +99,7 @@ fn subject(iss: &str, what: &Occurrence) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use auth::token::security_event::Kind;
+    use auth::token::security_event::EventKind;
 
     use super::*;
 
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn whom_it_happened_to_is_said_as_narrowly_as_can_be() {
-        let of = |fill: fn(&mut Occurrence)| {
-            let mut what = Occurrence::new(Kind::SessionRevoked);
+        let of = |fill: fn(&mut OccurrenceKey)| {
+            let mut what = OccurrenceKey::new(EventKind::SessionRevoked);
             fill(&mut what);
             subject("https://i", &what).to_string()
         };

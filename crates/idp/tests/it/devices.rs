@@ -132,7 +132,7 @@ async fn codes_cannot_be_tried_out() {
 
 #[tokio::test]
 async fn an_approval_dies_with_the_account() {
-    use store::users::{EndUser, Ending};
+    use store::users::{EndUser, UserRevocation};
     let world = World::new().await;
     let begun = begin(&world).await;
     let mut browser = world.browser();
@@ -143,12 +143,12 @@ async fn an_approval_dies_with_the_account() {
     let revocation = store::Revocation {
         tags: vec![],
         reason: "test",
-        reach: store::Reach::SoFar,
+        reach: store::RevocationReach::SoFar,
         until: now,
         occurrence: None,
     };
     let user_id = world.ada.id.clone();
-    let end = EndUser { user_id, ending: Ending::Everything, revocation, deliver_until: None, now };
+    let end = EndUser { user_id, ending: UserRevocation::Everything, revocation, deliver_until: None, now };
     world.server.provider.store().write(end).await.unwrap();
     poll(&world, &begun).await.assert_error(400, "invalid_grant");
 }

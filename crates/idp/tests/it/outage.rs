@@ -43,5 +43,5 @@ async fn without_the_database_everything_is_503_and_nothing_is_believed() {
 
 /// A cookie that has the form of a session's.
 fn session_cookie() -> String {
-    auth::token::opaque::mint(auth::token::opaque::Kind::Session, &[7; 32]).to_string()
+    auth::token::opaque::mint(auth::token::opaque::OpaqueKind::Session, &[7; 32]).to_string()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use auth::algorithm::AlgorithmSet;
-use auth::token::security_event::{Expected, Kind, Name, security_events};
+use auth::token::security_event::{EventKind, ExpectedEvents, SubjectName, security_events};
 use idp::signals::{Bearer, Delivery, Receiver};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::{
 
 const ENDPOINT: &str = "https://others.example/events";
 
-async fn world(events: &[Kind]) -> World {
+async fn world(events: &[EventKind]) -> World {
     let receiver = Receiver {
         name: "others".into(),
         audience: "https://others.example".into(),
@@ -27,7 +27,7 @@ async fn world(events: &[Kind]) -> World {
 
 /// Waits until as many events were sent, with the provider tended; and a moment for those that should not be.
 async fn told(world: &World, count: usize) -> Vec<String> {
-    let tended = tokio::spawn(idp::tend(world.server.provider.clone()));
+    let tended = tokio::spawn(idp::maintain(world.server.provider.clone()));
     let sent = || {
         let all = world.told.0.lock().unwrap();
         all.iter().filter(|(url, _)| url == ENDPOINT).map(|(_, body)| body.clone()).collect::<Vec<_>>()
@@ -45,7 +45,7 @@ async fn told(world: &World, count: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn a_session_that_ends_is_told_as_a_receiver_would_read_it() {
-    let world = world(&[Kind::SessionRevoked]).await;
+    let world = world(&[EventKind::SessionRevoked]).await;
     let mut browser = world.browser();
     let code = world.code(&mut browser, &Ask::new("app")).await;
     let tokens = world.redeem("app", &code).await.json();
@@ -68,17 +68,17 @@ async fn a_session_that_ends_is_told_as_a_receiver_would_read_it() {
     let signed = token.signed(AlgorithmSet::ALL, &keys).unwrap();
     let audiences = ["https://others.example".into()];
     let expected =
-        Expected { issuer: &world.server.issuer, audiences: &audiences, clock_skew: Duration::ZERO };
+        ExpectedEvents { issuer: &world.server.issuer, audiences: &audiences, clock_skew: Duration::ZERO };
     let events = security_events(signed, &expected, world.server.clock.now()).unwrap();
     let sid = id_token["sid"].as_str().unwrap();
     assert_eq!(events.events.len(), 1);
-    assert_eq!(events.events[0].kind, Kind::SessionRevoked);
-    assert_eq!(events.events[0].names, [Name::Session(sid)]);
+    assert_eq!(events.events[0].kind, EventKind::SessionRevoked);
+    assert_eq!(events.events[0].names, [SubjectName::Session(sid)]);
 }
 
 #[tokio::test]
 async fn whoever_does_not_answer_is_told_again_and_in_order() {
-    let world = world(&[Kind::SessionRevoked]).await;
+    let world = world(&[EventKind::SessionRevoked]).await;
     *world.told.1.lock().unwrap() = 503;
     let tokens = [world.tokens("app", "openid").await, world.tokens("app", "openid").await];
     for token in &tokens {
@@ -105,14 +105,14 @@ async fn whoever_does_not_answer_is_told_again_and_in_order() {
 
 #[tokio::test]
 async fn nobody_is_told_what_they_did_not_ask_for_nor_what_nobody_took_for_a_week() {
-    let world = world(&[Kind::CredentialChange]).await;
+    let world = world(&[EventKind::CredentialChange]).await;
     let token = world.tokens("app", "openid").await;
     let form = format!("token={}", token["access_token"].as_str().unwrap());
     assert_eq!(world.call("/revoke", "app", &form).await.status, 200);
     assert_eq!(told(&world, 0).await, [""; 0]);
     assert_eq!(world.server.provider.told_others(), []);
 
-    let world = self::world(&[Kind::SessionRevoked]).await;
+    let world = self::world(&[EventKind::SessionRevoked]).await;
     let token = world.tokens("app", "openid").await;
     let form = format!("token={}", token["access_token"].as_str().unwrap());
     assert_eq!(world.call("/revoke", "app", &form).await.status, 200);
@@ -124,7 +124,7 @@ async fn nobody_is_told_what_they_did_not_ask_for_nor_what_nobody_took_for_a_wee
 
 #[tokio::test]
 async fn whoever_says_that_a_token_is_no_good_is_not_told_it_again() {
-    let world = world(&[Kind::SessionRevoked]).await;
+    let world = world(&[EventKind::SessionRevoked]).await;
     *world.told.1.lock().unwrap() = 400;
     let token = world.tokens("app", "openid").await;
     let form = format!("token={}", token["access_token"].as_str().unwrap());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coherence::tags::Subject;
+use coherence::tags::TagSubject;
 use idp::{ClientConfig, Config, GrantType, Introspects, SigningAlgorithm, TokenFormat};
 use serde_json::json;
 
@@ -76,7 +76,7 @@ async fn a_token_that_has_expired_is_told_of_all_the_same() {
             assert_eq!(store.head().await.unwrap().seq, before + told, "{client} by {asker}");
         }
         let event = store.events(before, 10).await.unwrap().remove(0);
-        assert_eq!(event.tags, [world.server.provider.secrets().tag(Subject::Token(&jti))]);
+        assert_eq!(event.tags, [world.server.provider.secrets().tag(TagSubject::Token(&jti))]);
         assert!(event.until >= world.server.clock.now(), "long enough for those who follow to hear of it");
     }
 }
@@ -208,7 +208,7 @@ async fn introspection_can_be_signed() {
 
 #[tokio::test]
 async fn what_ends_a_person_ends_their_tokens() {
-    use store::users::{EndUser, Ending};
+    use store::users::{EndUser, UserRevocation};
     let world = World::new().await;
     let store = world.server.provider.store();
     let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(PASSWORD));
@@ -226,12 +226,17 @@ async fn what_ends_a_person_ends_their_tokens() {
     let revocation = store::Revocation {
         tags: vec![],
         reason: "disabled",
-        reach: store::Reach::SoFar,
+        reach: store::RevocationReach::SoFar,
         until: now,
         occurrence: None,
     };
-    let end =
-        EndUser { user_id: "ada-id".into(), ending: Ending::Disabled, revocation, deliver_until: None, now };
+    let end = EndUser {
+        user_id: "ada-id".into(),
+        ending: UserRevocation::Disabled,
+        revocation,
+        deliver_until: None,
+        now,
+    };
     store.write(end).await.unwrap();
     for token in &tokens {
         assert!(!world.is_active(token).await);
@@ -241,7 +246,7 @@ async fn what_ends_a_person_ends_their_tokens() {
 
 #[tokio::test]
 async fn endings_of_one_instant_end_what_was_granted_between_them() {
-    use store::users::{EndUser, Ending};
+    use store::users::{EndUser, UserRevocation};
     let world = World::new().await;
     let store = world.server.provider.store();
     let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(PASSWORD));
@@ -263,12 +268,13 @@ async fn endings_of_one_instant_end_what_was_granted_between_them() {
         let revocation = store::Revocation {
             tags: vec![],
             reason: "everything ended",
-            reach: store::Reach::SoFar,
+            reach: store::RevocationReach::SoFar,
             until: now,
             occurrence: None,
         };
         let user_id = "ada-id".to_owned();
-        let end = EndUser { user_id, ending: Ending::Everything, revocation, deliver_until: None, now };
+        let end =
+            EndUser { user_id, ending: UserRevocation::Everything, revocation, deliver_until: None, now };
         store.write(end).await.unwrap();
     }
 }

@@ -16,7 +16,7 @@ use idp::{
 use serde_json::Value;
 use store::{
     groups::{AddGroup, AddMember},
-    users::{AddUser, StoredPassword, User},
+    users::{AddUser, StoredPassword, UserRow},
 };
 
 use crate::{
@@ -46,7 +46,7 @@ impl Outbound for Told {
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) told: Told,
-    pub(crate) ada: User,
+    pub(crate) ada: UserRow,
 }
 
 /// A client that people log in to.
@@ -122,7 +122,7 @@ pub(crate) fn config(issuer: &str) -> Config {
     }
 }
 
-pub(crate) fn user(id: &str, name: &str, world_clock: &TestClock) -> User {
+pub(crate) fn user(id: &str, name: &str, world_clock: &TestClock) -> UserRow {
     let now = world_clock.now();
     let claims = serde_json::json!({
         "name": "Ada Lovelace",
@@ -141,7 +141,7 @@ pub(crate) fn user(id: &str, name: &str, world_clock: &TestClock) -> User {
         "phone_number": "+44 1",
         "phone_number_verified": true,
     });
-    User {
+    UserRow {
         id: id.into(),
         name: name.into(),
         email: Some(format!("{name}@example.com")),

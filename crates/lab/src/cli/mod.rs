@@ -1,6 +1,6 @@
 //! The commands of the lab: `postern lab run`, and those of the desk: `import|report|compare|merge|gate|audit|schema`.
 //!
-//! Owns: arguments, reading and writing files, and how a command ends. Does not own: the work ([`crate::run`], [`crate::desk`]). The binary mounts
+//! Owns: arguments, reading and writing files, and how a command ends. Does not own: the work ([`crate::run`], [`crate::offline`]). The binary mounts
 //! [`Arguments`] and calls [`run()`]; what is said goes to the writer it is given.
 
 mod run;
@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use crate::desk::audit::{self, AuditError, Tables};
-use crate::desk::compare::{CompareError, Side, Terms, compare};
-use crate::desk::gate::{Baseline, GateError, Held, changed_since, gate};
-use crate::desk::import::{ImportError, Told, Tool, import};
-use crate::desk::merge::{MergeError, merge};
-use crate::desk::render::{Sheet, html};
-use crate::desk::report::write;
-use crate::desk::warnings::warnings;
 use crate::diagnose;
+use crate::offline::audit::{self, AuditError, Tables};
+use crate::offline::compare::{CompareError, Side, Terms, compare};
+use crate::offline::gate::{Baseline, GateError, Held, changed_since, gate};
+use crate::offline::import::{ImportError, Told, Tool, import};
+use crate::offline::merge::{MergeError, merge};
+use crate::offline::render::{Sheet, html};
+use crate::offline::report::write;
+use crate::offline::warnings::warnings;
 use crate::record::{Doubt, Record, RecordError, read_bounded};
 use crate::relay::{self, RelayError};
 use crate::run::RunError;

@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 
 use super::{CliError, Ending, Output, finish};
-use crate::desk::report::try_out;
-use crate::desk::targets::{Judged, judge};
 use crate::generator::Generator;
 use crate::interrupt::Interrupt;
+use crate::offline::report::try_out;
+use crate::offline::targets::{Judged, judge};
 use crate::record::Record;
 use crate::run::{self, Options, Show};
 use crate::scenario::{Scenario, Wish};

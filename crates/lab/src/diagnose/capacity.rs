@@ -5,9 +5,9 @@
 
 use super::Subject;
 use super::view::{self, machine_cores, middle, seen, served, slices, typical};
-use crate::analyse::{Figure, Load, find_knee};
 use crate::record::{Arrivals, Doubt, Finding, Iteration, Record, Sweep, Variant};
 use crate::report::CORE_WAIT;
+use crate::statistics::{Figure, Load, find_knee};
 use crate::words;
 
 /// A rate of which less than this share is answered is more than the target can do. Ends of a short run cost some per cent.

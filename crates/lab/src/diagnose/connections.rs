@@ -4,8 +4,8 @@
 
 use super::Subject;
 use super::view::{Counter, Seen, middle, most, seen};
-use crate::analyse::{Figure, figures};
 use crate::record::{Finding, Variant};
+use crate::statistics::{Figure, figures};
 use crate::words;
 
 /// Connections per request from which on they are opened for requests, not for the run: one in twenty.

@@ -4,8 +4,8 @@
 
 use super::Subject;
 use super::view::{Seen, most, seen, served};
-use crate::analyse::median;
 use crate::record::{Finding, Sample};
+use crate::statistics::median;
 use crate::words;
 
 /// Growth that counts: by this share of what was in use at first,

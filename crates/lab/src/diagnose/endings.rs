@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::Subject;
 use super::view::{middle, slices};
-use crate::analyse::pooled;
 use crate::record::{Distribution, Doubt, Event, Finding, Iteration, Outcome, Slice, Variant};
+use crate::statistics::pooled;
 use crate::units::whole;
 use crate::words;
 

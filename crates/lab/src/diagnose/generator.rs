@@ -3,9 +3,9 @@
 //! Owns: what the generator's own use says against the figures. The thresholds are those of the generator's report.
 
 use super::Subject;
-use crate::analyse::Figure;
 use crate::record::{Doubt, Finding, GeneratorUse, Iteration, Record, Variant};
 use crate::report::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
+use crate::statistics::Figure;
 use crate::words;
 
 /// A host that gives others so much of the time of a machine makes its figures those of the host.

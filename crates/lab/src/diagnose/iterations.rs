@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::Subject;
 use super::view::{self, Counter, seen};
-use crate::analyse::{Figure, LEAST_PAIRS, figures, outliers};
 use crate::record::{Doubt, Finding, Iteration};
+use crate::statistics::{Figure, LEAST_PAIRS, figures, outliers};
 use crate::words;
 
 /// Differences of an odd iteration that are told, the greatest first: where a machine was slow, all that ran on it was.

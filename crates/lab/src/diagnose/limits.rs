@@ -4,8 +4,8 @@
 
 use super::Subject;
 use super::view::{self, Seen, machine_cores, middle, most, seen, typical};
-use crate::analyse::Figure;
 use crate::record::{Doubt, Finding, Outcome, Variant};
+use crate::statistics::Figure;
 use crate::words;
 
 /// From this share of throttled periods on a component is throttled: one period in twenty is a stall of up to 100 ms that the 95th

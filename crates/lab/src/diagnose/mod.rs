@@ -1,7 +1,7 @@
 //! Findings: what makes a run's figures doubtful, and what explains them, each with its evidence and a remedy.
 //!
-//! Owns: every rule over a [`Record`], with its thresholds. Does not own: the statistics ([`crate::analyse`]), how findings are shown
-//! ([`crate::desk`]), and what the load driver says about a single run of its own ([`crate::report`]).
+//! Owns: every rule over a [`Record`], with its thresholds. Does not own: the statistics ([`crate::statistics`]), how findings are shown
+//! ([`crate::offline`]), and what the load driver says about a single run of its own ([`crate::report`]).
 //!
 //! Flow: record → rules over each variant ([`RULES`]) and over the whole → what another finding explains is dropped → the same
 //! about several variants is said once → what the run noticed itself stands before → the gravest first. Every rule is a pure
@@ -22,9 +22,9 @@ mod revocations;
 mod trust;
 mod view;
 
-use crate::record::{Doubt, Finding, Record, Variant};
-
 pub(crate) use capacity::points;
+
+use crate::record::{Doubt, Finding, Record, Variant};
 
 /// A variant, with the record it stands in.
 struct Subject<'a> {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::Subject;
 use super::view::typical;
-use crate::analyse::Figure;
 use crate::record::{Arrivals, Distribution, Finding, Outcome, Variant};
+use crate::statistics::Figure;
 use crate::words;
 
 /// Shortest median latency that is worth an explanation, µs.

@@ -3,8 +3,8 @@
 //! Owns: what is too long: what the run was told to allow, and where it was told nothing, what never ended.
 
 use super::Subject;
-use crate::analyse::staleness_by_place;
 use crate::record::{Doubt, Finding, Flooded, Revocations};
+use crate::statistics::staleness_by_place;
 use crate::words;
 
 /// A credential was accepted for longer after its revocation than is allowed.

@@ -4,8 +4,8 @@
 
 use super::Subject;
 use super::view::served;
-use crate::analyse::little;
 use crate::record::{Arrivals, Doubt, Finding, Iteration, Origin, Outcome, Record};
+use crate::statistics::little;
 
 /// By this share rate × latency may differ from what was in flight: the ends of a short run count half.
 const LITTLE: f64 = 0.1;

@@ -2,8 +2,8 @@
 //!
 //! Owns: the reading of an iteration in pieces. Does not own: conclusions. Nothing here is 0 because it is not known.
 
-use crate::analyse::{CpuUse, Figure, figures, median, window};
 use crate::record::{Component, Iteration, Sample, Slice, Variant};
+use crate::statistics::{CpuUse, Figure, figures, median, window};
 use crate::units::whole;
 
 /// Slices have to cover this share of the window before they stand for it.

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::response::{Answer, Broken, Kept, Reader};
 use super::session::{PAUSE, wants_pause};
 use super::timer::Deadline;
-use super::{Failure, Fault, Io, OPENING, Session};
+use super::{Failure, Io, OPENING, RequestFault, Session};
 use crate::units::count;
 
 /// A connection between two exchanges.
@@ -113,7 +113,7 @@ impl Connection {
                     let reusable = answer.reusable && sending.rest.is_empty();
                     return Poll::Ready(Ok(Answer { reusable, ..answer }));
                 }
-                Err(Broken(why)) => return Poll::Ready(Err(Failure::new(Fault::Protocol, why))),
+                Err(Broken(why)) => return Poll::Ready(Err(Failure::new(RequestFault::Protocol, why))),
             }
         }
     }
@@ -121,8 +121,8 @@ impl Connection {
     fn cut_off(&self, sending: &Sending<'_>) -> Failure {
         match &sending.error {
             Some(error) => Failure::io(error),
-            None if self.reader.begun() => Failure::new(Fault::Closed, "closed inside the answer"),
-            None => Failure::new(Fault::Closed, "closed without an answer"),
+            None if self.reader.begun() => Failure::new(RequestFault::Closed, "closed inside the answer"),
+            None => Failure::new(RequestFault::Closed, "closed without an answer"),
         }
     }
 }
@@ -177,7 +177,7 @@ impl Worker {
                 // What is left of the exchange must not be taken for the next answer.
                 connection = None;
                 Err(if connecting {
-                    Failure::new(Fault::Connect, "not within the timeout")
+                    Failure::new(RequestFault::Connect, "not within the timeout")
                 } else {
                     Failure::timeout()
                 })

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::session::{PAUSE, wants_pause};
 use super::timer::Deadline;
-use super::{Failure, Fault, Session};
+use super::{Failure, RequestFault, Session};
 
 /// What one stream, and one connection, may send before we take it: large, so that flow control never is what is
 /// measured.
@@ -134,10 +134,10 @@ async fn send(
 fn failure(error: &h2::Error) -> Failure {
     let fault = match error.get_io() {
         Some(io) => Failure::io(io).fault,
-        None if error.is_library() => Fault::Protocol,
-        None if error.is_go_away() => Fault::Closed,
-        None if error.is_reset() => Fault::Reset,
-        None => Fault::Protocol,
+        None if error.is_library() => RequestFault::Protocol,
+        None if error.is_go_away() => RequestFault::Closed,
+        None if error.is_reset() => RequestFault::Reset,
+        None => RequestFault::Protocol,
     };
     Failure::new(fault, error.to_string())
 }
@@ -164,7 +164,7 @@ impl Worker {
             let ending = deadline.limit(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 let not_connected =
-                    || Failure::new(Fault::Connect, "no connection or stream within the timeout");
+                    || Failure::new(RequestFault::Connect, "no connection or stream within the timeout");
                 Err(if connecting.get() { not_connected() } else { Failure::timeout() })
             });
             let pause = self.closed && wants_pause(&ending);

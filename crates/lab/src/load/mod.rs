@@ -7,16 +7,16 @@
 //! free slots ([`h1`], [`h2`]) → [`recorder`], which counts by the [`window`]. The wait of a request for a free slot is part of its latency. Several
 //! targets at once have a session each, and one recorder.
 
-mod feed;
-mod flow;
+mod dispatcher;
 pub(crate) mod h1;
 mod h2;
 mod outcome;
-mod own_use;
 mod random;
 mod recorder;
+mod request_template;
 pub(crate) mod response;
 mod schedule;
+mod self_usage;
 pub(crate) mod server_timing;
 mod session;
 mod slices;
@@ -30,26 +30,25 @@ use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, LocalOptions};
-use tokio::task::JoinSet;
-
-pub use flow::{Choice, Flow, FlowError};
 pub(crate) use outcome::Outcome;
-pub(crate) use own_use::OwnUse;
 pub(crate) use random::Random;
-pub use recorder::{Fault, Latency, Second};
 pub(crate) use recorder::{Latencies, Recorder};
+pub use recorder::{Latency, RequestFault, Second};
+pub use request_template::{Choice, RequestTemplate, RequestTemplateError};
 pub use schedule::{Open, Schedule, Spacing, Step, Stop};
+pub(crate) use self_usage::SelfUsage;
 pub(crate) use session::{Failure, Session};
 pub(crate) use slices::Slices;
 pub(crate) use target::Io;
 pub use target::{Protocol, Target, TargetError, Trust};
 pub(crate) use timer::{Clock, Deadline};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::JoinSet;
 
-use self::feed::{Feed, Source, Wake};
 use self::schedule::{Arrivals, Closed};
 use self::timer::FineTimer;
 use self::window::{End, Window};
+use crate::load::dispatcher::{Dispatcher, Source, Wake};
 use crate::observe::{Watch, Watched};
 use crate::report::LoadReport;
 use crate::units::nanos;
@@ -66,7 +65,7 @@ pub struct Plan {
     /// Where to.
     pub target: Target,
     /// What to send.
-    pub flow: Flow,
+    pub flow: RequestTemplate,
     /// When to send it.
     pub schedule: Schedule,
     /// When to end.
@@ -93,7 +92,7 @@ pub enum LoadError {
     Plan(String),
     /// What to send cannot be sent.
     #[error(transparent)]
-    Flow(#[from] FlowError),
+    Flow(#[from] RequestTemplateError),
     /// A watched process cannot be read.
     #[error(transparent)]
     Observe(#[from] crate::observe::ObserveError),
@@ -139,7 +138,7 @@ impl Plan {
         }
     }
 
-    fn feed(&self) -> Feed {
+    fn feed(&self) -> Dispatcher {
         let source = match &self.schedule {
             Schedule::Open(open) => {
                 Source::Open(Arrivals::new(open, self.warmup, self.stop, Random::new(self.seed)))
@@ -153,7 +152,7 @@ impl Plan {
         };
         // Another stream of numbers than the arrivals', so that tokens and times are independent.
         let pick = self.flow.pick(Random::new(!self.seed));
-        Feed::new(source, pick, self.slots(), nanos(self.timeout))
+        Dispatcher::new(source, pick, self.slots(), nanos(self.timeout))
     }
 
     /// The measured phase; of one that lasts for a time, until the last answer where that is asked for.
@@ -294,7 +293,7 @@ async fn supervise(
     sessions: &[Rc<Session>],
     mut slots: JoinSet<()>,
     interrupted: impl Future<Output = ()>,
-) -> Result<(OwnUse, bool), LoadError> {
+) -> Result<(SelfUsage, bool), LoadError> {
     let session = &sessions[0];
     let mut ticking = JoinSet::new();
     for session in sessions {
@@ -325,7 +324,7 @@ async fn supervise(
         }
     }
     session.recorder.borrow_mut().finish(session.clock.now());
-    let own = used.unwrap_or_else(|| session.own_start.get().until(OwnUse::read()));
+    let own = used.unwrap_or_else(|| session.own_start.get().until(SelfUsage::read()));
     Ok((own, stopped))
 }
 
@@ -359,19 +358,19 @@ async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
 
 /// What the generator itself uses from the end of the warm-up until nothing is due any more. What is only waited for afterwards costs it nothing, and
 /// would make it look at leisure. Where requests are counted nobody knows when that is, and it never ends by itself.
-async fn own_use(session: &Session) -> OwnUse {
+async fn own_use(session: &Session) -> SelfUsage {
     let (from, until) = {
         let recorder = session.recorder.borrow();
         (recorder.window.bounds().0, recorder.window.planned())
     };
-    session.own_start.set(OwnUse::read());
+    session.own_start.set(SelfUsage::read());
     if from > 0 {
         tokio::time::sleep_until(session.clock.instant(from)).await;
-        session.own_start.set(OwnUse::read());
+        session.own_start.set(SelfUsage::read());
     }
     let Some(until) = until else { return std::future::pending().await };
     tokio::time::sleep_until(session.clock.instant(until)).await;
-    session.own_start.get().until(OwnUse::read())
+    session.own_start.get().until(SelfUsage::read())
 }
 
 /// Closes the timeline's rows and slices on time.

@@ -4,18 +4,18 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::recorder::{Fault, Recorder};
-use super::{OwnUse, Session};
+use super::recorder::{Recorder, RequestFault};
+use super::{SelfUsage, Session};
 use crate::observe::Series;
 
 /// The raw result of a run.
 pub(crate) struct Outcome {
     pub(crate) recorder: Recorder,
-    pub(crate) own: OwnUse,
+    pub(crate) own: SelfUsage,
     pub(crate) planned: u64,
     pub(crate) opened: u64,
     pub(crate) received: u64,
-    pub(crate) examples: BTreeMap<Fault, Cow<'static, str>>,
+    pub(crate) examples: BTreeMap<RequestFault, Cow<'static, str>>,
     pub(crate) watched: Vec<Series>,
     /// It was ended before its end.
     pub(crate) interrupted: bool,
@@ -26,7 +26,7 @@ impl Outcome {
     pub(crate) fn new(
         sessions: &[Rc<Session>],
         recorder: Recorder,
-        own: OwnUse,
+        own: SelfUsage,
         watched: Vec<Series>,
         interrupted: bool,
     ) -> Self {

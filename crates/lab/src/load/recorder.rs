@@ -23,7 +23,7 @@ const PHASES: usize = 32;
 /// Why a request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+pub enum RequestFault {
     /// No connection: refused, unreachable, out of ports or descriptors, or not within the timeout.
     Connect,
     /// The TLS handshake failed, or HTTP/2 was not agreed.
@@ -40,7 +40,7 @@ pub enum Fault {
     Unsent,
 }
 
-impl Fault {
+impl RequestFault {
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl Fault {
 }
 
 /// How a request ended.
-pub(crate) type Ending = Result<u16, Fault>;
+pub(crate) type Ending = Result<u16, RequestFault>;
 
 /// A latency distribution.
 pub(crate) struct Latencies(Histogram<u64>);
@@ -162,7 +162,7 @@ pub struct Second {
     /// Requests by status; status 0 collects the rarer ones.
     pub by_status: BTreeMap<u16, u64>,
     /// Requests without an answer.
-    pub faults: BTreeMap<Fault, u64>,
+    pub faults: BTreeMap<RequestFault, u64>,
     /// Median latency of the requests below 400, µs from their intended start.
     pub p50_us: f64,
     /// 99th percentile of the same.
@@ -185,7 +185,7 @@ pub(crate) struct Recorder {
     /// How long due requests waited for a free slot.
     pub(crate) wait: Latencies,
     pub(crate) statuses: BTreeMap<u16, Latencies>,
-    pub(crate) faults: BTreeMap<Fault, Latencies>,
+    pub(crate) faults: BTreeMap<RequestFault, Latencies>,
     pub(crate) timeline: Vec<Second>,
     /// The measured window, and what ended in it, whenever it started: what the server delivered.
     pub(crate) window: Window,
@@ -235,7 +235,7 @@ impl Recorder {
         let latency = times.finished.saturating_sub(times.intended);
         let ok = ending.is_ok_and(|status| status < 400);
         self.count_second(ending, ok, latency);
-        if ending != Err(Fault::Unsent) {
+        if ending != Err(RequestFault::Unsent) {
             self.window.end(times.finished, ending);
             if let Some(slices) = &mut self.slices {
                 slices.record(times.finished, ok.then_some(latency));
@@ -352,11 +352,11 @@ mod tests {
         let mut recorder = recorder(0, 10_000);
         recorder.record(times(0, 0, 1), Ok(200));
         recorder.record(times(0, 0, 2), Ok(503));
-        recorder.record(times(0, 0, 5000), Err(Fault::Timeout));
+        recorder.record(times(0, 0, 5000), Err(RequestFault::Timeout));
         assert_eq!(recorder.ok.count(), 1);
         assert_eq!(recorder.all.count(), 3);
         assert_eq!(recorder.statuses.keys().copied().collect::<Vec<_>>(), [200, 503]);
-        assert!((recorder.faults[&Fault::Timeout].summary().max - 5e6).abs() < 5e3);
+        assert!((recorder.faults[&RequestFault::Timeout].summary().max - 5e6).abs() < 5e3);
     }
 
     #[test]
@@ -392,7 +392,7 @@ mod tests {
         recorder.window.begin(100 * MS);
         recorder.record(times(100, 100, 150), Ok(200));
         for due in 0..50 {
-            recorder.record(times(due, 300, 300), Err(Fault::Unsent));
+            recorder.record(times(due, 300, 300), Err(RequestFault::Unsent));
         }
         recorder.finish(1000 * MS);
         let slices = recorder.slices.as_mut().unwrap().take();
@@ -400,7 +400,7 @@ mod tests {
             slices.iter().map(|slice| (slice.ok, slice.bad)).reduce(|a, b| (a.0 + b.0, a.1 + b.1)),
             Some((1, 0))
         );
-        assert_eq!((recorder.window.ended(), recorder.faults[&Fault::Unsent].count()), (1, 50));
+        assert_eq!((recorder.window.ended(), recorder.faults[&RequestFault::Unsent].count()), (1, 50));
     }
 
     #[test]

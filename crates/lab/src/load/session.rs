@@ -13,46 +13,46 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::feed::{Arrival, Feed};
-use super::flow::Flow;
-use super::own_use::OwnUse;
-use super::recorder::{Fault, Recorder, Times};
+use super::recorder::{Recorder, RequestFault, Times};
 use super::server_timing;
 use super::target::{Io, Target};
 use super::timer::Clock;
+use crate::load::dispatcher::{Arrival, Dispatcher};
+use crate::load::request_template::RequestTemplate;
+use crate::load::self_usage::SelfUsage;
 use crate::units::nanos;
 
 /// A request failed: the class it is counted in, and what happened in this case.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    pub(crate) fault: Fault,
+    pub(crate) fault: RequestFault,
     pub(crate) why: Cow<'static, str>,
 }
 
 impl Failure {
-    pub(crate) fn new(fault: Fault, why: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn new(fault: RequestFault, why: impl Into<Cow<'static, str>>) -> Self {
         Self { fault, why: why.into() }
     }
 
     /// An error on an open connection.
     pub(crate) fn io(error: &io::Error) -> Self {
         let fault = match error.kind() {
-            io::ErrorKind::UnexpectedEof => Fault::Closed,
-            io::ErrorKind::InvalidData => Fault::Protocol,
-            _ => Fault::Reset,
+            io::ErrorKind::UnexpectedEof => RequestFault::Closed,
+            io::ErrorKind::InvalidData => RequestFault::Protocol,
+            _ => RequestFault::Reset,
         };
         Self::new(fault, error.to_string())
     }
 
     pub(crate) fn timeout() -> Self {
-        Self::new(Fault::Timeout, "no complete answer in time")
+        Self::new(RequestFault::Timeout, "no complete answer in time")
     }
 }
 
 /// What all slots of a target share.
 pub(crate) struct Session {
     pub(crate) clock: Clock,
-    pub(crate) feed: RefCell<Feed>,
+    pub(crate) feed: RefCell<Dispatcher>,
     /// Shared with the sessions of other targets that are loaded at the same time.
     pub(crate) recorder: Rc<RefCell<Recorder>>,
     pub(crate) target: Target,
@@ -68,16 +68,16 @@ pub(crate) struct Session {
     /// Bytes read: response heads and content of HTTP/1.1, content of HTTP/2.
     pub(crate) received: Cell<u64>,
     /// The first failure of each class, in words.
-    pub(crate) examples: RefCell<BTreeMap<Fault, Cow<'static, str>>>,
-    pub(crate) own_start: Cell<OwnUse>,
+    pub(crate) examples: RefCell<BTreeMap<RequestFault, Cow<'static, str>>>,
+    pub(crate) own_start: Cell<SelfUsage>,
 }
 
 impl Session {
     pub(crate) fn new(
         target: Target,
-        flow: &Flow,
+        flow: &RequestTemplate,
         timeout: Duration,
-        feed: Feed,
+        feed: Dispatcher,
         recorder: Rc<RefCell<Recorder>>,
     ) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Session {
             opened: Cell::new(0),
             received: Cell::new(0),
             examples: RefCell::new(BTreeMap::new()),
-            own_start: Cell::new(OwnUse::read()),
+            own_start: Cell::new(SelfUsage::read()),
         }
     }
 
@@ -122,8 +122,8 @@ impl Session {
 
     fn unsent(&self, due: super::schedule::Due, now: u64) {
         let times = Times { intended: due.at, started: now, finished: now, measured: due.measured };
-        self.recorder.borrow_mut().record(times, Err(Fault::Unsent));
-        self.example(&Failure::new(Fault::Unsent, "no connection became free in time"));
+        self.recorder.borrow_mut().record(times, Err(RequestFault::Unsent));
+        self.example(&Failure::new(RequestFault::Unsent, "no connection became free in time"));
     }
 
     /// Notes that the request is about to be sent: the time at which it really starts.
@@ -176,5 +176,5 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
 /// Whether a closed loop pauses after this ending.
 pub(crate) fn wants_pause(ending: &Result<u16, Failure>) -> bool {
-    matches!(ending, Err(Failure { fault: Fault::Connect | Fault::Tls, .. }))
+    matches!(ending, Err(Failure { fault: RequestFault::Connect | RequestFault::Tls, .. }))
 }

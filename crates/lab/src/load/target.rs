@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{Failure, Fault};
+use super::{Failure, RequestFault};
 
 /// The protocol spoken to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,14 +134,14 @@ impl Target {
     /// Opens one connection, TLS handshake included.
     pub(crate) async fn open(&self) -> Result<Io, Failure> {
         let failed = |fault| move |error: io::Error| Failure::new(fault, error.to_string());
-        let stream = TcpStream::connect(self.address).await.map_err(failed(Fault::Connect))?;
-        stream.set_nodelay(true).map_err(failed(Fault::Connect))?;
+        let stream = TcpStream::connect(self.address).await.map_err(failed(RequestFault::Connect))?;
+        stream.set_nodelay(true).map_err(failed(RequestFault::Connect))?;
         let Some((connector, name)) = &self.tls else { return Ok(Io::Plain(stream)) };
-        let stream = connector.connect(name.clone(), stream).await.map_err(failed(Fault::Tls))?;
+        let stream = connector.connect(name.clone(), stream).await.map_err(failed(RequestFault::Tls))?;
         // A peer that ignores ALPN would otherwise be spoken to in a protocol it never agreed to.
         let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         if self.protocol == Protocol::Http2 && !agreed {
-            return Err(Failure::new(Fault::Tls, "the server did not agree to HTTP/2"));
+            return Err(Failure::new(RequestFault::Tls, "the server did not agree to HTTP/2"));
         }
         Ok(Io::Tls(Box::new(stream)))
     }

@@ -187,11 +187,11 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Fault;
+    use crate::load::RequestFault;
 
     const SECOND: u64 = 1_000_000_000;
     const OK: Ending = Ok(200);
-    const LOST: Ending = Err(Fault::Timeout);
+    const LOST: Ending = Err(RequestFault::Timeout);
 
     /// A thousandth of a second.
     fn ms(at: u64) -> u64 {

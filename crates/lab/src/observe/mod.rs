@@ -14,14 +14,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
-pub use process::{ObserveError, Usage};
-
 pub(crate) use connections::Accepted;
 pub(crate) use process::Tree;
+pub use process::{ObserveError, Usage};
+use serde::Serialize;
 
-use crate::analyse::CpuUse;
+use crate::statistics::CpuUse;
 use crate::units::{nanos, ratio, seconds};
 
 /// Time between two samples. Shorter than the kernel's accounting of a stall anyone would feel, and cheap: about

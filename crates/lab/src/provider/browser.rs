@@ -13,7 +13,7 @@ use super::html;
 use super::jar::Jar;
 use super::tally::{Class, Step, Tally, Trouble};
 use crate::load::h1::Connection;
-use crate::load::{Clock, Deadline, Failure, Fault, Target};
+use crate::load::{Clock, Deadline, Failure, RequestFault, Target};
 
 /// Longest part of an unexpected answer that is told.
 const EXCERPT: usize = 200;
@@ -120,7 +120,7 @@ impl Browser {
             // What is left of the exchange must not be taken for the next answer.
             self.connection = None;
             Err(if connecting {
-                Failure::new(Fault::Connect, "not within the timeout")
+                Failure::new(RequestFault::Connect, "not within the timeout")
             } else {
                 Failure::timeout()
             })

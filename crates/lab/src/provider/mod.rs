@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use self::browser::Shared;
 use self::scenario::{INTROSPECTED, Place, Token, User};
 use self::tally::Trouble;
-use crate::load::{Clock, OwnUse, Probe, Protocol, Random, Target, TargetError, Trust};
+use crate::load::{Clock, Probe, Protocol, Random, SelfUsage, Target, TargetError, Trust};
 use crate::observe::{ObserveError, Series, Watch, Watched};
 use crate::report::ProviderReport;
 use crate::units::nanos;
@@ -105,7 +105,7 @@ pub enum ProviderError {
 /// The raw result of a run.
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
-    pub(crate) own: OwnUse,
+    pub(crate) own: SelfUsage,
     pub(crate) opened: u64,
     pub(crate) received: u64,
     pub(crate) preparation: Duration,
@@ -280,7 +280,7 @@ async fn work(mut user: User, shared: Rc<Shared>, course: Rc<Course>) {
 /// How the window went.
 struct Kept {
     /// The generator's own use in it.
-    own: OwnUse,
+    own: SelfUsage,
     everyone_warm: bool,
     interrupted: bool,
 }
@@ -308,7 +308,7 @@ async fn keep_time(
     };
     let everyone_warm = course.warm.get() == plan.concurrency;
     let from = shared.clock.now();
-    let own = OwnUse::read();
+    let own = SelfUsage::read();
     shared.tally.borrow_mut().window = (from, from.saturating_add(nanos(plan.duration)));
     if !stopped {
         let end = shared.tally.borrow().window.1;
@@ -317,7 +317,7 @@ async fn keep_time(
             () = &mut interrupted => stopped = true,
         }
     }
-    let own = own.until(OwnUse::read());
+    let own = own.until(SelfUsage::read());
     let now = shared.clock.now();
     shared.tally.borrow_mut().close(now);
     if !stopped && !plan.after.is_zero() {

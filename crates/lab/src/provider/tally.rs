@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::load::{Failure, Fault, Latencies, Slices};
+use crate::load::{Failure, Latencies, RequestFault, Slices};
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -93,10 +93,10 @@ impl Trouble {
 
     pub(crate) fn of(step: Step, failure: &Failure) -> Self {
         let class = match failure.fault {
-            Fault::Connect | Fault::Tls => Class::Connect,
-            Fault::Timeout | Fault::Unsent => Class::Timeout,
-            Fault::Reset | Fault::Closed => Class::Closed,
-            Fault::Protocol => Class::Protocol,
+            RequestFault::Connect | RequestFault::Tls => Class::Connect,
+            RequestFault::Timeout | RequestFault::Unsent => Class::Timeout,
+            RequestFault::Reset | RequestFault::Closed => Class::Closed,
+            RequestFault::Protocol => Class::Protocol,
         };
         Self { step, class, status: None, why: failure.why.to_string() }
     }

@@ -1,7 +1,7 @@
 //! What a scenario wants of its figures, and which variants it divides by one of them.
 //!
 //! Owns: the shape of both, and the names that figures have in files ([`Measure`]), which baselines of `lab gate` use as well. Does not own: how a
-//! figure is read out of a variant ([`crate::analyse`]), nor the verdict ([`crate::desk::targets`](mod@crate::desk::targets)): it is computed from
+//! figure is read out of a variant ([`crate::statistics`]), nor the verdict ([`crate::offline::targets`](mod@crate::offline::targets)): it is computed from
 //! the record, never stored in it.
 
 use std::fmt;

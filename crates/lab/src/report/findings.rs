@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::load::LoadReport;
-use crate::load::Fault;
+use crate::load::RequestFault;
 
 /// From this share of a core on, the generator's one thread is taken to be saturated.
 const SATURATED: f64 = 0.9;
@@ -78,7 +78,8 @@ fn late(report: &LoadReport) -> Option<Finding> {
 
 fn idle_workers(report: &LoadReport) -> Option<Finding> {
     let slots = (report.plan.connections * report.plan.streams) as f64;
-    let connecting = report.faults.iter().any(|fault| matches!(fault.class, Fault::Connect | Fault::Tls));
+    let connecting =
+        report.faults.iter().any(|fault| matches!(fault.class, RequestFault::Connect | RequestFault::Tls));
     let busy = report.totals.mean_in_flight_while_due / slots;
     (report.plan.arrivals == "closed" && busy < BUSY && !connecting && report.plan.keep_alive).then(|| {
         Finding {
@@ -121,7 +122,7 @@ fn connection_bound(report: &LoadReport) -> Option<Finding> {
 }
 
 fn unsent(report: &LoadReport) -> Option<Finding> {
-    let count = report.faults.iter().find(|fault| fault.class == Fault::Unsent)?.count;
+    let count = report.faults.iter().find(|fault| fault.class == RequestFault::Unsent)?.count;
     Some(Finding {
         name: "requests-unsent",
         evidence: format!("{count} of {} requests were due but never sent", report.totals.planned),

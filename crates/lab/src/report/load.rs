@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use super::SCHEMA;
 use super::findings::{self, Finding};
-use crate::load::{Choice, Fault, Latency, Outcome, Plan, Protocol, Schedule, Second, Spacing, Step, Stop};
+use crate::load::{
+    Choice, Latency, Outcome, Plan, Protocol, RequestFault, Schedule, Second, Spacing, Step, Stop,
+};
 use crate::observe::Observation;
 use crate::units::{ratio, seconds};
 
@@ -148,7 +150,7 @@ pub struct StatusCount {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FaultCount {
     /// The class.
-    pub class: Fault,
+    pub class: RequestFault,
     /// How many.
     pub count: u64,
     /// After how long, µs from the intended start.

@@ -4,7 +4,7 @@
 //! within a schema version; new ones may appear. What makes the figures doubtful comes first.
 
 mod findings;
-mod hold;
+mod idle_connections;
 mod load;
 mod provider;
 mod table;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub use findings::Finding;
 pub(crate) use findings::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
-pub use hold::HoldReport;
+pub use idle_connections::HoldReport;
 pub use load::{FaultCount, GeneratorUse, LoadReport, PlanFacts, StatusCount, Totals};
 pub use provider::{
     ProviderFacts, ProviderGenerator, ProviderReport, ProviderTotals, RequestCount, TroubleCount,

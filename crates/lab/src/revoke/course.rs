@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::{Pace, Place, Question, Site};
 use crate::fetch::{Answer, Line, access_token, posting, written};
-use crate::load::{Flow, Target};
+use crate::load::{RequestTemplate, Target};
 use crate::provider::escape;
 
 /// Longest wait for one answer.
@@ -190,7 +190,7 @@ impl Course {
     pub(super) async fn ask(&self, place: &Place, token: &str) -> Said {
         self.asked.set(self.asked.get() + 1);
         let flow = match &place.question {
-            Question::Request => Flow { tokens: vec![token.to_owned()], ..Flow::get() },
+            Question::Request => RequestTemplate { tokens: vec![token.to_owned()], ..RequestTemplate::get() },
             Question::Introspection(client) => posting(client.clone(), form(token)),
         };
         match self.exchange(&place.target, &flow).await {
@@ -199,7 +199,7 @@ impl Course {
         }
     }
 
-    pub(super) async fn exchange(&self, target: &Target, flow: &Flow) -> Result<Answer, String> {
+    pub(super) async fn exchange(&self, target: &Target, flow: &RequestTemplate) -> Result<Answer, String> {
         let request = written(flow, target)?;
         let mut line = self.line(target);
         let answer = line.ask(&request, ANSWER).await;

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use super::DIGITS;
 use super::course::{Course, Said, chosen};
 use crate::fetch::{access_token, posting};
-use crate::load::Flow;
+use crate::load::RequestTemplate;
 use crate::record::{Distribution, Flooded, NamedBy};
 use crate::units::{count, nanos};
 
@@ -235,8 +235,13 @@ async fn tried(course: &Rc<Course>, tokens: &[String]) -> [u64; 3] {
 async fn revoke(course: &Course, number: usize, body: Bytes, operator: &str) -> Result<u64, String> {
     let at = chosen(&course.site.lists, count(number));
     let json = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-    let flow =
-        Flow { method: Method::POST, headers: json, body, tokens: vec![operator.to_owned()], ..Flow::get() };
+    let flow = RequestTemplate {
+        method: Method::POST,
+        headers: json,
+        body,
+        tokens: vec![operator.to_owned()],
+        ..RequestTemplate::get()
+    };
     let answer = course.exchange(at, &flow).await?;
     if answer.status != 200 {
         return Err(format!("{} answers {}: {}", at.url, answer.status, answer.beginning()));

@@ -28,7 +28,7 @@ use self::course::{Course, Seen};
 pub use self::flood::Flood;
 use self::flood::Lists;
 use crate::interrupt::Interrupt;
-use crate::load::{OwnUse, Random, Target};
+use crate::load::{Random, SelfUsage, Target};
 use crate::record::{Distribution, Flooded, Revocations, Staleness};
 use crate::units::{count, nanos, ratio};
 
@@ -158,7 +158,7 @@ async fn all(
     mut ended: watch::Receiver<bool>,
     interrupt: Interrupt,
 ) -> io::Result<Watched> {
-    let before = OwnUse::read();
+    let before = SelfUsage::read();
     let flood =
         lists.zip(from).map(|(lists, from)| tokio::task::spawn_local(lists.send(Rc::clone(&course), from)));
     let tally = Tally::default();
@@ -196,7 +196,7 @@ async fn all(
         Some(flood) => flood.await.ok(),
         None => None,
     };
-    Ok(tally.watched(&course, pace, flood, before.until(OwnUse::read())))
+    Ok(tally.watched(&course, pace, flood, before.until(SelfUsage::read())))
 }
 
 /// What was seen so far.
@@ -235,7 +235,7 @@ impl Tally {
         }
     }
 
-    fn watched(self, course: &Course, pace: Pace, flood: Option<Flooded>, own: OwnUse) -> Watched {
+    fn watched(self, course: &Course, pace: Pace, flood: Option<Flooded>, own: SelfUsage) -> Watched {
         let (mut delays, mut never) = (self.delays.into_inner(), self.never.into_inner());
         let places = course.site.places.iter().enumerate();
         let staleness = places.map(|(index, place)| Staleness {

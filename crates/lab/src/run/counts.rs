@@ -13,17 +13,17 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::measure::{self, Up};
-use super::{Failed, Floor};
+use super::{Failed, Runner};
 use crate::load::Stop;
 use crate::observe::{callgrind, compiler};
 use crate::record::Iteration;
 use crate::scenario::{Arriving, Counts, Load, Scenario};
-use crate::topology::{Place, Programs, Running, TopologyError, Under};
+use crate::topology::{Programs, Running, TopologyError, Under, Workdir};
 
 /// Longest wait for an answer: a program under the tool is some fifty times as slow as alone.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-impl Floor<'_> {
+impl Runner<'_> {
     /// Counts for every variant that was measured.
     pub(super) fn counts(&mut self) {
         let Some(counts) = &self.scenario.counts else { return };
@@ -128,7 +128,7 @@ fn alike(iteration: Option<&Iteration>, requests: u64) -> Result<(), String> {
 }
 
 /// What counts depend on beside the code and the load; empty where nothing is counted.
-pub(super) fn depend_on(scenario: &Scenario, place: &Place) -> BTreeMap<String, String> {
+pub(super) fn depend_on(scenario: &Scenario, place: &Workdir) -> BTreeMap<String, String> {
     let Some(counts) = &scenario.counts else { return BTreeMap::new() };
     let mut found = BTreeMap::from([("architecture".to_owned(), std::env::consts::ARCH.to_owned())]);
     let mut add = |name: &str, what: Option<String>| found.extend(what.map(|what| (name.to_owned(), what)));

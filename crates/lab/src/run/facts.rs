@@ -13,7 +13,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use crate::generator::{COMPONENT, Generator};
 use crate::record::{Cgroup, Machine, Origin, Peer, Run};
 use crate::scenario::Scenario;
-use crate::topology::{Place, Programs};
+use crate::topology::{Programs, Workdir};
 
 /// What is known before a run.
 pub(super) struct Facts {
@@ -29,7 +29,7 @@ pub(super) struct Facts {
 }
 
 /// Asks the machine.
-pub(super) fn gather(scenario: &Scenario, place: &Place, commit: Option<String>) -> Facts {
+pub(super) fn gather(scenario: &Scenario, place: &Workdir, commit: Option<String>) -> Facts {
     Facts {
         title: format!("{}: {}", scenario.name, scenario.title),
         scenario: scenario.name.clone(),
@@ -111,7 +111,7 @@ fn digest(scenario: &Scenario) -> String {
     hex.concat()
 }
 
-fn machine(place: &Place) -> Machine {
+fn machine(place: &Workdir) -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
     let field = |text: &str, name: &str| {
@@ -137,7 +137,7 @@ fn machine(place: &Place) -> Machine {
 }
 
 /// Programs of the scenario that are there, with their versions.
-fn peers(scenario: &Scenario, place: &Place) -> Vec<Peer> {
+fn peers(scenario: &Scenario, place: &Workdir) -> Vec<Peer> {
     let mut found = BTreeMap::new();
     for arrangement in &scenario.arrangements {
         let generator = arrangement.generator.and_then(Generator::program);

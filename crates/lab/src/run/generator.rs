@@ -1,7 +1,7 @@
 //! Who sends the load of an arrangement, where that is said: another load generator, or the lab itself, watched beside the components.
 //!
 //! Owns: the other generator's process, from start to end, and its words as an iteration. Does not own: its command line
-//! ([`crate::generator`]) and the form of its words ([`crate::desk::import`]). It sends twice where the load has a warm-up: what it sees
+//! ([`crate::generator`]) and the form of its words ([`crate::offline::import`]). It sends twice where the load has a warm-up: what it sees
 //! then is passed over.
 
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::Failed;
-use crate::desk::import::{self, ImportError, Told, Tool};
 use crate::generator::{Asked, COMPONENT, Generator, Loop};
 use crate::interrupt::Interrupt;
 use crate::load::{Probe, Stop, Target};
+use crate::offline::import::{self, ImportError, Told, Tool};
 use crate::record::{Iteration, Outcome, read_bounded};
 use crate::scenario::{Arriving, Load};
 use crate::topology::{Programs, Root, Started, TopologyError, on_cores};

@@ -11,14 +11,18 @@ use std::time::Duration;
 use super::generator::Sender;
 use super::progress::Progress;
 use super::sampler::Sampler;
-use super::{Failed, beside, events, flow};
+use super::{Failed, events};
 use crate::generator::COMPONENT;
 use crate::interrupt::Interrupt;
-use crate::load::{self, Choice, Fault, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
+use crate::load::{
+    self, Choice, Open, Plan, Probe, Protocol, RequestFault, Schedule, Slices, Step, Stop, Target,
+};
 use crate::provider::{ProviderPlan, Scenario as Flow};
 use crate::record::{Arrivals, Class, Component, GeneratorUse, Iteration, LoadShape, Outcome, Phase, Stage};
 use crate::report::LoadReport;
 use crate::revoke::{self, Site};
+use crate::run::background;
+use crate::run::provider_flow;
 use crate::scenario::{Arrangement, Arriving, Load};
 use crate::topology::Running;
 use crate::units::{count, nanos, seconds};
@@ -100,7 +104,7 @@ pub(super) fn measure(
     let by = sender.as_ref();
     let another = by.filter(|by| by.is_another());
     let sending = match (load.flow, another) {
-        (Some(flow), _) => Sending::Flow(Box::new(flow::plan(running, load, flow, seed)?)),
+        (Some(flow), _) => Sending::Flow(Box::new(provider_flow::plan(running, load, flow, seed)?)),
         (None, Some(sender)) => {
             let entry = running.entry(load.path.as_deref(), Protocol::Http1)?;
             let token = tokens.first().filter(|_| load.tokens > 0).cloned();
@@ -112,7 +116,7 @@ pub(super) fn measure(
     let watch =
         watch.map(|(pace, site)| revoke::Watch::prepare(site.clone(), pace, !seed, interrupt.clone()));
     let watch = watch.transpose().map_err(Failed::Revocations)?;
-    let held = beside::open(running, tokens, load, interrupt)?;
+    let held = background::open(running, tokens, load, interrupt)?;
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, view) = (Rc::clone(&sampler), progress.view());
     let mut watched = running.started();
@@ -156,7 +160,7 @@ pub(super) fn measure(
     let revoked = watch.map(revoke::Watch::finish).transpose();
     let mut components = sampler.take().map(Sampler::stop).unwrap_or_default();
     let sent_by = by.and_then(|_| components.pop_if(|last| last.name == COMPONENT));
-    let held = held.map(beside::Open::close).transpose()?;
+    let held = held.map(background::Open::close).transpose()?;
     let (mut iteration, interrupted) = measured?;
     iteration.components = components;
     for component in &mut iteration.components {
@@ -203,7 +207,7 @@ impl Sending<'_> {
             Self::Another { sender, entry, token, load } => {
                 sender.send(entry, token.as_deref(), load, probe, interrupt)
             }
-            Self::Flow(plan) => flow::send(plan, probe, interrupt),
+            Self::Flow(plan) => provider_flow::send(plan, probe, interrupt),
         }
     }
 }
@@ -290,7 +294,7 @@ fn plan(
     };
     Plan {
         target,
-        flow: load::Flow { tokens: population, choice, ..load::Flow::get() },
+        flow: load::RequestTemplate { tokens: population, choice, ..load::RequestTemplate::get() },
         schedule,
         stop,
         warmup: load.warmup,
@@ -325,7 +329,7 @@ fn iteration(plan: &Plan, report: &LoadReport, outcome: &mut load::Outcome) -> I
         });
     }
     for (&fault, seen) in &recorder.faults {
-        if fault == Fault::Unsent {
+        if fault == RequestFault::Unsent {
             iteration.unsent = seen.count();
             continue;
         }

@@ -1,20 +1,20 @@
 //! Running a scenario: rounds of load over topologies that are started, watched and ended, into one record.
 //!
 //! Owns: the order of rounds, and what happens when something fails or the run is to end. Does not own: topologies ([`crate::topology`]), loads
-//! ([`crate::load`]), the record that is made of it all ([`self::record`]), and what follows from figures ([`crate::desk`]).
+//! ([`crate::load`]), the record that is made of it all ([`self::record`]), and what follows from figures ([`crate::offline`]).
 //!
 //! Flow: [`Scenario`] → calibration where a rate depends on it → rounds, each over all arrangements in an order of its own (A B C, then
-//! shuffled by the seed) → counts where they are asked for → [`Record`] → [`crate::desk::report::write`]. An arrangement that fails is told and left out; the others go on.
+//! shuffled by the seed) → counts where they are asked for → [`Record`] → [`crate::offline::report::write`]. An arrangement that fails is told and left out; the others go on.
 //! An interrupt ends the load, then the programs, and what was measured until then is reported as partial.
 
-mod beside;
+mod background;
 mod counts;
 mod events;
 mod facts;
-mod flow;
 mod generator;
 mod measure;
 mod progress;
+mod provider_flow;
 mod record;
 mod sampler;
 mod view;
@@ -24,18 +24,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::desk::audit::AuditError;
-use crate::interrupt::Interrupt;
-use crate::load::{Random, Step};
-use crate::record::{Iteration, Record, RecordError, Variant};
-use crate::scenario::{Arrangement, Arriving, Course, Fresh, Load, Rate, Scenario};
-use crate::topology::{Place, Programs, Running, TopologyError};
-
 use self::generator::Sender;
 use self::measure::Up;
 use self::progress::Progress;
 pub use self::progress::Show;
 use self::record::{Unmeasured, fill, no_figure};
+use crate::interrupt::Interrupt;
+use crate::load::{Random, Step};
+use crate::offline::audit::AuditError;
+use crate::record::{Iteration, Record, RecordError, Variant};
+use crate::scenario::{Arrangement, Arriving, Course, Fresh, Load, Rate, Scenario};
+use crate::topology::{Programs, Running, TopologyError, Workdir};
 
 /// Workers of the closed loop that finds out what the slowest variant serves, when no load of the scenario says.
 const CALIBRATING: u32 = 50;
@@ -114,7 +113,7 @@ enum Failed {
     #[error(transparent)]
     Load(#[from] crate::load::LoadError),
     #[error("connections cannot be held: {0}")]
-    Hold(#[from] crate::hold::HoldError),
+    Hold(#[from] crate::idle_connections::HoldError),
     #[error(transparent)]
     Provider(#[from] crate::provider::ProviderError),
     #[error("served nothing to {0} workers: there is no rate that it can serve")]
@@ -128,7 +127,7 @@ enum Failed {
     #[error("`{name}` {why}")]
     Generator { name: &'static str, why: String },
     #[error("what another generator saw: {0}")]
-    Said(#[from] crate::desk::import::ImportError),
+    Said(#[from] crate::offline::import::ImportError),
     #[error("the profile of `{component}` under valgrind cannot be read: {why}")]
     Profile { component: String, why: String },
 }
@@ -141,10 +140,10 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     };
     let folder =
         options.keep.as_deref().or(temporary.as_ref().map(tempfile::TempDir::path)).unwrap_or(Path::new("."));
-    beside::allow_files();
-    let place = Place::new(folder, options.programs, interrupt.clone())?;
+    background::allow_files();
+    let place = Workdir::new(folder, options.programs, interrupt.clone())?;
     let facts = facts::gather(scenario, &place, options.commit.clone());
-    let mut floor = Floor {
+    let mut floor = Runner {
         scenario,
         place: &place,
         interrupt,
@@ -163,7 +162,7 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     floor.rounds();
     floor.counts();
     floor.progress.end();
-    let Floor { variants, failed, ended_nothing, interrupted, .. } = floor;
+    let Runner { variants, failed, ended_nothing, interrupted, .. } = floor;
     let mut failed: Vec<(String, String)> =
         failed.into_iter().map(|(index, why)| (scenario.arrangements[index].name.clone(), why)).collect();
     // Who never ended anything is left out like who failed.
@@ -184,9 +183,9 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
 }
 
 /// A run under way.
-struct Floor<'a> {
+struct Runner<'a> {
     scenario: &'a Scenario,
-    place: &'a Place,
+    place: &'a Workdir,
     interrupt: &'a Interrupt,
     seed: u64,
     origin: Instant,
@@ -202,7 +201,7 @@ struct Floor<'a> {
     started: u32,
 }
 
-impl Floor<'_> {
+impl Runner<'_> {
     /// Leaves out at once what lacks a program: who waits an hour for figures wants to know before.
     fn look_for_programs(&mut self) {
         let scenario = self.scenario;

@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::view::{Seen, View};
-use crate::analyse::Figure;
-use crate::desk::render::words;
+use crate::offline::render::words;
 use crate::record::{Iteration, Outcome};
 use crate::scenario::Scenario;
+use crate::statistics::Figure;
 
 /// Between two drawings.
 const DRAW: Duration = Duration::from_millis(500);

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::RunError;
-use crate::desk::audit::Tables;
 use crate::diagnose;
+use crate::offline::audit::Tables;
 use crate::record::{Comparison, Doubt, Finding, Ladder, Record, Reference, Run, Rung, Sweep, Variant};
 use crate::scenario::{Arrangement, Scenario};
 

@@ -16,8 +16,8 @@ use super::table::{
 };
 use super::target::TargetTable;
 use crate::amount;
-use crate::desk::audit::Tables;
 use crate::generator::{COMPONENT, Generator};
+use crate::offline::audit::Tables;
 use crate::record::{MOST_ITERATIONS, MOST_VARIANTS, Measure, Target};
 use crate::topology::{Act, Change, Library, Programs, Topology, TopologyError};
 

@@ -13,11 +13,11 @@ use serde::Deserialize;
 
 use super::TopologyError;
 use super::description::{Kind, Revocations};
-use super::live::Live;
 use super::running::Running;
 use crate::fetch::client_fields;
 use crate::load::{Protocol, Target, Trust};
 use crate::revoke::{Place, Question, Site};
+use crate::topology::component::Live;
 
 /// Something that is done to a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,13 +10,12 @@
 
 mod account;
 mod check;
+mod component;
 mod description;
 mod during;
 mod error;
 mod library;
-mod live;
 mod names;
-mod place;
 mod ports;
 mod process;
 mod program;
@@ -28,17 +27,18 @@ mod signer;
 mod table;
 mod template;
 mod tokens;
+mod workdir;
 
+pub(crate) use component::{Root, Started};
 pub(crate) use description::Metrics;
 pub use description::Topology;
 pub use during::{Act, Anew, Signalled};
 pub use error::TopologyError;
 pub use library::Library;
-pub(crate) use live::{Root, Started};
-pub(crate) use place::cores;
-pub use place::{Change, Place};
 pub(crate) use process::on_cores;
 pub use program::Programs;
 pub use running::Running;
 pub(crate) use running::Under;
 pub(crate) use table::Wire;
+pub(crate) use workdir::cores;
+pub use workdir::{Change, Workdir};

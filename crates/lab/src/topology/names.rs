@@ -1,6 +1,6 @@
 //! What texts of a topology can refer to: `@NAME@`.
 //!
-//! Owns: what ports, files, folders and secrets are called there. Does not own: what is put in their place ([`super::place`]), and the form
+//! Owns: what ports, files, folders and secrets are called there. Does not own: what is put in their place ([`crate::topology::workdir`]), and the form
 //! ([`super::template`]).
 
 use super::description::{Kind, Program, Topology};

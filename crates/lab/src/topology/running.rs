@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::account::Account;
 use super::description::{Component, Kind, Metrics, Program, Ready};
-use super::live::{self, Files, Live, Readiness, Root, Started};
 use super::names::{NUMBER, file_name, folder_name, port_name};
-use super::place::{Change, Place, failed, make_folder, private, values};
 use super::ports::Ports;
 use super::process::{Launch, PATIENCE, Process};
 use super::signer::{self, Signer};
@@ -24,6 +22,9 @@ use crate::fetch::Client;
 use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust, server_timing};
 use crate::provider::Description;
+use crate::topology::component;
+use crate::topology::component::{Files, Live, Readiness, Root, Started};
+use crate::topology::workdir::{Change, Workdir, failed, make_folder, private, values};
 
 /// So many times as long a program may take under a tool: to become ready, and to end.
 const SLOWER: u32 = 20;
@@ -68,7 +69,7 @@ impl Running {
     pub fn start(
         topology: &Topology,
         change: &Change,
-        place: &Place,
+        place: &Workdir,
         label: &str,
     ) -> Result<Self, TopologyError> {
         Self::start_under(topology, change, place, label, None)
@@ -78,7 +79,7 @@ impl Running {
     pub(crate) fn start_under(
         topology: &Topology,
         change: &Change,
-        place: &Place,
+        place: &Workdir,
         label: &str,
         under: Option<Under>,
     ) -> Result<Self, TopologyError> {
@@ -307,7 +308,7 @@ impl Running {
         component: &Component,
         program: &Program,
         change: &Change,
-        place: &Place,
+        place: &Workdir,
         folder: &Path,
     ) -> Result<(), TopologyError> {
         let name = &component.name;
@@ -367,7 +368,7 @@ impl Running {
         for time in 1..=program.times {
             let mut values = filled.clone();
             values.insert(NUMBER.to_owned(), time.to_string());
-            self.wait_for_end(name, program, &mut live::start(name, prepared(&values)?)?)?;
+            self.wait_for_end(name, program, &mut component::start(name, prepared(&values)?)?)?;
         }
         if program.times > 0 {
             return Ok(());
@@ -412,10 +413,10 @@ impl Running {
         loop {
             match process.ended() {
                 Some(status) if status == "exit code 0" => return Ok(()),
-                Some(status) => return Err(live::ended(name, status, process)),
+                Some(status) => return Err(component::ended(name, status, process)),
                 None if Instant::now() >= until => {
                     let why = "it has not ended".to_owned();
-                    return Err(live::unready(name, program.ready_timeout, why, process));
+                    return Err(component::unready(name, program.ready_timeout, why, process));
                 }
                 None if self.interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),
                 None => {}

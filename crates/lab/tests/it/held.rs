@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use lab::hold::{self, HoldError, HoldPlan, Manner};
-use lab::load::{Flow, Protocol};
+use lab::idle_connections;
+use lab::idle_connections::{HoldError, HoldPlan, Manner};
+use lab::load::{Protocol, RequestTemplate};
 use lab::report::HoldReport;
 
 use crate::server::{Reply, Server};
@@ -23,7 +24,7 @@ fn holding(url: &str, connections: usize, manner: Manner) -> HoldPlan {
 
 fn hold(plan: HoldPlan) -> Result<HoldReport, HoldError> {
     let mut told = None;
-    let report = hold::hold(plan, |open| told = Some(open));
+    let report = idle_connections::hold(plan, |open| told = Some(open));
     assert_eq!(told.is_some(), report.is_ok(), "the caller is told once all have been tried");
     report
 }
@@ -43,7 +44,7 @@ fn idle_connections_stay_open() {
 #[test]
 fn idle_connections_can_have_been_used() {
     let server = Server::start(|_| Reply::Status(401));
-    let first = Some(Box::new(Flow::get()));
+    let first = Some(Box::new(RequestTemplate::get()));
     let report = hold(holding(&server.url(), 20, Manner::Idle { first })).unwrap();
     assert_eq!(server.counts.requests(), 20);
     assert_eq!(report.statuses.get(&401), Some(&20));
@@ -53,7 +54,7 @@ fn idle_connections_can_have_been_used() {
 #[test]
 fn connections_the_server_closes_are_counted() {
     let server = Server::start(|_| Reply::Last(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"));
-    let first = Some(Box::new(Flow::get()));
+    let first = Some(Box::new(RequestTemplate::get()));
     let report = hold(holding(&server.url(), 10, Manner::Idle { first })).unwrap();
     assert_eq!((report.opened, report.closed_by_peer, report.open_at_end), (10, 10, 0));
 }

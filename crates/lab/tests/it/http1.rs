@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
-use lab::load::{self, Choice, Fault, Flow, Plan, Protocol, Schedule, Stop};
+use lab::load::{self, Choice, Plan, Protocol, RequestFault, RequestTemplate, Schedule, Stop};
 use lab::observe::Watched;
 use lab::report::LoadReport;
 
@@ -15,7 +15,7 @@ fn ok_server() -> Server {
     Server::start(|_| Reply::Status(200))
 }
 
-fn only_fault(report: &LoadReport) -> (Fault, u64) {
+fn only_fault(report: &LoadReport) -> (RequestFault, u64) {
     assert_eq!(report.faults.len(), 1, "{:?}", report.faults);
     (report.faults[0].class, report.faults[0].count)
 }
@@ -99,7 +99,7 @@ fn a_status_is_counted_with_its_own_latency() {
 fn refused_connections_are_a_class() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let report = load::run(&plan(&format!("http://{unused}/"), 1000.0, 20)).unwrap();
-    assert_eq!(only_fault(&report), (Fault::Connect, 20));
+    assert_eq!(only_fault(&report), (RequestFault::Connect, 20));
     assert!(report.faults[0].example.contains("refused"), "{}", report.faults[0].example);
     assert_eq!((report.totals.failed, report.unsuccessful()), (20, 20));
 }
@@ -110,7 +110,7 @@ fn silence_is_a_timeout_after_the_timeout() {
     let short =
         Plan { timeout: Duration::from_millis(200), connections: 5, ..plan(&server.url(), 1000.0, 5) };
     let report = load::run(&short).unwrap();
-    assert_eq!(only_fault(&report), (Fault::Timeout, 5));
+    assert_eq!(only_fault(&report), (RequestFault::Timeout, 5));
     assert!(report.faults[0].latency_us.min >= 200_000.0, "{:?}", report.faults[0].latency_us);
 }
 
@@ -119,9 +119,10 @@ fn requests_that_never_got_a_connection_are_counted() {
     let server = Server::start(|_| Reply::Silence);
     let short = Plan { timeout: Duration::from_millis(300), ..plan(&server.url(), 1000.0, 100) };
     let report = load::run(&short).unwrap();
-    let classes: Vec<(Fault, u64)> = report.faults.iter().map(|fault| (fault.class, fault.count)).collect();
+    let classes: Vec<(RequestFault, u64)> =
+        report.faults.iter().map(|fault| (fault.class, fault.count)).collect();
     assert_eq!(classes.iter().map(|(_, count)| count).sum::<u64>(), 100);
-    assert!(classes.iter().any(|&(class, count)| class == Fault::Unsent && count > 90), "{classes:?}");
+    assert!(classes.iter().any(|&(class, count)| class == RequestFault::Unsent && count > 90), "{classes:?}");
     assert_eq!(report.totals.planned, 100);
     assert!(report.findings.iter().any(|finding| finding.name == "requests-unsent"));
 }
@@ -129,10 +130,10 @@ fn requests_that_never_got_a_connection_are_counted() {
 #[test]
 fn resets_closures_and_nonsense_are_told_apart() {
     for (reply, class) in [
-        (Reply::Reset, Fault::Reset),
-        (Reply::Close, Fault::Closed),
-        (Reply::Last(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort"), Fault::Closed),
-        (Reply::Raw(b"220 mail.example ESMTP\r\n\r\n"), Fault::Protocol),
+        (Reply::Reset, RequestFault::Reset),
+        (Reply::Close, RequestFault::Closed),
+        (Reply::Last(b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nshort"), RequestFault::Closed),
+        (Reply::Raw(b"220 mail.example ESMTP\r\n\r\n"), RequestFault::Protocol),
     ] {
         let server = Server::start(move |_| reply.clone());
         let report = load::run(&plan(&server.url(), 500.0, 10)).unwrap();
@@ -187,7 +188,7 @@ fn tokens_are_spread_as_asked() {
 
     let server = ok_server();
     let mut skewed = plan(&server.url(), 5000.0, 1000);
-    skewed.flow = Flow { tokens, choice: Choice::Zipf(1.5), ..Flow::get() };
+    skewed.flow = RequestTemplate { tokens, choice: Choice::Zipf(1.5), ..RequestTemplate::get() };
     load::run(&skewed).unwrap();
     let seen = server.counts.tokens.lock().unwrap().clone();
     assert!(seen["token-0"] > 2 * seen["token-1"] && seen["token-1"] > seen["token-9"], "{seen:?}");
@@ -218,7 +219,11 @@ fn tls_is_spoken_and_verified() {
     let plain = Server::start(|_| Reply::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n\r\n\r\n"));
     let report =
         load::run(&Plan { timeout: Duration::from_millis(500), ..plan(&plain.tls_url(), 100.0, 1) }).unwrap();
-    assert!(matches!(only_fault(&report).0, Fault::Tls | Fault::Connect), "{:?}", report.faults);
+    assert!(
+        matches!(only_fault(&report).0, RequestFault::Tls | RequestFault::Connect),
+        "{:?}",
+        report.faults
+    );
 }
 
 #[test]
@@ -247,7 +252,7 @@ fn a_closed_loop_counts_exactly_and_does_not_flood_a_dead_server() {
     let closed =
         Plan { schedule: Schedule::Closed { concurrency: 1 }, ..plan(&format!("http://{unused}/"), 0.0, 10) };
     let report = load::run(&closed).unwrap();
-    assert_eq!(only_fault(&report), (Fault::Connect, 10));
+    assert_eq!(only_fault(&report), (RequestFault::Connect, 10));
     let seconds = report.timeline.iter().map(|row| row.second).max().unwrap_or(0);
     assert!(
         report.totals.seconds >= 0.09,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use lab::load::{self, Fault, Plan, Protocol};
+use lab::load::{self, Plan, Protocol, RequestFault};
 
 use crate::server::{Reply, Server, Speaks};
 use crate::{plan, target};
@@ -46,13 +46,13 @@ fn streams_that_fail_are_told_apart() {
         );
     let report = load::run(&h2_plan(&reset.url(), 1000.0, 40)).unwrap();
     assert_eq!(report.totals.refused, 20);
-    assert_eq!((report.faults[0].class, report.faults[0].count), (Fault::Reset, 20));
+    assert_eq!((report.faults[0].class, report.faults[0].count), (RequestFault::Reset, 20));
     assert_eq!(reset.counts.connections(), 2, "a reset stream keeps the connection");
 
     let silent = Server::speaking(Speaks::Http2, |_| Reply::Silence);
     let short = Plan { timeout: Duration::from_millis(200), ..h2_plan(&silent.url(), 1000.0, 10) };
     let report = load::run(&short).unwrap();
-    assert_eq!((report.faults[0].class, report.faults[0].count), (Fault::Timeout, 10));
+    assert_eq!((report.faults[0].class, report.faults[0].count), (RequestFault::Timeout, 10));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn tls_agrees_on_http2_or_fails() {
     assert_eq!(report.totals.ok, 100, "{:?}", report.faults);
     let old = Server::speaking(Speaks::Tls1, |_| Reply::Status(200));
     let report = load::run(&h2_plan(&old.tls_url(), 500.0, 5)).unwrap();
-    assert_eq!((report.faults[0].class, report.faults[0].count), (Fault::Tls, 5));
+    assert_eq!((report.faults[0].class, report.faults[0].count), (RequestFault::Tls, 5));
 }
 
 #[test]

@@ -14,13 +14,13 @@ mod server;
 
 use std::time::Duration;
 
-use lab::load::{Flow, Open, Plan, Protocol, Schedule, Spacing, Step, Stop, Target, Trust};
+use lab::load::{Open, Plan, Protocol, RequestTemplate, Schedule, Spacing, Step, Stop, Target, Trust};
 
 /// A quick open-loop plan: `count` requests at `rate` per second on one connection, no warm-up.
 fn plan(url: &str, rate: f64, count: u64) -> Plan {
     Plan {
         target: target(url, Protocol::Http1),
-        flow: Flow::get(),
+        flow: RequestTemplate::get(),
         schedule: open(rate),
         stop: Stop::Count(count),
         warmup: Duration::ZERO,

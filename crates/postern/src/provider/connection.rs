@@ -22,7 +22,7 @@ pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// What is to be done with a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ConnectionVerdict {
     /// All is well.
     GoOn,
     /// It has rested for long enough.
@@ -54,22 +54,22 @@ impl Activity {
     }
 
     /// A request's head is whole. It is over when what is answered is dropped.
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> ConnectionAsked {
         let mut state = self.0.lock();
         state.asked += 1;
         state.head = None;
-        Asked(self.clone())
+        ConnectionAsked(self.clone())
     }
 
-    pub(super) fn judge(&self) -> Verdict {
+    pub(super) fn judge(&self) -> ConnectionVerdict {
         let state = self.0.lock();
         if state.asked > 0 {
-            return Verdict::GoOn;
+            return ConnectionVerdict::GoOn;
         }
         match state.head {
-            Some(head) if head.elapsed() > HEAD => Verdict::Cut,
-            _ if state.moved.elapsed() > IDLE => Verdict::Close,
-            _ => Verdict::GoOn,
+            Some(head) if head.elapsed() > HEAD => ConnectionVerdict::Cut,
+            _ if state.moved.elapsed() > IDLE => ConnectionVerdict::Close,
+            _ => ConnectionVerdict::GoOn,
         }
     }
 
@@ -90,9 +90,9 @@ impl Activity {
 }
 
 /// A request under way.
-pub(super) struct Asked(Activity);
+pub(super) struct ConnectionAsked(Activity);
 
-impl Drop for Asked {
+impl Drop for ConnectionAsked {
     fn drop(&mut self) {
         let mut state = self.0.0.lock();
         state.asked -= 1;
@@ -169,20 +169,20 @@ mod tests {
     async fn heads_are_cut_and_rest_is_closed() {
         let activity = Activity::new();
         tokio::time::advance(IDLE + LOOK).await;
-        assert_eq!(activity.judge(), Verdict::Close, "nothing came");
+        assert_eq!(activity.judge(), ConnectionVerdict::Close, "nothing came");
         activity.read(b"GET / HT");
         tokio::time::advance(HEAD).await;
         activity.read(b"TP/1.1\r\n");
-        assert_eq!(activity.judge(), Verdict::GoOn);
+        assert_eq!(activity.judge(), ConnectionVerdict::GoOn);
         tokio::time::advance(LOOK * 2).await;
-        assert_eq!(activity.judge(), Verdict::Cut, "drop by drop");
+        assert_eq!(activity.judge(), ConnectionVerdict::Cut, "drop by drop");
         let asked = activity.asked();
         tokio::time::advance(IDLE * 2).await;
-        assert_eq!(activity.judge(), Verdict::GoOn, "a request is under way");
+        assert_eq!(activity.judge(), ConnectionVerdict::GoOn, "a request is under way");
         drop(asked);
-        assert_eq!(activity.judge(), Verdict::GoOn);
+        assert_eq!(activity.judge(), ConnectionVerdict::GoOn);
         tokio::time::advance(IDLE + LOOK).await;
-        assert_eq!(activity.judge(), Verdict::Close);
+        assert_eq!(activity.judge(), ConnectionVerdict::Close);
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,8 +191,8 @@ mod tests {
         activity.read(b"PRI * HTTP/2.0\r\n");
         tokio::time::advance(HEAD + LOOK).await;
         activity.read(b"frame");
-        assert_eq!(activity.judge(), Verdict::GoOn);
+        assert_eq!(activity.judge(), ConnectionVerdict::GoOn);
         tokio::time::advance(IDLE + LOOK).await;
-        assert_eq!(activity.judge(), Verdict::Close);
+        assert_eq!(activity.judge(), ConnectionVerdict::Close);
     }
 }

@@ -1,19 +1,19 @@
 //! The provider in this process: its database, its threads, its server.
 //!
-//! Owns: opening the database and the secret ([`open`]), starting and ending a provider ([`Running`]), putting a new
+//! Owns: opening the database and the secret ([`open`]), starting and ending a provider ([`RunningProvider`]), putting a new
 //! configuration in the place of the old. Does not own: what a provider does (`idp`), what it keeps (`store`), what the file
 //! says of it ([`config`]).
 //!
 //! It runs on threads of its own, named `provider`: hashing, signing and the database must not stand in the way of the
 //! gateway's workers, nor they in its.
 //!
-//! Flow: `open → Provider::start → bind → server::serve`, beside it `idp::tend` and a look at the database for `/readyz`. A
+//! Flow: `open → Provider::start → bind → server::serve`, beside it `idp::maintenance` and a look at the database for `/readyz`. A
 //! reload builds another `Provider` over the same database, and [`Live`] is replaced as a whole.
 
 mod connection;
-mod facts;
 mod forwarded;
 mod outbound;
+mod revocation_api;
 mod secret;
 mod server;
 
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::SystemRandom;
 use axum::Router;
-use coherence::drive::Answers;
+use coherence::event_loops::QueryAnswers;
 use coherence::secret::SharedSecret;
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::listen::Claim;
@@ -43,7 +43,7 @@ use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::following::{Following, Source, Ways, beside, together, view};
+use crate::revocation::{FollowedLog, LogSource, LogTransports, beside, together, view};
 
 /// How often the database is looked at for `/readyz`.
 const LOOK: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ const TOLD_CONFLICTS: usize = 20;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A provider's configuration, database and secret, ready to be worked with.
-pub struct Opened {
+pub struct OpenedProvider {
     /// The configuration, checked.
     pub checked: idp::config::Checked,
     /// The database, its schema up to date.
@@ -69,7 +69,7 @@ pub struct Opened {
 ///
 /// # Errors
 /// In one line, with a remedy.
-pub async fn open(provider: &config::Provider) -> Result<Opened, Failure> {
+pub async fn open(provider: &config::ProviderSettings) -> Result<OpenedProvider, Failure> {
     let checked = check(&provider.config)?;
     let text = secret::read_or_make(&provider.secret, &provider.database)?;
     let secrets = parse(&text)?;
@@ -83,7 +83,7 @@ pub async fn open(provider: &config::Provider) -> Result<Opened, Failure> {
                  name another database"
             )))
         }
-        Ok(_) => Ok(Opened { checked, store, secrets, text }),
+        Ok(_) => Ok(OpenedProvider { checked, store, secrets, text }),
         Err(error) => Err(unopened(&provider.database, &OpenError::Database(error))),
     }
 }
@@ -103,7 +103,7 @@ fn parse(text: &str) -> Result<Secrets, Failure> {
 }
 
 /// The URL may hold a password, so it is not shown.
-fn unopened(database: &config::Database, error: &OpenError) -> Failure {
+fn unopened(database: &config::DatabaseSettings, error: &OpenError) -> Failure {
     let (place, hint) = match &database.file {
         Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
         None => {
@@ -114,12 +114,12 @@ fn unopened(database: &config::Database, error: &OpenError) -> Failure {
 }
 
 /// A provider that serves.
-pub struct Running {
+pub struct RunningProvider {
     runtime: tokio::runtime::Runtime,
     live: Arc<RwLock<Arc<Live>>>,
     store: Store,
     /// Where it was at the start, and is until the end.
-    database: config::Database,
+    database: config::DatabaseSettings,
     secret: Zeroizing<String>,
     stats: Arc<ProviderStats>,
     provider: Arc<RwLock<Arc<idp::Provider>>>,
@@ -128,21 +128,21 @@ pub struct Running {
     address: SocketAddr,
     unready: Arc<Mutex<Option<String>>>,
     stop: watch::Sender<bool>,
-    ways: Ways,
-    following: Arc<Following>,
-    answers: Answers<Store>,
+    ways: LogTransports,
+    following: Arc<FollowedLog>,
+    answers: QueryAnswers<Store>,
     /// Of what followers share.
     generations: Vec<u8>,
 }
 
-impl Running {
+impl RunningProvider {
     /// Opens the database, binds the address and serves, on `threads` threads.
     ///
     /// # Errors
     /// In one line, with a remedy.
     pub fn start(
-        config: &config::Provider,
-        ways: &Ways,
+        config: &config::ProviderSettings,
+        ways: &LogTransports,
         threads: usize,
         claim: Claim,
     ) -> Result<Self, Failure> {
@@ -153,7 +153,7 @@ impl Running {
         let guard = runtime.enter();
         let listener = server::bind(config.address, claim)?;
         let address = listener.local_addr().unwrap_or(config.address);
-        let Opened { checked, store, secrets, text } = runtime.block_on(open(config))?;
+        let OpenedProvider { checked, store, secrets, text } = runtime.block_on(open(config))?;
         if store.dialect() == Dialect::Sqlite {
             // The file may have been put back since, with numbers that others know of something else.
             let history = BeginHistory(drawn_epoch()?);
@@ -196,12 +196,12 @@ impl Running {
     }
 
     /// Its database, which others may keep things in too.
-    pub fn database(&self) -> (&config::Database, &Store) {
+    pub fn database(&self) -> (&config::DatabaseSettings, &Store) {
         (&self.database, &self.store)
     }
 
     /// Its log, followed in this process.
-    pub fn following(&self) -> &Arc<Following> {
+    pub fn following(&self) -> &Arc<FollowedLog> {
         &self.following
     }
 
@@ -233,11 +233,11 @@ impl Running {
         move || storing.fault().map(|error| format!("provider: changes could not be stored lately: {error}"))
     }
 
-    /// Builds the provider of a new configuration over the same database. It takes over with [`Running::take_over`].
+    /// Builds the provider of a new configuration over the same database. It takes over with [`RunningProvider::take_over`].
     ///
     /// # Errors
     /// Nothing has changed then.
-    pub fn prepare(&self, config: &config::Provider) -> Result<Next, Failure> {
+    pub fn prepare(&self, config: &config::ProviderSettings) -> Result<NextProvider, Failure> {
         let checked = check(&config.config)?;
         let secrets = parse(&self.secret)?;
         let guard = self.runtime.enter();
@@ -253,11 +253,11 @@ impl Running {
         let provider = self.runtime.block_on(build(checked, self.store.clone(), secrets))?;
         let live = Live::new(&provider, config, &self.stats, facts);
         let generations = config.generations.clone();
-        Ok(Next { live, provider, following, answers, generations })
+        Ok(NextProvider { live, provider, following, answers, generations })
     }
 
     /// Serves what was prepared from the next request on; those under way finish as they began.
-    pub fn take_over(&mut self, next: Next) {
+    pub fn take_over(&mut self, next: NextProvider) {
         let old = std::mem::replace(&mut *self.live.write(), next.live);
         self.tending.abort();
         *self.provider.write() = next.provider.clone();
@@ -268,7 +268,7 @@ impl Running {
         self.runtime.spawn_blocking(move || drop(old));
     }
 
-    /// Stops accepting; requests under way go on until [`Running::end`].
+    /// Stops accepting; requests under way go on until [`RunningProvider::end`].
     pub fn begin_to_drain(&self) {
         self.stop.send_replace(true);
     }
@@ -291,14 +291,14 @@ impl Running {
 }
 
 /// Tends a provider, which looks at its keys when something was revoked at whatever node: it may have been one of them.
-async fn tend(provider: Arc<idp::Provider>, following: Arc<Following>) {
+async fn tend(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
     let heed = async {
         loop {
             following.news().await;
             provider.hurry();
         }
     };
-    tokio::join!(idp::tend(provider.clone()), heed);
+    tokio::join!(idp::maintain(provider.clone()), heed);
 }
 
 /// Tells of names that were given before there were forms of them and need somebody's decision. Nothing else is done about them.
@@ -321,12 +321,12 @@ async fn tell_name_conflicts(store: Store) {
 }
 
 /// What takes over next.
-pub struct Next {
+pub struct NextProvider {
     live: Arc<Live>,
     provider: Arc<idp::Provider>,
     /// Its log, followed in this process.
-    pub following: Arc<Following>,
-    answers: Answers<Store>,
+    pub following: Arc<FollowedLog>,
+    answers: QueryAnswers<Store>,
     generations: Vec<u8>,
 }
 
@@ -334,16 +334,16 @@ pub struct Next {
 /// database that they share, and everybody else over a broker.
 fn follow(
     checked: &idp::config::Checked,
-    config: &config::Provider,
-    (store, database): (&Store, &config::Database),
+    config: &config::ProviderSettings,
+    (store, database): (&Store, &config::DatabaseSettings),
     secrets: &Secrets,
-    ways: &Ways,
+    ways: &LogTransports,
     on: &Handle,
-) -> Result<(Arc<Following>, Answers<Store>), Failure> {
+) -> Result<(Arc<FollowedLog>, QueryAnswers<Store>), Failure> {
     let mut transports = beside(database, store.outage());
     transports.extend(ways.broker.clone());
     let shared = shared(config, secrets)?;
-    let source = Source {
+    let source = LogSource {
         issuer: checked.issuer().as_str().into(),
         tags: shared.tag_key(),
         keys: shared.message_keys(),
@@ -355,7 +355,7 @@ fn follow(
         counts: Arc::default(),
         outage: store.outage().way(),
     };
-    let mut following = Following::start(source, on)?;
+    let mut following = FollowedLog::start(source, on)?;
     let answers = following.answer(store, on);
     Ok((Arc::new(following), answers))
 }
@@ -363,18 +363,18 @@ fn follow(
 /// What those are told over HTTP who follow the provider from elsewhere.
 fn facts_of(
     checked: &idp::config::Checked,
-    config: &config::Provider,
+    config: &config::ProviderSettings,
     secrets: &Secrets,
-    answers: &Answers<Store>,
+    answers: &QueryAnswers<Store>,
 ) -> Result<Router, Failure> {
-    Ok(facts::router(checked.issuer().path(), shared(config, secrets)?, answers.clone()))
+    Ok(revocation_api::router(checked.issuer().path(), shared(config, secrets)?, answers.clone()))
 }
 
 /// What the provider's nodes share with those who follow it.
 ///
 /// # Errors
 /// None of what was checked.
-pub fn shared(config: &config::Provider, secrets: &Secrets) -> Result<SharedSecret, Failure> {
+pub fn shared(config: &config::ProviderSettings, secrets: &Secrets) -> Result<SharedSecret, Failure> {
     let shared = secrets.shared(&config.generations);
     shared.map_err(|error| Failure::new(format!("provider.follow_generations: {error}")))
 }
@@ -398,7 +398,7 @@ async fn build(
 impl Live {
     fn new(
         provider: &Arc<idp::Provider>,
-        config: &config::Provider,
+        config: &config::ProviderSettings,
         stats: &Arc<ProviderStats>,
         facts: Router,
     ) -> Arc<Self> {

@@ -6,14 +6,17 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand::SystemRandom;
-use config::{Database, SecretFile};
+use config::{DatabaseSettings, SecretFile};
 use idp::Secrets;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
 
 /// The secret as the configuration read it, or a new one, in a file that nobody else can read.
-pub(super) fn read_or_make(secret: &SecretFile, database: &Database) -> Result<Zeroizing<String>, Failure> {
+pub(super) fn read_or_make(
+    secret: &SecretFile,
+    database: &DatabaseSettings,
+) -> Result<Zeroizing<String>, Failure> {
     if let Some(text) = &secret.text {
         return Ok(text.clone());
     }

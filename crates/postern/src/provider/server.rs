@@ -32,7 +32,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Activity, LOOK, Verdict, Watched};
+use super::connection::{Activity, ConnectionVerdict, LOOK, Watched};
 use super::forwarded::caller;
 use crate::exit::Failure;
 
@@ -189,13 +189,13 @@ async fn talk(
             }
         }
         match (activity.judge(), closing) {
-            (Verdict::Cut, _) => return,
-            (Verdict::Close, None) => {
+            (ConnectionVerdict::Cut, _) => return,
+            (ConnectionVerdict::Close, None) => {
                 connection.as_mut().graceful_shutdown();
                 closing = Some(Instant::now());
             }
-            (Verdict::Close, Some(since)) if since.elapsed() > CLOSING => return,
-            (Verdict::GoOn, _) | (Verdict::Close, Some(_)) => {}
+            (ConnectionVerdict::Close, Some(since)) if since.elapsed() > CLOSING => return,
+            (ConnectionVerdict::GoOn, _) | (ConnectionVerdict::Close, Some(_)) => {}
         }
     }
 }

@@ -165,7 +165,7 @@ fn quoted<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
 const COLLECTED: [&str; 11] = [
     "credentials/src/authenticate/authority",
     "credentials/src/events/mod",
-    "credentials/src/followed/sample",
+    "credentials/src/revocation/sample",
     "credentials/src/watch/mod",
     "gateway/src/authorizer/mod",
     "gateway/src/review",

@@ -256,7 +256,7 @@ fn what_a_command_keeps_is_there_when_the_provider_runs() {
         let provider = idp::Provider::start(opened.checked, parts).await.unwrap();
         let password = idp::passwords::Password::new("seven quiet otters drum".into()).unwrap();
         let kept = provider.logins().hash(&password, "ada", None, now()).await.unwrap();
-        let user = store::users::User {
+        let user = store::users::UserRow {
             id: "1".into(),
             name: "ada".into(),
             email: None,

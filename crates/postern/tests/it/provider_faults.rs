@@ -75,7 +75,7 @@ impl Served {
             let password = idp::passwords::Password::new(PASSWORD.into()).unwrap();
             let mut memory = idp::passwords::Memory::new();
             let phc = hasher.unwrap().hash(&password, &aws_lc_rs::rand::SystemRandom::new(), &mut memory);
-            let user = store::users::User {
+            let user = store::users::UserRow {
                 id: "ada-id".into(),
                 name: "ada".into(),
                 email: None,

@@ -1,6 +1,7 @@
 //! The rooms and the arrows between them: which crate may know which, and what may never be built in.
 
 mod modules;
+mod names;
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
-use config::{Disk, Loaded, Refused, Source};
+use config::{ConfigSource, Disk, LoadedConfig, RefusedConfig};
 
 /// When the tests take place, in seconds since 1970: a Friday in 2027.
 pub(crate) const NOW: u64 = 1_800_000_000;
@@ -144,8 +144,8 @@ fn certificate(folder: &Folder, certificate: &str, key: &str, expired: bool) {
 }
 
 /// Loads a configuration whose files are [`FILES`].
-pub(crate) fn load(text: &str) -> Result<Box<Loaded>, Box<Refused>> {
-    let source = Source { name: "postern.toml", text, base: &FILES.0, files: &Disk };
+pub(crate) fn load(text: &str) -> Result<Box<LoadedConfig>, Box<RefusedConfig>> {
+    let source = ConfigSource { name: "postern.toml", text, base: &FILES.0, files: &Disk };
     config::load(source, Timestamp::from_secs(NOW), 1)
 }
 

@@ -2,13 +2,13 @@
 
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::StoreError;
-use store::audit::{Audited, Broken, Entry};
+use store::audit::{AnnouncedEntry, Audited, Broken};
 use store::groups::AddGroup;
 
 use crate::databases::{NOW, on_both};
 
-fn entry(target: &str) -> Entry {
-    Entry {
+fn entry(target: &str) -> AnnouncedEntry {
+    AnnouncedEntry {
         actor: "operator:root".into(),
         action: "group.add".into(),
         target: format!("group:{target}"),

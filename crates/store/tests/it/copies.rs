@@ -4,27 +4,27 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use auth::token::security_event::Kind;
+use auth::token::security_event::EventKind;
 use sqlx::{AnyConnection, Connection as _, Row as _};
 use store::access_tokens::{IssueAccessToken, Revoke};
 use store::attempts::{Attempts, RecordAttempt};
-use store::audit::{Audited, Entry};
+use store::audit::{AnnouncedEntry, Audited};
+use store::backup::{BackupContents, BackupError, Imported};
 use store::clients::AddClient;
 use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent};
-use store::copy::{Copied, CopyError, Imported};
 use store::deliveries::Deliver;
 use store::device_codes::IssueDeviceCode;
 use store::families::Family;
 use store::groups::{AddGroup, AddMember};
 use store::key_ring::ReplaceKeyRing;
-use store::login_sessions::{BeginLoginSession, LoginSession};
+use store::login_sessions::{BeginLoginSession, LoginSessionRow};
 use store::pushed_requests::PushRequest;
-use store::security_events::{Acknowledge, Occurrence, Register, ShareSecret};
-use store::seen::UseOnce;
-use store::sessions::Session;
-use store::users::{AddUser, User};
-use store::{Epoch, Head, Migrated, Revocation, Store, StoreError};
+use store::replay_guard::UseOnce;
+use store::security_events::{Acknowledge, OccurrenceKey, Register, ShareSecret};
+use store::sessions::SessionRow;
+use store::users::{AddUser, UserRow};
+use store::{Epoch, LogHead, Migrated, Revocation, Store, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -49,7 +49,7 @@ async fn fill(store: &Store) {
     ada.claims = TEXT.into();
     store.write(AddUser { user: ada.clone(), password: Some(password("$argon2id$")) }).await.unwrap();
     add_user(store, "eve").await;
-    let entry = Entry {
+    let entry = AnnouncedEntry {
         actor: "operator:root".into(),
         action: "group.add".into(),
         target: "group:staff".into(),
@@ -64,7 +64,7 @@ async fn fill(store: &Store) {
         Attempts { failures: 3, first_at: NOW, last_at: NOW, locked_until: NOW, expires_at: Timestamp::MAX };
     store.write(RecordAttempt { subject: TEXT.into(), from: None, to }).await.unwrap();
     store.write(AddClient { id: "notebook".into(), settings: TEXT.into(), now: NOW }).await.unwrap();
-    store.write(begin(Session { acr: None, ..session("s", &ada) }, None)).await.unwrap();
+    store.write(begin(SessionRow { acr: None, ..session("s", &ada) }, None)).await.unwrap();
     let bound = |id: &str| Family { sid: Some("sid-s".into()), ..family(id, &ada) };
     let issue =
         IssueCode { family: bound("f"), origins: ORIGINS, code: code("c"), consented: None, answers: None };
@@ -96,10 +96,10 @@ async fn fill(store: &Store) {
         store.write(Register { receiver: receiver.into(), now: NOW }).await.unwrap();
     }
     for n in 0..2 {
-        let what = Occurrence {
+        let what = OccurrenceKey {
             user_id: Some(TEXT.into()),
             sid: Some(TEXT.into()),
-            ..Occurrence::new(Kind::SessionRevoked)
+            ..OccurrenceKey::new(EventKind::SessionRevoked)
         };
         let told = Revocation { occurrence: Some(what), ..revocation(&format!("o{n}")) };
         store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
@@ -110,7 +110,7 @@ async fn fill(store: &Store) {
     let ring = ReplaceKeyRing { from: None, content: (0..=255).collect(), revocation: None, now: NOW };
     assert!(store.write(ring).await.unwrap());
     store.write(BeginLoginSession(login_session("l"))).await.unwrap();
-    let of_session = LoginSession { sid: Some(digest("sid")), ..login_session("m") };
+    let of_session = LoginSessionRow { sid: Some(digest("sid")), ..login_session("m") };
     store.write(BeginLoginSession(of_session)).await.unwrap();
     let mut writes = tokio::task::JoinSet::new();
     for n in 0..1_203 {
@@ -134,7 +134,7 @@ async fn export(store: &Store) -> Vec<u8> {
     copy
 }
 
-async fn import(store: &Store, copy: &[u8]) -> Result<Imported, CopyError> {
+async fn import(store: &Store, copy: &[u8]) -> Result<Imported, BackupError> {
     store.import(&mut &copy[..], RESTORED, |_| Ok(vec![])).await
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn sealed<'l>(lines: impl Iterator<Item = &'l str>) -> String {
 }
 
 async fn is_untouched(store: &Store, epoch: Epoch) {
-    assert_eq!(store.head().await.unwrap(), Head { epoch, seq: 0 });
+    assert_eq!(store.head().await.unwrap(), LogHead { epoch, seq: 0 });
     assert_eq!(store.users("", 9).await.unwrap(), []);
     assert_eq!(store.audit_log(0).await.unwrap(), []);
 }
@@ -198,7 +198,7 @@ async fn goes_over(from: &Database, to: &Database) {
     fill(&old).await;
     let copy = export(&old).await;
     let imported = import(&new, &copy).await.unwrap();
-    assert_eq!(imported.head, Head { epoch: RESTORED, seq: 5 });
+    assert_eq!(imported.head, LogHead { epoch: RESTORED, seq: 5 });
     assert_eq!(new.head().await.unwrap(), imported.head, "another history, the same number");
     let again = export(&new).await;
     assert_eq!(facts(&again), facts(&copy));
@@ -222,7 +222,7 @@ async fn goes_over(from: &Database, to: &Database) {
     new.write(Revoke { revocation: revocation("next"), now: NOW }).await.unwrap();
     let next = &new.events(5, 9).await.unwrap()[0];
     assert_eq!((next.seq, &*next.tags), (6, &[tag("next")][..]));
-    let entry = Entry {
+    let entry = AnnouncedEntry {
         actor: "system".into(),
         action: "x".into(),
         target: "y".into(),
@@ -297,12 +297,12 @@ on_both! {
         let copy = export(&source).await;
         for length in (0..copy.len()).step_by(31).chain([copy.len() - 1]) {
             let refused = import(&store, &copy[..length]).await.unwrap_err();
-            assert!(matches!(refused, CopyError::Cut(_) | CopyError::Foreign), "{length}: {refused}");
+            assert!(matches!(refused, BackupError::Cut(_) | BackupError::Foreign), "{length}: {refused}");
         }
         let whole = copy.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
         for length in whole.filter(|length| *length < copy.len()) {
             let refused = import(&store, &copy[..length]).await.unwrap_err();
-            assert!(matches!(refused, CopyError::Cut(_)), "{length}: {refused}");
+            assert!(matches!(refused, BackupError::Cut(_)), "{length}: {refused}");
         }
         for (at, byte) in copy.iter().enumerate().step_by(5) {
             let mut changed = copy.clone();
@@ -311,11 +311,11 @@ on_both! {
             assert!(refused.is_err(), "byte {at}: {refused:?}");
         }
         let longer = [&copy[..], b"x"].concat();
-        assert!(matches!(import(&store, &longer).await, Err(CopyError::Longer(_))));
+        assert!(matches!(import(&store, &longer).await, Err(BackupError::Longer(_))));
         is_untouched(&store, crate::databases::EPOCH).await;
         import(&store, &copy).await.unwrap();
         let read_at = store.read_at().await.unwrap();
-        assert_eq!(store.user("id-ada").await.unwrap(), Some(User { read_at, ..user("ada") }));
+        assert_eq!(store.user("id-ada").await.unwrap(), Some(UserRow { read_at, ..user("ada") }));
     }
 
     async fn what_is_wrong_is_named_with_its_line(database: Database) {
@@ -369,8 +369,8 @@ on_both! {
         assert!(before.contains(r#""schema":1"#) && !before.contains("login_sessions"));
         assert!(!before.contains(r#""until""#) && !before.contains("read_at") && !before.contains("incarnation"));
         import(&store, before.as_bytes()).await.unwrap();
-        assert_eq!(store.user(&ada.id).await.unwrap(), Some(User { tokens_not_before: NOW, read_at: NOW, ..ada.clone() }));
-        assert!(store.write(IssueAccessToken(access("a", Some(&User { read_at: NOW, ..ada })))).await.unwrap());
+        assert_eq!(store.user(&ada.id).await.unwrap(), Some(UserRow { tokens_not_before: NOW, read_at: NOW, ..ada.clone() }));
+        assert!(store.write(IssueAccessToken(access("a", Some(&UserRow { read_at: NOW, ..ada })))).await.unwrap());
         store.write(BeginLoginSession(login_session("l"))).await.unwrap();
         assert_eq!(store.login_session(&digest("l"), NOW).await.unwrap(), Some(login_session("l")));
     }
@@ -422,7 +422,7 @@ on_both! {
         import(&store, &copy).await.expect("an empty one, into an empty one");
         add_user(&store, "ada").await;
         let refused = import(&store, &copy).await.unwrap_err();
-        assert!(matches!(refused, CopyError::NotEmpty("users")), "{refused}");
+        assert!(matches!(refused, BackupError::NotEmpty("users")), "{refused}");
         assert_eq!(store.head().await.unwrap().epoch, RESTORED);
         let told = database.open().await;
         told.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
@@ -438,17 +438,17 @@ on_both! {
         let copy = export(&source).await;
         let store = database.open().await;
         let mut seen = None;
-        let decline = |copied: &Copied| {
+        let decline = |copied: &BackupContents| {
             seen = Some(copied.clone());
             Err("not this one".to_owned())
         };
         let refused = store.import(&mut &copy[..], RESTORED, decline).await.unwrap_err();
-        assert!(matches!(&refused, CopyError::Unwanted(why) if why == "not this one"), "{refused}");
+        assert!(matches!(&refused, BackupError::Unwanted(why) if why == "not this one"), "{refused}");
         let copied = seen.unwrap();
         assert_eq!(copied.key_ring.as_deref(), Some(&b"sealed"[..]));
         is_untouched(&store, crate::databases::EPOCH).await;
 
-        let entry = Entry {
+        let entry = AnnouncedEntry {
             actor: "operator:root".into(),
             action: "database.restore".into(),
             target: "database".into(),
@@ -558,7 +558,7 @@ async fn whether_a_copy_is_there_that_was_not_answered_is_not_known() {
         let store = Store::open(&way.url, crate::databases::EPOCH).await.unwrap();
         way.cut(b"COMMIT", done);
         let unclear = import(&store, &copy).await.unwrap_err();
-        assert!(matches!(unclear, CopyError::Unclear(StoreError::Unavailable(_))), "{done}: {unclear}");
+        assert!(matches!(unclear, BackupError::Unclear(StoreError::Unavailable(_))), "{done}: {unclear}");
         let there = database.open().await.user_by_login("ada").await.unwrap();
         assert_eq!(there.is_some(), done, "and a look at the database tells");
     }
@@ -574,6 +574,6 @@ async fn a_database_that_goes_away_does_not_refuse_the_copy() {
     let store = Store::open(&way.url, crate::databases::EPOCH).await.unwrap();
     way.cut(b"INSERT INTO users", false);
     let failed = import(&store, &copy).await.unwrap_err();
-    assert!(matches!(failed, CopyError::Database(StoreError::Unavailable(_))), "{failed}");
+    assert!(matches!(failed, BackupError::Database(StoreError::Unavailable(_))), "{failed}");
     is_untouched(&database.open().await, crate::databases::EPOCH).await;
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::AccessToken;
-use store::families::{Family, FamilyFilter, Origins, SessionsAt};
+use store::families::{EventOrigins, Family, FamilyFilter, SessionsAt};
 use store::redeem::{BeginFamily, Successors};
 use store::refresh_tokens::RefreshToken;
-use store::users::{AddUser, StoredPassword, User};
-use store::{Digest, Epoch, Reach, Revocation, Store, Tag, sqlite_url};
+use store::users::{AddUser, StoredPassword, UserRow};
+use store::{Epoch, Revocation, RevocationReach, Store, StoredDigest, Tag, sqlite_url};
 
 /// Where a server is that tests may make databases on.
 const SERVER: &str = "POSTERN_TEST_POSTGRES";
@@ -17,7 +17,7 @@ const SERVER: &str = "POSTERN_TEST_POSTGRES";
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 /// What everything here follows from, unless a test says otherwise.
-pub(crate) const ORIGINS: Origins = [Tag([0xC1; 16]), Tag([0xC2; 16])];
+pub(crate) const ORIGINS: EventOrigins = [Tag([0xC1; 16]), Tag([0xC2; 16])];
 
 /// What a new database is given.
 pub(crate) const EPOCH: Epoch = Epoch([7; 16]);
@@ -89,10 +89,10 @@ impl Database {
     }
 }
 
-pub(crate) fn digest(name: &str) -> Digest {
+pub(crate) fn digest(name: &str) -> StoredDigest {
     let mut bytes = [0; 32];
     bytes[..name.len()].copy_from_slice(name.as_bytes());
-    Digest(bytes)
+    StoredDigest(bytes)
 }
 
 pub(crate) fn tag(name: &str) -> Tag {
@@ -105,14 +105,14 @@ pub(crate) fn revocation(name: &str) -> Revocation {
     Revocation {
         tags: vec![tag(name)],
         reason: "a test says so",
-        reach: Reach::Whole,
+        reach: RevocationReach::Whole,
         until: NOW.plus(std::time::Duration::from_hours(1)),
         occurrence: None,
     }
 }
 
-pub(crate) fn user(name: &str) -> User {
-    User {
+pub(crate) fn user(name: &str) -> UserRow {
+    UserRow {
         id: format!("id-{name}"),
         name: name.to_owned(),
         email: None,
@@ -130,7 +130,7 @@ pub(crate) fn password(phc: &str) -> StoredPassword {
     StoredPassword { phc: phc.to_owned(), changed_at: NOW }
 }
 
-pub(crate) async fn add_user(store: &Store, name: &str) -> User {
+pub(crate) async fn add_user(store: &Store, name: &str) -> UserRow {
     let user = user(name);
     store.write(AddUser { user: user.clone(), password: Some(password("old")) }).await.unwrap();
     user
@@ -142,7 +142,7 @@ pub(crate) fn at(now: Timestamp) -> SessionsAt {
 }
 
 /// What a user granted and has not ended.
-pub(crate) async fn alive_families(store: &Store, user: &User, now: Timestamp) -> Vec<Family> {
+pub(crate) async fn alive_families(store: &Store, user: &UserRow, now: Timestamp) -> Vec<Family> {
     let of_user = FamilyFilter { user_id: Some(&user.id), ..FamilyFilter::default() };
     store.families(of_user, "", 10, at(now)).await.unwrap()
 }
@@ -156,7 +156,7 @@ pub(crate) fn begin_family(
     BeginFamily { family, origins: ORIGINS, successors: Successors { refresh, access: Some(access) } }
 }
 
-pub(crate) fn family(id: &str, user: &User) -> Family {
+pub(crate) fn family(id: &str, user: &UserRow) -> Family {
     Family {
         id: id.to_owned(),
         client_id: "notebook".to_owned(),

@@ -6,7 +6,7 @@ use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
 use store::families::Family;
 use store::redeem::{Redeem, Redeemed};
 use store::sessions::{EndSession, SeeSession};
-use store::users::{AddUser, ChangeUser, EndUser, Ending, User};
+use store::users::{AddUser, ChangeUser, EndUser, UserRevocation, UserRow};
 use store::{Change, Store, StoreError, Tx};
 
 use crate::databases::{Database, NOW, add_user, begin_family, digest, family, on_both, revocation, user};
@@ -56,7 +56,7 @@ impl Change for EndAndAdd {
     }
 }
 
-fn rename(from: &User) -> ChangeUser {
+fn rename(from: &UserRow) -> ChangeUser {
     ChangeUser {
         from: from.clone(),
         name: format!("{}-new", from.name),
@@ -156,9 +156,9 @@ on_both! {
             for n in 0..MANY {
                 users.push(add_user(&stores[0], &format!("{round}-{n}")).await);
             }
-            let end = |user: &User| EndUser {
+            let end = |user: &UserRow| EndUser {
                 user_id: user.id.clone(),
-                ending: Ending::Everything,
+                ending: UserRevocation::Everything,
                 revocation: revocation("user"),
                 deliver_until: None,
                 now: NOW.plus(LATER),

@@ -8,12 +8,12 @@ use store::deliveries::{Delivered, Delivery, TakeDue};
 use store::device_codes::{DecideDeviceCode, IssueDeviceCode};
 use store::families::Family;
 use store::groups::{AddGroup, AddMember, DeleteGroup, Deleted};
+use store::jwt_status::{ClaimJwtStatus, ClaimedStatus};
 use store::pushed_requests::PushRequest;
 use store::redeem::Redeemed;
-use store::sessions::{BeginSession, EndSession, Session};
-use store::standing::{ClaimStanding, Claimed};
-use store::users::{DeleteUser, EndUser, Ending, User};
-use store::{Reach, Store, StoreError};
+use store::sessions::{BeginSession, EndSession, SessionRow};
+use store::users::{DeleteUser, EndUser, UserRevocation, UserRow};
+use store::{RevocationReach, Store, StoreError};
 
 use crate::databases::{
     NOW, ORIGINS, add_user, alive_families, begin_family, digest, family, on_both, revocation, tag,
@@ -25,7 +25,7 @@ const LATER: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A family of the session `sid-name`.
-fn within(id: &str, user: &User, name: &str) -> Family {
+fn within(id: &str, user: &UserRow, name: &str) -> Family {
     Family { sid: Some(format!("sid-{name}")), ..family(id, user) }
 }
 
@@ -40,7 +40,7 @@ fn of_client(client: &str, family: Family) -> IssueCode {
     }
 }
 
-fn end_session(name: &str, user: &User) -> EndSession {
+fn end_session(name: &str, user: &UserRow) -> EndSession {
     EndSession {
         sid: format!("sid-{name}"),
         user_id: user.id.clone(),
@@ -50,7 +50,7 @@ fn end_session(name: &str, user: &User) -> EndSession {
     }
 }
 
-fn end_user(user: &User, ending: Ending) -> EndUser {
+fn end_user(user: &UserRow, ending: UserRevocation) -> EndUser {
     EndUser {
         user_id: user.id.clone(),
         ending,
@@ -67,7 +67,7 @@ async fn due(store: &Store) -> Vec<Delivery> {
     due
 }
 
-fn delivery(client: &str, user: &User, name: &str) -> Delivery {
+fn delivery(client: &str, user: &UserRow, name: &str) -> Delivery {
     Delivery {
         id: format!("sid-{name}/{client}"),
         client_id: client.into(),
@@ -108,15 +108,15 @@ on_both! {
 
         let alive = begin_family(family("g", &ada), Some(refresh("r")), access("a", Some(&ada)));
         assert!(store.write(alive).await.unwrap());
-        assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
+        assert!(store.write(end_user(&ada, UserRevocation::Everything)).await.unwrap());
         assert!(!store.write(IssueAccessToken(access("a", Some(&ada)))).await.unwrap(), "made before everything ended");
         let late = Family { read_at: store.read_at().await.unwrap(), ..family("h", &ada) };
         assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Now);
-        assert!(store.write(end_user(&ada, Ending::Disabled)).await.unwrap());
+        assert!(store.write(end_user(&ada, UserRevocation::Disabled)).await.unwrap());
         let late = Family { read_at: store.read_at().await.unwrap(), ..family("i", &ada) };
         assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Over);
         assert_eq!(store.write(redeem_refresh("r", "r2", NOW)).await.unwrap(), Redeemed::Dead);
-        let late = Session { created_at: NOW.plus(HOUR), ..session("t", &ada) };
+        let late = SessionRow { created_at: NOW.plus(HOUR), ..session("t", &ada) };
         assert_eq!(store.write(begin(late, None)).await.unwrap(), None);
         assert_eq!(store.session_by_sid("sid-t").await.unwrap(), None);
     }
@@ -155,7 +155,7 @@ on_both! {
                 let issue = begin_family(family(&name, &ada), Some(refresh(&name)), access(&name, Some(&ada)));
                 racers.spawn(async move { store.write(issue).await.map(|_| ()) });
             }
-            let (store, end) = (stores[round % stores.len()].clone(), end_user(&ada, Ending::Disabled));
+            let (store, end) = (stores[round % stores.len()].clone(), end_user(&ada, UserRevocation::Disabled));
             racers.spawn(async move { store.write(end).await.map(|_| ()) });
             let ended: Result<Vec<()>, StoreError> = racers.join_all().await.into_iter().collect();
             ended.unwrap();
@@ -239,7 +239,7 @@ on_both! {
         assert_eq!(due(&store).await, []);
         assert!(store.write(end_session("s", &ada)).await.unwrap());
         assert_eq!(due(&store).await, [delivery("mail", &ada, "s"), delivery("notebook", &ada, "s")]);
-        assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
+        assert!(store.write(end_user(&ada, UserRevocation::Everything)).await.unwrap());
         assert_eq!(due(&store).await, [delivery("mail", &ada, "t")]);
         let quiet = EndSession { deliver_until: None, ..end_session("e", &eve) };
         assert!(store.write(quiet).await.unwrap());
@@ -271,19 +271,19 @@ on_both! {
         store.write(begin(session("a", &ada), None)).await.unwrap();
         assert_eq!(store.write(of_client("notebook", within("f", &ada, "a"))).await.unwrap(), Issued::Now);
         let later = NOW.plus(LATER);
-        let again = Session {
+        let again = SessionRow {
             authenticated_at: later, methods: "pwd otp".into(), acr: Some("2".into()), created_at: later,
             seen_at: later, expires_at: later.plus(HOUR), ..session("b", &ada)
         };
         let begun = store.write(begin(again.clone(), Some("a"))).await.unwrap();
         assert_eq!(begun.as_deref(), Some("sid-a"));
         assert_eq!(store.session(&digest("a"), NOW).await.unwrap(), None, "a new login, a new cookie");
-        let kept = Session { sid: "sid-a".into(), created_at: NOW, ..again };
+        let kept = SessionRow { sid: "sid-a".into(), created_at: NOW, ..again };
         assert_eq!(store.sessions_of(&ada.id, NOW).await.unwrap(), [kept]);
         assert!(store.family("f").await.unwrap().unwrap().is_alive(NOW));
         assert_eq!((due(&store).await, store.head().await.unwrap().seq), (vec![], 0));
 
-        let expired = Session { created_at: later.plus(HOUR), ..session("c", &ada) };
+        let expired = SessionRow { created_at: later.plus(HOUR), ..session("c", &ada) };
         let begun = store.write(begin(expired, Some("b"))).await.unwrap();
         assert_eq!(begun.as_deref(), Some("sid-c"), "what has expired does not come back");
     }
@@ -296,7 +296,7 @@ on_both! {
         let instead = |session| BeginSession {
             revocation: Some(revocation("a")), deliver_until: Some(NOW.plus(HOUR)), ..begin(session, Some("a"))
         };
-        let closed = Session { user_id: "nobody".into(), ..session("n", &eve) };
+        let closed = SessionRow { user_id: "nobody".into(), ..session("n", &eve) };
         assert_eq!(store.write(instead(closed)).await.unwrap(), None);
         assert!(store.session(&digest("a"), NOW).await.unwrap().is_some(), "nothing changed");
 
@@ -307,7 +307,7 @@ on_both! {
         assert_eq!(due(&store).await, [delivery("notebook", &ada, "a")]);
         assert_eq!(store.events(0, 9).await.unwrap()[0].tags, [tag("a")]);
         let read_at = store.read_at().await.unwrap();
-        assert_eq!(store.sessions_of(&eve.id, NOW).await.unwrap(), [Session { read_at, ..session("b", &eve) }]);
+        assert_eq!(store.sessions_of(&eve.id, NOW).await.unwrap(), [SessionRow { read_at, ..session("b", &eve) }]);
     }
 
     async fn a_claim_stands_until_what_it_names_ends(database: Database) {
@@ -317,45 +317,45 @@ on_both! {
         for id in ["f", "g"] {
             assert_eq!(store.write(of_client("notebook", within(id, &ada, "s"))).await.unwrap(), Issued::Now);
         }
-        let claimed = Claimed {
+        let claimed = ClaimedStatus {
             family_id: Some("f"), user_id: Some(&ada.id), client_id: "configured", read_at: NOW, tag: tag("jti"),
             key: tag("key"), origins: ORIGINS,
         };
         let standing = store.claimed(claimed).await.unwrap();
-        let expected = ClaimStanding {
+        let expected = ClaimJwtStatus {
             unrevoked: true, user_name: Some("ada".into()), sid: Some("sid-s".into()), as_of: store.head().await.unwrap(),
         };
         assert_eq!(standing, expected);
-        let of_client = Claimed { family_id: None, user_id: None, ..claimed };
-        let expected = ClaimStanding { user_name: None, sid: None, ..expected };
+        let of_client = ClaimedStatus { family_id: None, user_id: None, ..claimed };
+        let expected = ClaimJwtStatus { user_name: None, sid: None, ..expected };
         assert_eq!(store.claimed(of_client).await.unwrap(), expected);
         for unknown in [
-            Claimed { family_id: Some("none"), ..claimed },
-            Claimed { user_id: Some("nobody"), ..claimed },
+            ClaimedStatus { family_id: Some("none"), ..claimed },
+            ClaimedStatus { user_id: Some("nobody"), ..claimed },
         ] {
             assert!(!store.claimed(unknown).await.unwrap().unrevoked);
         }
-        let before = store::Revocation { reach: Reach::Before(NOW.plus(LATER)), ..revocation("jti") };
+        let before = store::Revocation { reach: RevocationReach::Before(NOW.plus(LATER)), ..revocation("jti") };
         store.write(Revoke { revocation: before, now: NOW }).await.unwrap();
         let standing = store.claimed(of_client).await.unwrap();
         assert_eq!((standing.unrevoked, standing.as_of.seq), (false, 1));
         for origins in [[tag("jti"), tag("consent")], [tag("client"), tag("jti")]] {
-            let of_denied = Claimed { tag: tag("other"), origins, ..of_client };
+            let of_denied = ClaimedStatus { tag: tag("other"), origins, ..of_client };
             assert!(!store.claimed(of_denied).await.unwrap().unrevoked, "what it follows from is denied");
         }
-        let of_leaked = Claimed { tag: tag("other"), key: tag("jti"), ..of_client };
+        let of_leaked = ClaimedStatus { tag: tag("other"), key: tag("jti"), ..of_client };
         assert!(!store.claimed(of_leaked).await.unwrap().unrevoked, "its key is");
-        let late = Claimed { read_at: NOW.plus(LATER), ..claimed };
+        let late = ClaimedStatus { read_at: NOW.plus(LATER), ..claimed };
         assert!(store.claimed(late).await.unwrap().unrevoked);
-        let other = Claimed { tag: tag("other"), ..claimed };
+        let other = ClaimedStatus { tag: tag("other"), ..claimed };
         assert!(store.claimed(other).await.unwrap().unrevoked);
         assert!(store.write(end_session("s", &ada)).await.unwrap());
         assert!(!store.claimed(other).await.unwrap().unrevoked);
-        let alone = Claimed { family_id: None, ..other };
+        let alone = ClaimedStatus { family_id: None, ..other };
         assert!(store.claimed(alone).await.unwrap().unrevoked);
-        assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
+        assert!(store.write(end_user(&ada, UserRevocation::Everything)).await.unwrap());
         assert!(!store.claimed(alone).await.unwrap().unrevoked);
-        let fresh = Claimed { read_at: store.read_at().await.unwrap(), ..alone };
+        let fresh = ClaimedStatus { read_at: store.read_at().await.unwrap(), ..alone };
         assert!(store.claimed(fresh).await.unwrap().unrevoked);
     }
 }

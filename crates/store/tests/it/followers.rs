@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use coherence::drive::Log as _;
-use coherence::roster::Follower;
-use coherence::{ConsumerId, Name};
+use coherence::consumers::Follower;
+use coherence::event_loops::Log as _;
+use coherence::{ConsumerId, ConsumerName};
 use store::access_tokens::Revoke;
 use store::followers::{Canary, ForgetFollower, MarkFollower};
-use store::{Epoch, Head};
+use store::{Epoch, LogHead};
 
 use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
 
 fn follower(number: u8, applied: Option<(Epoch, u64)>) -> Follower {
     Follower {
         id: ConsumerId([number; 16]),
-        called: Name::new(&format!("gateway-{number}")).unwrap(),
+        called: ConsumerName::new(&format!("gateway-{number}")).unwrap(),
         lease: Duration::from_secs(5),
-        applied: applied.map(|(epoch, seq)| Head { epoch, seq }),
+        applied: applied.map(|(epoch, seq)| LogHead { epoch, seq }),
     }
 }
 
@@ -98,6 +98,6 @@ on_both! {
         }
         assert!(writes.join_all().await.into_iter().all(|noted| noted));
         let listed = stores[0].followers().await.unwrap();
-        assert!(listed.iter().all(|listed| listed.follower.applied == Some(Head { epoch: EPOCH, seq: 99 })));
+        assert!(listed.iter().all(|listed| listed.follower.applied == Some(LogHead { epoch: EPOCH, seq: 99 })));
     }
 }

@@ -13,9 +13,9 @@ use store::families::{Family, OwnedFamily, RevokeFamily};
 use store::pushed_requests::PushRequest;
 use store::redeem::{BeginFamily, Once, Redeem, Redeemed, Successors};
 use store::refresh_tokens::RefreshToken;
-use store::seen::UseOnce;
-use store::sessions::{EndSession, Session};
-use store::users::User;
+use store::replay_guard::UseOnce;
+use store::sessions::{EndSession, SessionRow};
+use store::users::UserRow;
 use store::{Revocation, Store, StoreError};
 
 use crate::databases::{
@@ -37,7 +37,7 @@ pub(crate) fn code(name: &str) -> Code {
     }
 }
 
-pub(crate) fn access(name: &str, user: Option<&User>) -> AccessToken {
+pub(crate) fn access(name: &str, user: Option<&UserRow>) -> AccessToken {
     AccessToken {
         digest: digest(name),
         jti: format!("jti-{name}"),
@@ -57,7 +57,7 @@ pub(crate) fn refresh(name: &str) -> RefreshToken {
     RefreshToken { digest: digest(name), issued_at: NOW, expires_at: NOW.plus(Duration::from_hours(1)) }
 }
 
-fn redeem_code(name: &str, successor: &str, user: &User, now: Timestamp) -> Redeem {
+fn redeem_code(name: &str, successor: &str, user: &UserRow, now: Timestamp) -> Redeem {
     let (refresh, access) =
         (refresh(&format!("r-{successor}")), access(&format!("a-{successor}"), Some(user)));
     Redeem {
@@ -83,7 +83,7 @@ pub(crate) fn device(name: &str, user_code: &str) -> DeviceCode {
     }
 }
 
-pub(crate) fn redeem_device(name: &str, successor: &str, user: &User, now: Timestamp) -> RedeemDeviceCode {
+pub(crate) fn redeem_device(name: &str, successor: &str, user: &UserRow, now: Timestamp) -> RedeemDeviceCode {
     RedeemDeviceCode {
         digest: digest(name),
         family: family(&format!("f-{successor}"), user),
@@ -108,7 +108,7 @@ pub(crate) async fn is_active(store: &Store, name: &str, now: Timestamp) -> bool
     store.access_token(&digest(name)).await.unwrap().is_some_and(|standing| standing.is_active(now))
 }
 
-fn owned(id: &str, user: &User) -> OwnedFamily {
+fn owned(id: &str, user: &UserRow) -> OwnedFamily {
     OwnedFamily { family: family(id, user), user: Some(user.clone()) }
 }
 
@@ -166,7 +166,7 @@ on_both! {
         let passing = |id: &str, sid: &str| Family { sid: Some(format!("sid-{sid}")), ..family(id, &ada) };
         for name in ["idle", "short", "used", "swept", "closed"] {
             let ends = if name == "short" || name == "swept" { NOW.plus(5 * MINUTE) } else { NOW.plus(Duration::from_hours(9)) };
-            store.write(begin(Session { expires_at: ends, ..session(name, &ada) }, None)).await.unwrap();
+            store.write(begin(SessionRow { expires_at: ends, ..session(name, &ada) }, None)).await.unwrap();
             let lasting = Family { outlives_session: true, ..passing(&format!("lasting-{name}"), name) };
             for (family, token) in [(passing(name, name), name.to_owned()), (lasting, format!("l-{name}"))] {
                 let successors = Successors { refresh: Some(RefreshToken { expires_at: NOW.plus(Duration::from_hours(8)), ..refresh(&token) }), access: None };

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use auth::token::security_event::Kind;
+use auth::token::security_event::EventKind;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::Revoke;
-use store::security_events::{Occurrence, TellAll};
-use store::{Denied, Dialect, Epoch, Event, Head, ProveHead, Reach, Revocation, Store};
+use store::security_events::{OccurrenceKey, TellAll};
+use store::{AnnouncedEvent, Denied, Dialect, Epoch, LogHead, ProveHead, Revocation, RevocationReach, Store};
 
 use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
 
@@ -17,7 +17,7 @@ const HOUR: Duration = Duration::from_hours(1);
 on_both! {
     async fn the_epoch_is_drawn_once(database: Database) {
         let head = database.open().await.head().await.unwrap();
-        assert_eq!(head, Head { epoch: EPOCH, seq: 0 });
+        assert_eq!(head, LogHead { epoch: EPOCH, seq: 0 });
         let again = Store::open(&database.url, Epoch([8; 16])).await.unwrap();
         assert_eq!(again.head().await.unwrap(), head, "what is there stays");
     }
@@ -25,7 +25,7 @@ on_both! {
     async fn a_denial_that_is_renewed_while_it_is_swept_stays(database: Database) {
         let store = database.open().await;
         store.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
-        let over = store.prove_denied(None, 10).await.unwrap().1[0].until.plus(coherence::denials::KEPT);
+        let over = store.prove_denied(None, 10).await.unwrap().1[0].until.plus(coherence::denylist::KEPT);
         if store.dialect() == Dialect::Sqlite {
             // Nobody else writes meanwhile.
             assert_eq!(store.sweep(over, HOUR).await.unwrap().expired, 1);
@@ -43,7 +43,7 @@ on_both! {
         other.execute("COMMIT").await.unwrap();
         assert_eq!(swept.await.unwrap(), 0);
         assert_eq!(store.prove_denied(None, 10).await.unwrap().1.len(), 1);
-        let last = Timestamp::from_millis(9_000_000_000_000).plus(coherence::denials::KEPT);
+        let last = Timestamp::from_millis(9_000_000_000_000).plus(coherence::denylist::KEPT);
         assert_eq!(store.sweep(last, HOUR).await.unwrap().expired, 1, "and goes in its time");
     }
 
@@ -95,7 +95,7 @@ on_both! {
         for n in 0..100 {
             let (store, reader) = (store.clone(), store.clone());
             writes.spawn(async move {
-                let revocation = Revocation { reach: Reach::Before(NOW), ..revocation(&format!("t{n}")) };
+                let revocation = Revocation { reach: RevocationReach::Before(NOW), ..revocation(&format!("t{n}")) };
                 store.write(Revoke { revocation, now: NOW }).await.unwrap();
                 assert!(reader.head().await.unwrap().seq > 0);
             });
@@ -111,7 +111,7 @@ on_both! {
         writes.join_all().await;
         seen.sort_by_key(|event| event.seq);
         let log = store.events(0, 1000).await.unwrap();
-        assert_eq!(seen, log.into_iter().map(coherence::Event::from).collect::<Vec<_>>());
+        assert_eq!(seen, log.into_iter().map(coherence::LogEvent::from).collect::<Vec<_>>());
         assert!(told.try_recv().is_err(), "each once");
     }
 
@@ -133,9 +133,9 @@ on_both! {
         let later = Some(NOW.plus(minute));
         let both = vec![tag("a"), tag("b")];
         let revocations = vec![
-            Revocation { reach: Reach::Before(NOW), ..a.clone() },
-            Revocation { tags: vec![tag("b")], reach: Reach::Before(NOW.plus(minute)), ..a.clone() },
-            Revocation { tags: both, reach: Reach::Before(NOW), until: a.until.plus(minute), ..a.clone() },
+            Revocation { reach: RevocationReach::Before(NOW), ..a.clone() },
+            Revocation { tags: vec![tag("b")], reach: RevocationReach::Before(NOW.plus(minute)), ..a.clone() },
+            Revocation { tags: both, reach: RevocationReach::Before(NOW), until: a.until.plus(minute), ..a.clone() },
             a.clone(),
         ];
         store.write(TellAll { revocations, now: NOW }).await.unwrap();
@@ -158,9 +158,9 @@ on_both! {
         // What differs is told apart.
         let revocations = vec![
             revocation("a"),
-            Revocation { reach: Reach::Before(NOW), ..revocation("b") },
+            Revocation { reach: RevocationReach::Before(NOW), ..revocation("b") },
             Revocation { reason: "another", ..revocation("c") },
-            Revocation { occurrence: Some(Occurrence::new(Kind::SessionRevoked)), ..revocation("d") },
+            Revocation { occurrence: Some(OccurrenceKey::new(EventKind::SessionRevoked)), ..revocation("d") },
             revocation("e"),
             Revocation { until: NOW, ..revocation("f") },
         ];
@@ -190,14 +190,14 @@ on_both! {
     }
 
     async fn caches_ask_the_log(database: Database) {
-        use coherence::drive::Log;
+        use coherence::event_loops::Log;
         let store = database.open().await;
-        assert_eq!(Log::head(&store).await, Some(Head { epoch: EPOCH, seq: 0 }));
+        assert_eq!(Log::head(&store).await, Some(LogHead { epoch: EPOCH, seq: 0 }));
         for n in 0..5 {
             let revocation = revocation(&format!("t{n}"));
             store.write(Revoke { revocation, now: NOW }).await.unwrap();
         }
-        assert_eq!(Log::head(&store).await, Some(Head { epoch: EPOCH, seq: 5 }));
+        assert_eq!(Log::head(&store).await, Some(LogHead { epoch: EPOCH, seq: 5 }));
         let (epoch, events) = store.range(2, 2).await.unwrap();
         assert_eq!((epoch, events.iter().map(|e| e.seq).collect::<Vec<_>>()), (EPOCH, vec![3, 4]));
         assert_eq!(store.range(5, 10).await, Some((EPOCH, vec![])));
@@ -208,7 +208,7 @@ on_both! {
         let store = database.open().await;
         let names: Vec<_> = (0..7).map(|n| format!("t{n}")).collect();
         for name in &names {
-            let revocation = Revocation { reach: Reach::Before(NOW), ..revocation(name) };
+            let revocation = Revocation { reach: RevocationReach::Before(NOW), ..revocation(name) };
             store.write(Revoke { revocation, now: NOW }).await.unwrap();
         }
         let (mut told, mut after) = (Vec::new(), None);
@@ -226,16 +226,16 @@ on_both! {
     }
 
     async fn what_is_denied_is_copied_whole(database: Database) {
-        use coherence::denials::Denials;
-        use coherence::drive::Copies;
+        use coherence::denylist::Denylist;
+        use coherence::event_loops::DenylistCopy;
         let store = database.open().await;
         let names: Vec<_> = (0..30).map(|n| format!("t{n}")).collect();
         for name in &names {
-            let revocation = Revocation { reach: Reach::Before(NOW), ..revocation(name) };
+            let revocation = Revocation { reach: RevocationReach::Before(NOW), ..revocation(name) };
             store.write(Revoke { revocation, now: NOW }).await.unwrap();
         }
-        let denials = Denials::new(100);
-        assert_eq!(store.load(&denials).await, Some(Head { epoch: EPOCH, seq: 30 }));
+        let denials = Denylist::new(100);
+        assert_eq!(store.load(&denials).await, Some(LogHead { epoch: EPOCH, seq: 30 }));
         assert_eq!(denials.len(), 30);
         let now = i64::try_from(NOW.as_millis()).unwrap();
         assert!(names.iter().all(|name| denials.denies(&[tag(name)], now - 1)));
@@ -245,15 +245,15 @@ on_both! {
     async fn events_come_as_they_were_written(database: Database) {
         let store = database.open().await;
         let not_before = Some(NOW);
-        let told = Revocation { tags: vec![tag("a"), tag("b")], reach: Reach::Before(NOW), ..revocation("a") };
+        let told = Revocation { tags: vec![tag("a"), tag("b")], reach: RevocationReach::Before(NOW), ..revocation("a") };
         store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
         store.write(Revoke { revocation: revocation("c"), now: NOW.plus(Duration::from_millis(1)) }).await.unwrap();
         let reason = "a test says so".to_owned();
         let until = revocation("c").until;
         let tags = vec![tag("a"), tag("b")];
-        let first = Event { seq: 1, tags, not_before, until, reason: reason.clone(), at: NOW };
+        let first = AnnouncedEvent { seq: 1, tags, not_before, until, reason: reason.clone(), at: NOW };
         let later = NOW.plus(Duration::from_millis(1));
-        let second = Event { seq: 2, tags: vec![tag("c")], not_before: None, until, reason, at: later };
+        let second = AnnouncedEvent { seq: 2, tags: vec![tag("c")], not_before: None, until, reason, at: later };
         assert_eq!(store.events(0, 10).await.unwrap(), [first.clone(), second.clone()]);
         assert_eq!(store.events(1, 10).await.unwrap(), [second]);
         assert_eq!(store.events(0, 1).await.unwrap(), [first]);

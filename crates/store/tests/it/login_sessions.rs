@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _};
-use store::login_endings::Endings;
+use store::login_endings::LoginEndings;
 use store::login_sessions::{
-    BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, LoginSession, LoginSessionsOf,
-    ReleaseLoginSession, ReplaceLoginSession,
+    BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, LoginSessionRow,
+    LoginSessionsOf, ReleaseLoginSession, ReplaceLoginSession,
 };
-use store::sessions::Session;
-use store::{Change, Digest, Epoch, Store};
+use store::sessions::SessionRow;
+use store::{Change, Epoch, Store, StoredDigest};
 use tokio::task::JoinSet;
 
 use crate::databases::{Database, EPOCH, NOW, add_user, digest, on_both};
@@ -21,8 +21,8 @@ const INSTANT: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 
-pub(crate) fn login_session(name: &str) -> LoginSession {
-    LoginSession {
+pub(crate) fn login_session(name: &str) -> LoginSessionRow {
+    LoginSessionRow {
         id: digest(name),
         subject: digest("ada"),
         sid: None,
@@ -33,7 +33,7 @@ pub(crate) fn login_session(name: &str) -> LoginSession {
     }
 }
 
-async fn keep(store: &Store, session: &LoginSession) {
+async fn keep(store: &Store, session: &LoginSessionRow) {
     store.write(BeginLoginSession(session.clone())).await.unwrap();
 }
 
@@ -70,7 +70,7 @@ async fn alive<'n>(store: &Store, names: &[&'n str]) -> Vec<&'n str> {
     alive
 }
 
-fn sorted(mut ids: Vec<Digest>) -> Vec<[u8; 32]> {
+fn sorted(mut ids: Vec<StoredDigest>) -> Vec<[u8; 32]> {
     ids.sort_by_key(|id| id.0);
     ids.into_iter().map(|id| id.0).collect()
 }
@@ -102,21 +102,21 @@ on_both! {
         let (one, other) = (&stores[0], stores.last().unwrap());
         let within = Duration::from_mins(1);
         let read = async |store: &Store, after| store.login_endings(after, within).await.unwrap();
-        assert_eq!(read(other, 0).await, Endings { upto: 0, sessions: Vec::new(), more: false });
+        assert_eq!(read(other, 0).await, LoginEndings { upto: 0, sessions: Vec::new(), more: false });
         for name in ["a", "b", "c"] {
             one.write(BeginLoginSession(login_session(name))).await.unwrap();
         }
         assert!(one.write(EndLoginSession { id: digest("b") }).await.unwrap().is_some());
         assert!(one.write(EndLoginSession { id: digest("b") }).await.unwrap().is_none());
-        assert_eq!(read(other, 0).await, Endings { upto: 1, sessions: vec![digest("b")], more: false });
+        assert_eq!(read(other, 0).await, LoginEndings { upto: 1, sessions: vec![digest("b")], more: false });
         let of = LoginSessionsOf::Subject(login_session("a").subject);
         assert_eq!(other.write(EndLoginSessions { of, began: NOW }).await.unwrap().len(), 2);
-        let Endings { upto, sessions, .. } = read(one, 1).await;
+        let LoginEndings { upto, sessions, .. } = read(one, 1).await;
         let told: BTreeSet<_> = sessions.iter().map(|id| id.0).collect();
         assert_eq!((upto, told), (3, BTreeSet::from([digest("a").0, digest("c").0])));
-        assert_eq!(read(one, 3).await, Endings { upto: 3, sessions: Vec::new(), more: false });
+        assert_eq!(read(one, 3).await, LoginEndings { upto: 3, sessions: Vec::new(), more: false });
         assert_eq!(read(one, 77).await.upto, 3, "of another database: from the beginning");
-        let over = Endings { upto: 3, sessions: Vec::new(), more: false };
+        let over = LoginEndings { upto: 3, sessions: Vec::new(), more: false };
         assert_eq!(one.login_endings(0, Duration::ZERO).await.unwrap(), over, "too long ago to matter, and to be looked through again");
 
         // Ends of many nodes are in one order, and have no holes.
@@ -131,7 +131,7 @@ on_both! {
         }
         let (mut after, mut heard) = (3, 0);
         while heard < 40 {
-            let Endings { upto, sessions, .. } = read(one, after).await;
+            let LoginEndings { upto, sessions, .. } = read(one, after).await;
             assert_eq!(upto - after, sessions.len() as u64, "nothing is left out");
             (after, heard) = (upto, heard + sessions.len());
         }
@@ -142,7 +142,7 @@ on_both! {
     async fn a_login_session_is_found_until_it_ends(database: Database) {
         let store = database.open().await;
         let one = login_session("one");
-        let other = LoginSession {
+        let other = LoginSessionRow {
             id: digest("other"), sid: Some(digest("sid")), content: Vec::new(), ends: Timestamp::MAX, ..one.clone()
         };
         keep(&store, &one).await;
@@ -156,7 +156,7 @@ on_both! {
         let never = Timestamp::from_millis(i64::MAX.unsigned_abs() - 1);
         assert_eq!(store.login_session(&other.id, never).await.unwrap(), Some(other));
 
-        let again = store.write(BeginLoginSession(LoginSession { version: 7, ..one.clone() })).await;
+        let again = store.write(BeginLoginSession(LoginSessionRow { version: 7, ..one.clone() })).await;
         assert_eq!(again.unwrap_err().to_string(), "the name of a login session is taken already");
         assert_eq!(store.login_session(&one.id, NOW).await.unwrap(), Some(one));
     }
@@ -223,7 +223,7 @@ on_both! {
     async fn a_content_is_replaced_from_the_version_that_was_read(database: Database) {
         let stores = database.open_all().await;
         let store = &stores[0];
-        let kept = LoginSession { sid: Some(digest("sid")), ..login_session("s") };
+        let kept = LoginSessionRow { sid: Some(digest("sid")), ..login_session("s") };
         keep(store, &kept).await;
         keep(store, &login_session("t")).await;
         assert!(store.write(claim("s", 0, NOW)).await.unwrap());
@@ -237,7 +237,7 @@ on_both! {
         assert_eq!(replaced.iter().filter(|replaced| **replaced).count(), 1);
         let found = store.login_session(&kept.id, NOW).await.unwrap().unwrap();
         assert!(found.content.starts_with(b"content "));
-        assert_eq!(found, LoginSession { version: 1, content: found.content.clone(), ..kept });
+        assert_eq!(found, LoginSessionRow { version: 1, content: found.content.clone(), ..kept });
         assert!(!store.write(claim("s", 0, NOW)).await.unwrap(), "it is another version");
         assert!(store.write(claim("s", 1, NOW)).await.unwrap(), "the right to refresh was given back");
         assert!(store.write(replace("s", 1, "")).await.unwrap());
@@ -273,7 +273,7 @@ on_both! {
             // of no use to whoever mixes the two up
             ("x-ada", "x", Some(digest("ada")), NOW),
         ] {
-            keep(&store, &LoginSession { subject: digest(subject), sid, began, ..login_session(name) }).await;
+            keep(&store, &LoginSessionRow { subject: digest(subject), sid, began, ..login_session(name) }).await;
         }
         let ends = |of, began| store.write(EndLoginSessions { of, began });
         let nobody = ends(LoginSessionsOf::Sid(digest("z")), Timestamp::MAX).await.unwrap();
@@ -293,13 +293,13 @@ on_both! {
         let stores = database.open_all().await;
         let names: Vec<String> = (0..60).map(|n| format!("s-{n}")).collect();
         for name in &names {
-            keep(&stores[0], &LoginSession { sid: Some(digest("sid")), ..login_session(name) }).await;
+            keep(&stores[0], &LoginSessionRow { sid: Some(digest("sid")), ..login_session(name) }).await;
         }
         let ends = (0..20).map(|n| EndLoginSessions {
             of: if n % 2 == 0 { LoginSessionsOf::Sid(digest("sid")) } else { LoginSessionsOf::Subject(digest("ada")) },
             began: NOW,
         });
-        let told: Vec<Digest> = at_once(&stores, ends).await.concat();
+        let told: Vec<StoredDigest> = at_once(&stores, ends).await.concat();
         assert_eq!(told.len(), names.len());
         let told: BTreeSet<[u8; 32]> = told.into_iter().map(|id| id.0).collect();
         assert_eq!(told, names.iter().map(|name| digest(name).0).collect());
@@ -333,7 +333,7 @@ on_both! {
             let (name, ada) = (format!("s-{n}"), ada.clone());
             writes.spawn(async move {
                 // the names are the same on both sides, and mean nothing to each other
-                let own = begin(Session { expires_at: NOW.plus(HOUR), ..session(&name, &ada) }, None);
+                let own = begin(SessionRow { expires_at: NOW.plus(HOUR), ..session(&name, &ada) }, None);
                 let session = BeginLoginSession(login_session(&name));
                 let (begun, kept) = tokio::join!(provider.write(own), gateway.write(session));
                 (begun.unwrap().is_some(), kept.unwrap()) == (true, ())

@@ -3,7 +3,7 @@
 use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
 use store::groups::AddGroup;
 use store::name_conflicts::NameConflict;
-use store::users::{AddUser, ChangeUser, User};
+use store::users::{AddUser, ChangeUser, UserRow};
 use store::{Store, StoreError};
 
 use crate::databases::{Database, NOW, add_user, on_both, revocation, user};
@@ -11,15 +11,15 @@ use crate::databases::{Database, NOW, add_user, on_both, revocation, user};
 /// Nora in full-width letters.
 const WIDE: &str = "\u{ff2e}\u{ff4f}\u{ff52}\u{ff41}";
 
-fn addressed(id: &str, name: &str, email: &str) -> User {
-    User { id: id.into(), email: Some(email.into()), email_verified_at: Some(NOW), ..user(name) }
+fn addressed(id: &str, name: &str, email: &str) -> UserRow {
+    UserRow { id: id.into(), email: Some(email.into()), email_verified_at: Some(NOW), ..user(name) }
 }
 
-async fn add(store: &Store, user: User) -> Result<(), StoreError> {
+async fn add(store: &Store, user: UserRow) -> Result<(), StoreError> {
     store.write(AddUser { user, password: None }).await
 }
 
-fn change(from: &User, name: &str, email: Option<&str>) -> ChangeUser {
+fn change(from: &UserRow, name: &str, email: Option<&str>) -> ChangeUser {
     ChangeUser {
         from: from.clone(),
         name: name.into(),
@@ -114,12 +114,12 @@ on_both! {
         add_user(&store, "bob").await;
         renamed_before(&database, "id-Zo\u{eb}", "eve").await;
         renamed_before(&database, "id-bob", WIDE).await;
-        assert!(is_taken(&add(&store, User { id: "1".into(), ..user("EVE") }).await));
-        add(&store, User { id: "2".into(), ..user("zoe\u{308}") }).await.expect("nobody has it any more");
-        add(&store, User { id: "3".into(), ..user("bob") }).await.expect("nobody has it any more");
+        assert!(is_taken(&add(&store, UserRow { id: "1".into(), ..user("EVE") }).await));
+        add(&store, UserRow { id: "2".into(), ..user("zoe\u{308}") }).await.expect("nobody has it any more");
+        add(&store, UserRow { id: "3".into(), ..user("bob") }).await.expect("nobody has it any more");
         assert_eq!(who(&store, "BOB").await.as_deref(), Some("3"));
         assert_eq!(store.name_conflicts().await.unwrap(), []);
-        let taken = add(&store, User { id: "4".into(), ..user("nora") }).await;
+        let taken = add(&store, UserRow { id: "4".into(), ..user("nora") }).await;
         assert!(is_taken(&taken), "forms that do not fit are mended where names are looked at: {taken:?}");
         assert_eq!(who(&store, "nora").await.as_deref(), Some("id-bob"));
     }
@@ -150,7 +150,7 @@ on_both! {
         add_user(&store, "Zo\u{eb}").await;
         let bob = add_user(&store, "bob").await;
         for spelling in ["nORA", WIDE, "Zoe\u{308}", "ZOE\u{308}"] {
-            let added = add(&store, User { id: "2".into(), ..user(spelling) }).await;
+            let added = add(&store, UserRow { id: "2".into(), ..user(spelling) }).await;
             assert!(is_taken(&added), "{spelling:?}: {added:?}");
             let renamed = store.write(change(&bob, spelling, None)).await;
             assert!(is_taken(&renamed), "{spelling:?}: {renamed:?}");
@@ -172,7 +172,7 @@ on_both! {
             ("eve", Some("Bob@Example.com")),
             ("eve", Some("bob\u{ff20}example.com")),
         ] {
-            let added = add(&store, User { email: email.map(Into::into), ..user(name) }).await;
+            let added = add(&store, UserRow { email: email.map(Into::into), ..user(name) }).await;
             assert!(is_taken(&added), "{name} {email:?}: {added:?}");
         }
         let renamed = store.write(change(&bob, "nora@example.com", None)).await;
@@ -191,7 +191,7 @@ on_both! {
             for n in 0..4 {
                 let store = stores[n % stores.len()].clone();
                 let id = format!("{round}-{n}");
-                let user = if n < 2 { User { id, ..user(&text) } } else { addressed(&id, &format!("p{round}-{n}"), &text) };
+                let user = if n < 2 { UserRow { id, ..user(&text) } } else { addressed(&id, &format!("p{round}-{n}"), &text) };
                 nodes.spawn(async move { add(&store, user).await });
             }
             let added = nodes.join_all().await;
@@ -233,7 +233,7 @@ on_both! {
         }
         assert_eq!(who(&store, "Zo\u{eb}").await.as_deref(), Some("6"), "a spelling that only one has");
         assert_eq!(who(&store, "zo\u{eb}@example.com").await.as_deref(), Some("3"));
-        assert!(is_taken(&add(&store, User { id: "7".into(), ..user("Zo\u{eb}") }).await));
+        assert!(is_taken(&add(&store, UserRow { id: "7".into(), ..user("Zo\u{eb}") }).await));
         let wide = store.user("2").await.unwrap().unwrap();
         assert!(store.write(change(&wide, "nora.wide", None)).await.unwrap());
         assert_eq!(store.name_conflicts().await.unwrap().len(), 3);
@@ -254,6 +254,6 @@ on_both! {
         let store = database.open().await;
         store.import(&mut copy.as_bytes(), crate::databases::EPOCH, |_| Ok(Vec::new())).await.unwrap();
         assert_eq!(store.name_conflicts().await.unwrap().len(), 1);
-        assert!(is_taken(&add(&store, User { id: "3".into(), ..user("ZO\u{cb}") }).await));
+        assert!(is_taken(&add(&store, UserRow { id: "3".into(), ..user("ZO\u{cb}") }).await));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use store::access_tokens::IssueAccessToken;
-use store::audit::{Audited, Entry};
+use store::audit::{AnnouncedEntry, Audited};
 use store::clients::{AddClient, DeleteClient};
 use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent};
@@ -11,7 +11,7 @@ use store::deliveries::TakeDue;
 use store::families::{Family, FamilyFilter, RevokeGrants, RevokeSome, TOGETHER};
 use store::groups::{AddGroup, AddMember, DeleteGroup, Deleted};
 use store::key_ring::{KeyRingRow, ReplaceKeyRing};
-use store::users::{ChangeUser, DeleteUser, User};
+use store::users::{ChangeUser, DeleteUser, UserRow};
 use store::{Revocation, StoreError};
 
 use crate::databases::{NOW, ORIGINS, add_user, at, begin_family, digest, family, on_both, revocation};
@@ -24,7 +24,7 @@ fn ring(from: Option<u64>, content: &str, revocation: Option<Revocation>) -> Rep
     ReplaceKeyRing { from, content: content.into(), revocation, now: NOW }
 }
 
-fn change(user: &User, name: &str, email: &str) -> ChangeUser {
+fn change(user: &UserRow, name: &str, email: &str) -> ChangeUser {
     ChangeUser {
         from: user.clone(),
         name: name.into(),
@@ -72,7 +72,7 @@ on_both! {
         assert!(store.write(change(&ada, "Countess", "ada@example.com")).await.unwrap());
         let stale = store.write(change(&ada, "Duchess", "ada@example.com")).await.unwrap();
         assert!(!stale, "somebody else changed it since it was read");
-        let nobody = User { id: "nobody".into(), ..ada.clone() };
+        let nobody = UserRow { id: "nobody".into(), ..ada.clone() };
         assert!(!store.write(change(&nobody, "nobody", "n@example.com")).await.unwrap());
         let changed = store.user_by_name("COUNTESS").await.unwrap().unwrap();
         assert_eq!((&*changed.id, &*changed.claims), (&*ada.id, "{\"a\":1}"));
@@ -110,7 +110,7 @@ on_both! {
             store.write(AddMember { group: group.into(), user_id: user.id.clone() }).await.unwrap();
             store.write(IssueAccessToken(access(name, Some(&user)))).await.unwrap();
         }
-        let names = |groups: Vec<store::groups::Group>| groups.into_iter().map(|g| g.name).collect::<Vec<_>>();
+        let names = |groups: Vec<store::groups::GroupRow>| groups.into_iter().map(|g| g.name).collect::<Vec<_>>();
         assert_eq!(names(store.groups("", 9).await.unwrap()), ["admins", "staff"]);
         assert_eq!(names(store.groups("admins", 9).await.unwrap()), ["staff"]);
         assert_eq!(store.group("staff").await.unwrap().map(|g| g.id).as_deref(), Some("id-staff"));
@@ -148,7 +148,7 @@ on_both! {
         }
         let issue = IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("f"), consented: None, answers: None };
         assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
-        let revoke = |client: &str, user: Option<&User>| RevokeGrants {
+        let revoke = |client: &str, user: Option<&UserRow>| RevokeGrants {
             client_id: client.into(),
             user_id: user.map(|user| user.id.clone()),
             revocation: revocation("grants"),
@@ -243,7 +243,7 @@ on_both! {
 
     async fn what_did_not_happen_is_not_told(database: Database) {
         let store = database.open().await;
-        let entry = Entry {
+        let entry = AnnouncedEntry {
             actor: "operator:root".into(), action: "key.rotate".into(), target: "system".into(),
             detail: "{}".into(), at: NOW,
         };

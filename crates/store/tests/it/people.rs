@@ -7,9 +7,9 @@ use store::attempts::{Attempts, ForgetAttempts, RecordAttempt};
 use store::clients::{AddClient, ChangeClient};
 use store::consents::{Consent, GiveConsent, WithdrawConsent};
 use store::groups::{AddGroup, AddMember, RemoveMember};
-use store::sessions::{BeginSession, EndSession, SeeSession, Session};
-use store::users::{AddUser, EnableUser, EndUser, Ending, UpgradePassword, User};
-use store::{Digest, Store, StoreError};
+use store::sessions::{BeginSession, EndSession, SeeSession, SessionRow};
+use store::users::{AddUser, EnableUser, EndUser, UpgradePassword, UserRevocation, UserRow};
+use store::{Store, StoreError, StoredDigest};
 
 use crate::databases::{
     NOW, ORIGINS, add_user, alive_families, begin_family, digest, family, on_both, password, revocation, user,
@@ -17,11 +17,11 @@ use crate::databases::{
 
 const LATER: Duration = Duration::from_mins(1);
 
-pub(crate) fn begin(session: Session, replaces: Option<&str>) -> BeginSession {
+pub(crate) fn begin(session: SessionRow, replaces: Option<&str>) -> BeginSession {
     BeginSession { session, replaces: replaces.map(digest), revocation: None, deliver_until: None }
 }
 
-pub(crate) fn token(name: &str, user: &User) -> AccessToken {
+pub(crate) fn token(name: &str, user: &UserRow) -> AccessToken {
     AccessToken {
         digest: digest(name),
         jti: format!("jti-{name}"),
@@ -37,8 +37,8 @@ pub(crate) fn token(name: &str, user: &User) -> AccessToken {
     }
 }
 
-pub(crate) fn session(name: &str, user: &User) -> Session {
-    Session {
+pub(crate) fn session(name: &str, user: &UserRow) -> SessionRow {
+    SessionRow {
         digest: digest(name),
         sid: format!("sid-{name}"),
         user_id: user.id.clone(),
@@ -55,7 +55,7 @@ pub(crate) fn session(name: &str, user: &User) -> Session {
     }
 }
 
-async fn is_active(store: &Store, digest: &Digest) -> bool {
+async fn is_active(store: &Store, digest: &StoredDigest) -> bool {
     store.access_token(digest).await.unwrap().unwrap().is_active(NOW.plus(LATER))
 }
 
@@ -63,7 +63,7 @@ on_both! {
     async fn names_differ_by_more_than_case(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "Ada").await;
-        let again = store.write(AddUser { user: User { id: "2".into(), ..user("aDA") }, password: None }).await;
+        let again = store.write(AddUser { user: UserRow { id: "2".into(), ..user("aDA") }, password: None }).await;
         assert!(matches!(again, Err(StoreError::Taken("the user's name or address"))), "{again:?}");
         assert_eq!(store.user("id-Ada").await.unwrap(), Some(ada.clone()));
         assert_eq!(store.user_by_login("ADA").await.unwrap(), Some((ada, Some(password("old")))));
@@ -73,7 +73,7 @@ on_both! {
 
     async fn an_address_logs_in_once_it_is_verified(database: Database) {
         let store = database.open().await;
-        let with = |name: &str, verified| User {
+        let with = |name: &str, verified| UserRow {
             email: Some(format!("{name}@Example.com")),
             email_verified_at: verified,
             ..user(name)
@@ -119,7 +119,7 @@ on_both! {
         let end = |ending| EndUser {
             user_id: ada.id.clone(), ending, revocation: revocation("ada"), deliver_until: None, now: NOW.plus(LATER),
         };
-        assert!(store.write(end(Ending::Password(password("new")))).await.unwrap());
+        assert!(store.write(end(UserRevocation::Password(password("new")))).await.unwrap());
         assert!(!is_active(&store, &digest("t")).await && !is_active(&store, &digest("alone")).await);
         assert_eq!(store.session(&digest("s"), NOW.plus(LATER)).await.unwrap(), None);
         assert_eq!(alive_families(&store, &ada, NOW.plus(LATER)).await, []);
@@ -130,7 +130,7 @@ on_both! {
         let fresh = AccessToken { read_at: store.read_at().await.unwrap(), ..token("fresh", &ada) };
         store.write(IssueAccessToken(fresh)).await.unwrap();
         assert!(is_active(&store, &digest("fresh")).await, "what is issued afterwards counts");
-        assert!(!store.write(EndUser { user_id: "nobody".into(), ..end(Ending::Everything) }).await.unwrap());
+        assert!(!store.write(EndUser { user_id: "nobody".into(), ..end(UserRevocation::Everything) }).await.unwrap());
     }
 
     async fn a_closed_account_has_neither_session_nor_token(database: Database) {
@@ -139,7 +139,7 @@ on_both! {
         store.write(begin(session("s", &ada), None)).await.unwrap();
         store.write(IssueAccessToken(token("t", &ada))).await.unwrap();
         let close = EndUser {
-            user_id: ada.id.clone(), ending: Ending::Disabled, revocation: revocation("ada"),
+            user_id: ada.id.clone(), ending: UserRevocation::Disabled, revocation: revocation("ada"),
             deliver_until: None, now: NOW.plus(LATER),
         };
         assert!(store.write(close).await.unwrap());
@@ -209,7 +209,7 @@ on_both! {
         assert_eq!(store.write(begin(session("b", &ada), None)).await.unwrap().as_deref(), Some("sid-b"));
         store.write(SeeSession { digest: digest("b"), now: NOW.plus(LATER) }).await.unwrap();
         let seen = store.session(&digest("b"), NOW).await.unwrap().unwrap();
-        assert_eq!(seen, Session { seen_at: NOW.plus(LATER), ..session("b", &ada) });
+        assert_eq!(seen, SessionRow { seen_at: NOW.plus(LATER), ..session("b", &ada) });
         assert_eq!(store.session(&digest("b"), seen.expires_at).await.unwrap(), None, "expired is now >= exp");
         assert_eq!(store.sessions_of(&ada.id, NOW).await.unwrap(), [seen]);
 

@@ -3,14 +3,14 @@
 use std::process::Command;
 use std::time::Duration;
 
-use coherence::denials::Denials;
-use coherence::drive::{Copies as _, Log as _};
-use coherence::roster::Follower;
-use coherence::{ConsumerId, Name};
+use coherence::consumers::Follower;
+use coherence::denylist::Denylist;
+use coherence::event_loops::{DenylistCopy as _, Log as _};
+use coherence::{ConsumerId, ConsumerName};
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::Revoke;
 use store::followers::MarkFollower;
-use store::{Head, Store, Tag};
+use store::{LogHead, Store, Tag};
 
 use crate::databases::{Database, EPOCH, NOW, on_both, revocation, tag, told};
 
@@ -20,7 +20,7 @@ const CRAMPED: &str = "POSTERN_TEST_STORE_PROVES";
 fn follower(number: u8) -> Follower {
     Follower {
         id: ConsumerId([number; 16]),
-        called: Name::new(&format!("gateway-{number}")).unwrap(),
+        called: ConsumerName::new(&format!("gateway-{number}")).unwrap(),
         lease: Duration::from_secs(5),
         applied: None,
     }
@@ -43,12 +43,12 @@ async fn confirmed(store: &Store, names: &[&str]) -> (u64, Vec<Tag>) {
 on_both! {
     async fn what_is_proved_is_what_is_there(database: Database) {
         let stores = database.open_all().await;
-        assert_eq!(stores[0].prove_head().await.unwrap(), Head { epoch: EPOCH, seq: 0 });
+        assert_eq!(stores[0].prove_head().await.unwrap(), LogHead { epoch: EPOCH, seq: 0 });
         for n in 1..=20 {
             let store = &stores[n % stores.len()];
             assert!(revoke(store, &format!("t{n}")).await);
             for store in &stores {
-                assert_eq!(store.prove_head().await.unwrap(), Head { epoch: EPOCH, seq: n as u64 });
+                assert_eq!(store.prove_head().await.unwrap(), LogHead { epoch: EPOCH, seq: n as u64 });
                 let name = format!("t{n}");
                 assert_eq!(confirmed(store, &[&name, "other"]).await, (n as u64, vec![tag(&name)]));
             }
@@ -58,7 +58,7 @@ on_both! {
         assert_eq!(confirmed(&stores[0], &many).await.1.len(), 20, "however many are asked about");
         assert_eq!(confirmed(&stores[0], &[]).await, (20, Vec::new()));
         let (head, page) = stores[0].prove_denied(None, 12).await.unwrap();
-        assert_eq!((head, page.len()), (Head { epoch: EPOCH, seq: 20 }, 12));
+        assert_eq!((head, page.len()), (LogHead { epoch: EPOCH, seq: 20 }, 12));
         let rest = stores[0].prove_denied(page.last().map(|denied| denied.tag), 12).await.unwrap().1;
         assert_eq!(rest.len(), 8);
         let (head, events) = stores[0].prove_events(17, 2).await.unwrap();
@@ -69,9 +69,9 @@ on_both! {
         let store = database.open().await;
         assert!(store.note(&[follower(1), follower(2)]).await);
         let listed = async || store.listed(&ids(&[1, 2, 3])).await.unwrap();
-        assert_eq!(listed().await, (Head { epoch: EPOCH, seq: 0 }, ids(&[1, 2])));
+        assert_eq!(listed().await, (LogHead { epoch: EPOCH, seq: 0 }, ids(&[1, 2])));
         let (head, all) = store.prove_followers().await.unwrap();
-        assert_eq!((head, all.len()), (Head { epoch: EPOCH, seq: 0 }, 2));
+        assert_eq!((head, all.len()), (LogHead { epoch: EPOCH, seq: 0 }, 2));
         assert_eq!(all[0].follower, follower(1));
         store.write(MarkFollower { id: ConsumerId([1; 16]), beat: 1 }).await.unwrap();
         assert_eq!(listed().await.1, ids(&[2]), "about to be struck off");
@@ -117,7 +117,7 @@ async fn a_server_that_takes_no_changes_proves_what_it_says() {
     settled(&store).await;
     assert!(!revoke(&store, "meanwhile").await && !store.note(&[follower(1)]).await);
     assert!(store.storing().fault().is_some(), "it is known that nothing is kept");
-    assert_eq!(store.prove_head().await.unwrap(), Head { epoch: EPOCH, seq: 1 });
+    assert_eq!(store.prove_head().await.unwrap(), LogHead { epoch: EPOCH, seq: 1 });
     assert_eq!(confirmed(&store, &["before", "meanwhile"]).await, (1, vec![tag("before")]));
     let (head, listed) = store.listed(&ids(&[1, 2])).await.unwrap();
     assert_eq!((head.seq, listed), (1, ids(&[1])));
@@ -158,8 +158,8 @@ async fn all_that_followers_go_by_is_read_in_the_transaction_that_proves_it() {
         }
     }
     assert_eq!(store.followers().await.unwrap(), [], "who only looks sees nothing");
-    let denials = Denials::new(10);
-    let head = Head { epoch: EPOCH, seq: 1 };
+    let denials = Denylist::new(10);
+    let head = LogHead { epoch: EPOCH, seq: 1 };
     assert_eq!((store.load(&denials).await, denials.len()), (Some(head), 1));
     let page = store.page(None, 10).await.unwrap();
     assert_eq!((page.head, page.denied.len(), page.more), (head, 1, false));
@@ -240,7 +240,7 @@ async fn a_node_that_proves_without_room() {
     let limited = Command::new("prlimit").args(["--pid", &process, "--fsize=4096:"]).status().unwrap();
     assert!(limited.success());
     assert!(!revoke(&store, "meanwhile").await && !store.note(&[follower(1)]).await);
-    assert_eq!(store.prove_head().await.unwrap(), Head { epoch: EPOCH, seq: 1 });
+    assert_eq!(store.prove_head().await.unwrap(), LogHead { epoch: EPOCH, seq: 1 });
     assert_eq!(confirmed(&store, &["before", "meanwhile"]).await, (1, vec![tag("before")]));
     assert_eq!(store.listed(&ids(&[1, 2])).await.unwrap().1, ids(&[1]));
     println!("proved");

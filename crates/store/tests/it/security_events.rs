@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use auth::token::security_event::Kind;
+use auth::token::security_event::EventKind;
 use store::access_tokens::Revoke;
 use store::security_events::{
-    Acknowledge, GiveBack, Occurrence, Register, ShareSecret, TakeReceiver, Taken, TellAll,
+    Acknowledge, GiveBack, OccurrenceKey, Register, ShareSecret, TakeReceiver, TakenReceiver, TellAll,
 };
 use store::{Revocation, Store};
 
@@ -15,7 +15,8 @@ use crate::databases::{NOW, on_both, revocation, tag};
 const MINUTE: Duration = Duration::from_mins(1);
 
 async fn happen(store: &Store, user: &str, now: Timestamp) -> u64 {
-    let occurrence = Occurrence { user_id: Some(user.into()), ..Occurrence::new(Kind::CredentialChange) };
+    let occurrence =
+        OccurrenceKey { user_id: Some(user.into()), ..OccurrenceKey::new(EventKind::CredentialChange) };
     let revocation = Revocation { occurrence: Some(occurrence), ..revocation(user) };
     store.write(Revoke { revocation, now }).await.unwrap();
     store.head().await.unwrap().seq
@@ -40,7 +41,7 @@ async fn acknowledge(store: &Store, name: &str, heard: &[u64], before: Timestamp
 on_both! {
     async fn what_happened_stands_beside_the_log(database: Database) {
         let store = database.open().await;
-        let mut all = Occurrence::new(Kind::SessionRevoked);
+        let mut all = OccurrenceKey::new(EventKind::SessionRevoked);
         all.user_id = Some("u".into());
         all.sid = Some("s".into());
         all.jti = Some("j".into());
@@ -53,8 +54,8 @@ on_both! {
         assert_eq!(occurred.len(), 1);
         assert_eq!((occurred[0].seq, occurred[0].at, &occurred[0].what), (2, NOW, &all));
         assert_eq!(store.occurred(2, 10).await.unwrap(), []);
-        for kind in Kind::ALL {
-            let told = Revocation { occurrence: Some(Occurrence::new(kind)), ..revocation("x") };
+        for kind in EventKind::ALL {
+            let told = Revocation { occurrence: Some(OccurrenceKey::new(kind)), ..revocation("x") };
             store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
             let seq = store.head().await.unwrap().seq;
             assert_eq!(store.occurred(seq - 1, 1).await.unwrap()[0].what.kind, kind);
@@ -88,19 +89,19 @@ on_both! {
             let store = stores[n % stores.len()].clone();
             taking.spawn(async move { store.write(take("r", NOW)).await.unwrap() });
         }
-        let taken: Vec<Taken> = taking.join_all().await.into_iter().flatten().collect();
-        assert_eq!(taken, [Taken { seq: 0, tries: 0 }]);
+        let taken: Vec<TakenReceiver> = taking.join_all().await.into_iter().flatten().collect();
+        assert_eq!(taken, [TakenReceiver { seq: 0, tries: 0 }]);
         let store = &stores[0];
         assert!(!store.is_to_be_told("r", NOW).await.unwrap(), "somebody has it");
         // Whoever took it is gone.
         let later = NOW.plus(MINUTE);
-        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(Taken { seq: 0, tries: 0 }));
+        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 0, tries: 0 }));
         let back = |from, to, tries| GiveBack { receiver: "r".into(), from, to, tries, due_at: later };
         assert!(store.write(back(0, 2, 0)).await.unwrap());
         assert!(!store.write(back(0, 1, 0)).await.unwrap(), "the one before comes back too late");
-        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(Taken { seq: 2, tries: 0 }));
+        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 2, tries: 0 }));
         assert!(store.write(back(2, 2, 3)).await.unwrap());
-        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(Taken { seq: 2, tries: 3 }));
+        assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 2, tries: 3 }));
         assert_eq!(store.write(take("nobody", later)).await.unwrap(), None);
     }
 

@@ -4,11 +4,11 @@
 use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
 
-use coherence::drive::Log as _;
-use coherence::roster::Follower;
-use coherence::{ConsumerId, Name};
+use coherence::consumers::Follower;
+use coherence::event_loops::Log as _;
+use coherence::{ConsumerId, ConsumerName};
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as _};
-use store::copy::CopyError;
+use store::backup::BackupError;
 use store::groups::AddGroup;
 use store::{Change, Store, StoreError, Tx};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -209,7 +209,7 @@ async fn kept(table: &str, database: &Database) -> AnyConnection {
 }
 
 fn follower(number: u8) -> Follower {
-    let (id, called) = (ConsumerId([number; 16]), Name::new("gateway").unwrap());
+    let (id, called) = (ConsumerId([number; 16]), ConsumerName::new("gateway").unwrap());
     Follower { id, called, lease: Duration::from_secs(5), applied: None }
 }
 
@@ -339,9 +339,9 @@ async fn a_copy_is_given_up_when_the_database_falls_silent() {
         timeout(PATIENCE * 2, into.import(&mut read, EPOCH, |_| Ok(Vec::new()))),
     );
     let exported = exported.expect("an end");
-    assert!(matches!(exported, Err(CopyError::Database(StoreError::Unavailable(_)))), "{exported:?}");
+    assert!(matches!(exported, Err(BackupError::Database(StoreError::Unavailable(_)))), "{exported:?}");
     let imported = imported.expect("an end");
-    assert!(matches!(imported, Err(CopyError::Database(StoreError::Unavailable(_)))), "{imported:?}");
+    assert!(matches!(imported, Err(BackupError::Database(StoreError::Unavailable(_)))), "{imported:?}");
     assert!(read.get_ref().before == 0 && !read.get_ref().copy.is_empty(), "it was given up half way");
 
     ways.1.fail_over();

@@ -8,9 +8,9 @@ use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent, WithdrawConsent};
 use store::families::{Family, RevokeGrants};
 use store::groups::{AddGroup, AddMember, RemoveMember};
-use store::standing::Claimed;
-use store::users::{ChangeOwnPassword, EndUser, Ending, User};
-use store::{Change, Dialect, Reach, Revocation, Store};
+use store::jwt_status::ClaimedStatus;
+use store::users::{ChangeOwnPassword, EndUser, UserRevocation, UserRow};
+use store::{Change, Dialect, Revocation, RevocationReach, Store};
 
 use crate::databases::{
     NOW, ORIGINS, add_user, begin_family, digest, family, on_both, password, revocation, tag,
@@ -21,13 +21,13 @@ use crate::people::{begin, session};
 const HOUR: Duration = Duration::from_hours(1);
 
 fn so_far(name: &str) -> Revocation {
-    Revocation { reach: Reach::SoFar, ..revocation(name) }
+    Revocation { reach: RevocationReach::SoFar, ..revocation(name) }
 }
 
-fn end(user: &User, now: Timestamp) -> EndUser {
+fn end(user: &UserRow, now: Timestamp) -> EndUser {
     EndUser {
         user_id: user.id.clone(),
-        ending: Ending::Everything,
+        ending: UserRevocation::Everything,
         revocation: so_far("user"),
         deliver_until: None,
         now,
@@ -35,8 +35,8 @@ fn end(user: &User, now: Timestamp) -> EndUser {
 }
 
 /// Whether a token counts that was signed with what was read then, and that nobody has to ask about.
-async fn counts(store: &Store, user: &User, read_at: Timestamp) -> bool {
-    let claimed = Claimed {
+async fn counts(store: &Store, user: &UserRow, read_at: Timestamp) -> bool {
+    let claimed = ClaimedStatus {
         family_id: None,
         user_id: Some(&user.id),
         client_id: "notebook",
@@ -48,7 +48,7 @@ async fn counts(store: &Store, user: &User, read_at: Timestamp) -> bool {
     store.claimed(claimed).await.unwrap().unrevoked
 }
 
-async fn read(store: &Store, user: &User) -> User {
+async fn read(store: &Store, user: &UserRow) -> UserRow {
     store.user(&user.id).await.unwrap().unwrap()
 }
 
@@ -103,8 +103,8 @@ on_both! {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
         store.write(begin(session("old", &ada), None)).await.unwrap();
-        let change = |name: &str, as_read: &User| ChangeOwnPassword {
-            end: EndUser { ending: Ending::Password(password(name)), ..end(&ada, NOW) },
+        let change = |name: &str, as_read: &UserRow| ChangeOwnPassword {
+            end: EndUser { ending: UserRevocation::Password(password(name)), ..end(&ada, NOW) },
             read_at: as_read.read_at,
             session: session(name, as_read),
         };
@@ -226,7 +226,7 @@ on_both! {
 const BEGUN: usize = 60;
 
 /// Begins families at once, and in the midst of them makes a change.
-async fn begun_amid(store: &Store, user: &User, change: impl Change) {
+async fn begun_amid(store: &Store, user: &UserRow, change: impl Change) {
     let mut writes = tokio::task::JoinSet::new();
     let mut change = Some(change);
     for n in 0..BEGUN {

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use auth::time::Timestamp;
 
-use super::Record;
+use super::AccessRecord;
 use crate::phases::push_millis;
 
 /// How lines are spelt.
@@ -41,7 +41,7 @@ impl Formatter {
     }
 
     /// Appends `record` as one line, `\n` included.
-    pub(super) fn append(&mut self, record: &Record<'_>, out: &mut Vec<u8>) {
+    pub(super) fn append(&mut self, record: &AccessRecord<'_>, out: &mut Vec<u8>) {
         let time = self.clock.text(record.time);
         match self.style {
             Style::Json => fields(&mut Line::<JSON> { out }, time, record),
@@ -67,7 +67,7 @@ macro_rules! key {
 const JSON: bool = true;
 const TEXT: bool = false;
 
-fn fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, record: &Record<'_>) {
+fn fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, record: &AccessRecord<'_>) {
     line.begin(time);
     line.text(key!("listener"), record.listener);
     line.peer(key!("peer"), record.peer);

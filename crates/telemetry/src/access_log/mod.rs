@@ -1,9 +1,9 @@
 //! One line per request.
 //!
-//! Owns: what a line says ([`Record`]), its two spellings, the per-worker buffer and the thread that writes.
+//! Owns: what a line says ([`AccessRecord`]), its two spellings, the per-worker buffer and the thread that writes.
 //! Does not own: when a request is finished, or the ticker that flushes.
 //!
-//! Flow: `Record → Buffer (a worker's own) → bounded channel → writer thread → file | stdout | stderr`.
+//! Flow: `AccessRecord → Buffer (a worker's own) → bounded channel → writer thread → file | stdout | stderr`.
 //!
 //! **No secret can get in.** A record has no place for header fields, tokens or a raw target: it takes the
 //! canonical method, host and path, an [`Identity`] (which never holds a credential), and codes out of the
@@ -21,7 +21,7 @@ use auth::identity::Identity;
 use auth::time::Timestamp;
 use http_engine::labels::Outcome;
 pub use line::Style;
-pub use writer::{AccessLog, AccessLogError, Buffer, Destination, Options, Stats};
+pub use writer::{AccessLog, AccessLogError, AccessLogOptions, AccessLogStats, Buffer, Destination};
 
 use crate::phases::CacheUse;
 use crate::trace_context::TraceId;
@@ -59,7 +59,7 @@ impl RequestProtocol {
 
 /// The canonical request a line names. All three are what was matched and authorized, never raw bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'a> {
+pub struct RequestTarget<'a> {
     /// Method, case as received.
     pub method: &'a str,
     /// Host in lower-case A-label form, without port.
@@ -70,7 +70,7 @@ pub struct Target<'a> {
 
 /// Where a request was sent.
 #[derive(Debug, Clone, Copy)]
-pub struct Forwarded<'a> {
+pub struct ForwardedTo<'a> {
     /// Name of the upstream.
     pub upstream: &'a str,
     /// `host:port` or socket path.
@@ -81,7 +81,7 @@ pub struct Forwarded<'a> {
 
 /// A finished request.
 #[derive(Debug, Clone, Copy)]
-pub struct Record<'a> {
+pub struct AccessRecord<'a> {
     /// When its head was complete.
     pub time: Timestamp,
     /// Name of the listener.
@@ -93,7 +93,7 @@ pub struct Record<'a> {
     /// What it spoke.
     pub protocol: RequestProtocol,
     /// What it asked for; `None` when it was malformed: then nothing it said is trustworthy enough to print.
-    pub target: Option<Target<'a>>,
+    pub target: Option<RequestTarget<'a>>,
     /// Status sent; 0: none.
     pub status: u16,
     /// How it ended.
@@ -105,7 +105,7 @@ pub struct Record<'a> {
     /// Who asked, when that is known.
     pub identity: Option<&'a Identity>,
     /// Where it was sent.
-    pub forwarded: Option<Forwarded<'a>>,
+    pub forwarded: Option<ForwardedTo<'a>>,
     /// Body bytes received.
     pub bytes_in: u64,
     /// Body bytes sent.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use outage::Outage;
 use parking_lot::Mutex;
 
-use super::Record;
+use super::AccessRecord;
 use super::line::{Formatter, Style};
 
 /// A worker hands its buffer over when it holds this much.
@@ -40,7 +40,7 @@ pub enum Destination {
 }
 
 /// What lines look like and where they go.
-pub struct Options {
+pub struct AccessLogOptions {
     /// Spelling.
     pub style: Style,
     /// Where lines go.
@@ -67,12 +67,12 @@ pub enum AccessLogError {
 
 /// Lines written and lost since the process began.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct AccessLogStats {
     written: AtomicU64,
     dropped: AtomicU64,
 }
 
-impl Stats {
+impl AccessLogStats {
     /// Lines given to the destination.
     pub fn written(&self) -> u64 {
         self.written.load(Relaxed)
@@ -86,16 +86,16 @@ impl Stats {
 
 /// What workers and writer share.
 #[derive(Default)]
-struct Shared {
-    stats: Arc<Stats>,
+struct WriterState {
+    stats: Arc<AccessLogStats>,
     reopen: AtomicBool,
     close: AtomicBool,
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-enum Message {
+enum WriterMessage {
     Lines(Batch),
-    /// Look at [`Shared::reopen`] and [`Shared::close`].
+    /// Look at [`WriterState::reopen`] and [`WriterState::close`].
     Wake,
 }
 
@@ -104,7 +104,7 @@ enum Message {
 struct Batch {
     text: Vec<u8>,
     lines: u64,
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
 }
 
 impl Drop for Batch {
@@ -116,17 +116,17 @@ impl Drop for Batch {
 /// The access log of a process. Clones are the same log.
 #[derive(Clone)]
 pub struct AccessLog {
-    sender: SyncSender<Message>,
-    shared: Arc<Shared>,
+    sender: SyncSender<WriterMessage>,
+    shared: Arc<WriterState>,
     style: Style,
     ended: Arc<Mutex<Receiver<()>>>,
 }
 
 impl AccessLog {
     /// Opens the destination and starts the writing thread.
-    pub fn start(options: Options) -> Result<Self, AccessLogError> {
+    pub fn start(options: AccessLogOptions) -> Result<Self, AccessLogError> {
         let sink = Sink::open(options.destination)?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(WriterState::default());
         let (sender, messages) = sync_channel(WAITING);
         let (ending, ended) = sync_channel(1);
         let outage = Outage::of("access log").with_effect("its lines are lost");
@@ -155,7 +155,7 @@ impl AccessLog {
     }
 
     /// Lines written and lost.
-    pub fn stats(&self) -> Arc<Stats> {
+    pub fn stats(&self) -> Arc<AccessLogStats> {
         Arc::clone(&self.shared.stats)
     }
 
@@ -164,7 +164,7 @@ impl AccessLog {
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Relaxed);
         // with the channel full the writer is awake, and looks before each write
-        let _ = self.sender.try_send(Message::Wake);
+        let _ = self.sender.try_send(WriterMessage::Wake);
     }
 
     /// Ends the log: waits, for at most `wait`, until everything handed over so far is written. Workers drop (or
@@ -174,7 +174,7 @@ impl AccessLog {
     pub fn close(&self, wait: Duration) -> bool {
         self.shared.close.store(true, Relaxed);
         // with the channel full the writer is awake, and looks after each write
-        let _ = self.sender.try_send(Message::Wake);
+        let _ = self.sender.try_send(WriterMessage::Wake);
         matches!(self.ended.lock().recv_timeout(wait), Err(RecvTimeoutError::Disconnected))
     }
 }
@@ -184,13 +184,13 @@ pub struct Buffer {
     formatter: Formatter,
     text: Vec<u8>,
     lines: u64,
-    sender: SyncSender<Message>,
-    shared: Arc<Shared>,
+    sender: SyncSender<WriterMessage>,
+    shared: Arc<WriterState>,
 }
 
 impl Buffer {
     /// Appends a line; hands the buffer over at 32 KiB. Never blocks.
-    pub fn log(&mut self, record: &Record<'_>) {
+    pub fn log(&mut self, record: &AccessRecord<'_>) {
         if self.text.capacity() == 0 {
             let spare = self.shared.spare.lock().pop();
             self.text = spare.unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES));
@@ -212,8 +212,8 @@ impl Buffer {
         let text = std::mem::take(&mut self.text);
         let batch = Batch { text, lines, shared: Arc::clone(&self.shared) };
         if let Err(TrySendError::Full(message) | TrySendError::Disconnected(message)) =
-            self.sender.try_send(Message::Lines(batch))
-            && let Message::Lines(mut lost) = message
+            self.sender.try_send(WriterMessage::Lines(batch))
+            && let WriterMessage::Lines(mut lost) = message
         {
             self.text = std::mem::take(&mut lost.text);
             self.text.clear();
@@ -272,13 +272,13 @@ fn append_to(path: &Path) -> io::Result<File> {
 /// The writing thread's state.
 struct Writer {
     sink: Sink,
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
     outage: Outage,
 }
 
 impl Writer {
     /// Until the log is closed and what waits is written, or nobody is left who could write.
-    fn run(mut self, messages: &Receiver<Message>) {
+    fn run(mut self, messages: &Receiver<WriterMessage>) {
         while let Ok(message) = messages.recv() {
             self.handle(message);
             if self.shared.close.load(Relaxed) {
@@ -290,11 +290,11 @@ impl Writer {
         }
     }
 
-    fn handle(&mut self, message: Message) {
+    fn handle(&mut self, message: WriterMessage) {
         if self.shared.reopen.swap(false, Relaxed) {
             self.reopen();
         }
-        if let Message::Lines(batch) = message {
+        if let WriterMessage::Lines(batch) = message {
             self.write(batch);
         }
     }

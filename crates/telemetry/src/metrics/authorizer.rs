@@ -9,7 +9,7 @@ use http_engine::labels::Consulted;
 use super::encode::{Encoder, FamilyKind};
 use super::histogram::{Histogram, REQUEST_BOUND, Total};
 use super::local::{Local, Shard, shards, sum};
-use super::{Metrics, Worker};
+use super::{Metrics, WorkerMetrics};
 
 #[derive(Debug, Default)]
 struct AuthorizerShard {
@@ -31,12 +31,12 @@ impl AuthorizerMetrics {
 
     /// Counts what came of wanting to know, where nothing was asked for it.
     #[inline]
-    pub fn answered(&self, worker: &Worker, what: Consulted) {
+    pub fn answered(&self, worker: &WorkerMetrics, what: Consulted) {
         self.shards[worker.index()].0.consulted[what as usize].add(1);
     }
 
     /// Counts a question, and the nanoseconds until its answer or until nobody waited any more.
-    pub fn asked(&self, worker: &Worker, what: Consulted, nanos: u64) {
+    pub fn asked(&self, worker: &WorkerMetrics, what: Consulted, nanos: u64) {
         self.answered(worker, what);
         self.shards[worker.index()].0.duration.record(nanos);
     }

@@ -4,7 +4,7 @@
 //! other rooms, and their text forms ([`Format`]). Does not own: the HTTP around a scrape
 //! ([`gateway::admin`]) or the state sampled through closures.
 //!
-//! Flow: `Metrics::new(workers)` once; each worker thread takes its [`Worker`] and passes it to every writing
+//! Flow: `Metrics::new(workers)` once; each worker thread takes its [`WorkerMetrics`] and passes it to every writing
 //! method; [`Metrics::render`] walks all shards.
 //!
 //! A writer touches plain 64-bit slots on cache lines no other thread writes (see `local`): no locked
@@ -106,15 +106,15 @@ impl Metrics {
     }
 
     /// The right to write shard `index`, for one thread. `None` when there is no such shard or another thread
-    /// has it; dropping the [`Worker`] gives it back.
-    pub fn worker(self: &Arc<Self>, index: usize) -> Option<Worker> {
+    /// has it; dropping the [`WorkerMetrics`] gives it back.
+    pub fn worker(self: &Arc<Self>, index: usize) -> Option<WorkerMetrics> {
         let mut taken = self.taken.lock();
         let slot = taken.get_mut(index)?;
         if *slot {
             return None;
         }
         *slot = true;
-        Some(Worker { index, metrics: Arc::clone(self), one_thread: PhantomData })
+        Some(WorkerMetrics { index, metrics: Arc::clone(self), one_thread: PhantomData })
     }
 
     /// The counts of a route, made at first use and kept by name over reloads.
@@ -185,7 +185,7 @@ impl Metrics {
     /// Asks `sample` at each scrape, and writes the families of what it gives. One source of a type: a later one replaces it.
     pub fn register<T: Collect + 'static>(&self, sample: impl Fn() -> Vec<T> + Send + Sync + 'static) {
         let of = TypeId::of::<T>();
-        let write: sources::Registered = Box::new(move |encoder| T::collect(&sample(), encoder));
+        let write: sources::RegisteredSource = Box::new(move |encoder| T::collect(&sample(), encoder));
         let registered = &mut self.sources.write().registered;
         match registered.iter_mut().find(|(known, _)| *known == of) {
             Some(known) => known.1 = write,
@@ -194,12 +194,12 @@ impl Metrics {
     }
 
     /// Shows what the access log wrote and dropped.
-    pub fn set_access_log(&self, stats: Arc<access_log::Stats>) {
+    pub fn set_access_log(&self, stats: Arc<access_log::AccessLogStats>) {
         self.sources.write().access_log = Some(stats);
     }
 
     /// Shows what the span exporter sent and dropped.
-    pub fn set_trace(&self, stats: Arc<trace::Stats>) {
+    pub fn set_trace(&self, stats: Arc<trace::TraceStats>) {
         self.sources.write().trace = Some(stats);
     }
 
@@ -254,13 +254,13 @@ impl Reasons {
 ///
 /// It may move to the thread that will use it but is not `Sync`, and there is one per shard. That makes each
 /// slot single-writer, which is what allows counting without a locked instruction.
-pub struct Worker {
+pub struct WorkerMetrics {
     index: usize,
     metrics: Arc<Metrics>,
     one_thread: PhantomData<Cell<()>>,
 }
 
-impl Worker {
+impl WorkerMetrics {
     /// Which shard this writes: from 0 to [`Metrics::workers`].
     #[inline]
     pub fn index(&self) -> usize {
@@ -276,7 +276,7 @@ impl Worker {
         &self.metrics.workers[self.index].0
     }
 
-    /// A request's head arrived. [`Worker::request_ended`] ends it, once, whatever became of it.
+    /// A request's head arrived. [`WorkerMetrics::request_ended`] ends it, once, whatever became of it.
     #[inline]
     pub fn request_begun(&self) {
         self.shard().requests.begin();
@@ -308,7 +308,7 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerMetrics {
     fn drop(&mut self) {
         self.metrics.taken.lock()[self.index] = false;
     }

@@ -1,6 +1,6 @@
 //! What is counted per route, listener and upstream endpoint.
 //!
-//! Owns: the shards of these and the methods that write them. Every writing method takes the [`Worker`] of
+//! Owns: the shards of these and the methods that write them. Every writing method takes the [`WorkerMetrics`] of
 //! the calling thread, and so touches only cache lines of that thread.
 
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use http_engine::endpoint_stats::EndpointStats;
 use http_engine::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 use outage::{CALM, Outage};
 
-use super::Worker;
+use super::WorkerMetrics;
 use super::histogram::Histogram;
 use super::local::{Local, LocalGauge, Shard, shards};
 
@@ -45,7 +45,7 @@ impl RouteMetrics {
     /// Counts a finished request: how it ended, the status sent (0: none) and nanoseconds from its head to
     /// the last byte of its answer. Once per request, also when the client went away.
     #[inline]
-    pub fn finish(&self, worker: &Worker, outcome: Outcome, status: u16, total_nanos: u64) {
+    pub fn finish(&self, worker: &WorkerMetrics, outcome: Outcome, status: u16, total_nanos: u64) {
         let shard = &self.shards[worker.index()].0;
         shard.requests[outcome as usize][StatusClass::of(status) as usize].add(1);
         shard.duration.record(total_nanos);
@@ -53,14 +53,14 @@ impl RouteMetrics {
 
     /// Counts body bytes of a request and of its response, framing not included.
     #[inline]
-    pub fn bytes(&self, worker: &Worker, received: u64, sent: u64) {
+    pub fn bytes(&self, worker: &WorkerMetrics, received: u64, sent: u64) {
         let shard = &self.shards[worker.index()].0;
         shard.received.add(received);
         shard.sent.add(sent);
     }
 
     /// Counts header fields of a client's that were taken off its request.
-    pub fn headers_removed(&self, worker: &Worker, count: u32) {
+    pub fn headers_removed(&self, worker: &WorkerMetrics, count: u32) {
         self.shards[worker.index()].0.headers_removed.add(count.into());
     }
 }
@@ -87,43 +87,43 @@ impl ListenerMetrics {
         Self { name: name.into(), shards: shards(workers) }
     }
 
-    fn shard(&self, worker: &Worker) -> &ListenerShard {
+    fn shard(&self, worker: &WorkerMetrics) -> &ListenerShard {
         &self.shards[worker.index()].0
     }
 
     /// A connection came out of `accept`.
-    pub fn accepted(&self, worker: &Worker) {
+    pub fn accepted(&self, worker: &WorkerMetrics) {
         self.shard(worker).accepted.add(1);
     }
 
     /// `accept` itself failed, such as for want of a file descriptor.
-    pub fn accept_failed(&self, worker: &Worker) {
+    pub fn accept_failed(&self, worker: &WorkerMetrics) {
         self.shard(worker).accept_errors.add(1);
     }
 
     /// An accepted connection was closed before its first request.
-    pub fn refused(&self, worker: &Worker, why: Refusal) {
+    pub fn refused(&self, worker: &WorkerMetrics, why: Refusal) {
         self.shard(worker).refused[why as usize].add(1);
     }
 
     /// Resting connections were asked to make room for others.
-    pub fn crowded_out(&self, worker: &Worker, how_many: usize) {
+    pub fn crowded_out(&self, worker: &WorkerMetrics, how_many: usize) {
         self.shard(worker).crowded_out.add(how_many as u64);
     }
 
     /// A TLS handshake did not come to its end.
-    pub fn handshake_failed(&self, worker: &Worker, why: HandshakeFailure) {
+    pub fn handshake_failed(&self, worker: &WorkerMetrics, why: HandshakeFailure) {
         self.shard(worker).handshake[why as usize].add(1);
     }
 
     /// A connection begins to speak `protocol`. [`ListenerMetrics::closed`] with the same protocol ends it, on
     /// the same worker.
-    pub fn opened(&self, worker: &Worker, protocol: Protocol) {
+    pub fn opened(&self, worker: &WorkerMetrics, protocol: Protocol) {
         self.shard(worker).open[protocol as usize].begin();
     }
 
     /// A connection that spoke `protocol` ended, or switched to another.
-    pub fn closed(&self, worker: &Worker, protocol: Protocol) {
+    pub fn closed(&self, worker: &WorkerMetrics, protocol: Protocol) {
         self.shard(worker).open[protocol as usize].end();
     }
 }
@@ -163,54 +163,54 @@ impl EndpointMetrics {
         }
     }
 
-    fn shard(&self, worker: &Worker) -> &EndpointShard {
+    fn shard(&self, worker: &WorkerMetrics) -> &EndpointShard {
         &self.shards[worker.index()].0
     }
 
     /// A request is given to the endpoint. [`EndpointMetrics::request_ended`] ends it, on the same worker.
     #[inline]
-    pub fn request_begun(&self, worker: &Worker) {
+    pub fn request_begun(&self, worker: &WorkerMetrics) {
         self.shard(worker).requests.begin();
     }
 
     /// The exchange is over, well or not.
     #[inline]
-    pub fn request_ended(&self, worker: &Worker) {
+    pub fn request_ended(&self, worker: &WorkerMetrics) {
         self.shard(worker).requests.end();
     }
 
     /// A connection stands, TLS included. [`EndpointMetrics::disconnected`] ends it, on the same worker.
-    pub fn connected(&self, worker: &Worker) {
+    pub fn connected(&self, worker: &WorkerMetrics) {
         self.shard(worker).connections.begin();
     }
 
     /// A connection that stood was closed, by either side.
-    pub fn disconnected(&self, worker: &Worker) {
+    pub fn disconnected(&self, worker: &WorkerMetrics) {
         self.shard(worker).connections.end();
     }
 
     /// A connection could not be made.
-    pub fn connect_failed(&self, worker: &Worker) {
+    pub fn connect_failed(&self, worker: &WorkerMetrics) {
         self.shard(worker).connect_errors.add(1);
     }
 
     /// A request of which nothing was sent is tried again; counted at the endpoint that failed.
-    pub fn retried(&self, worker: &Worker) {
+    pub fn retried(&self, worker: &WorkerMetrics) {
         self.shard(worker).retries.add(1);
     }
 
     /// A connection broke, or a stream was reset, in the middle of an exchange.
-    pub fn reset(&self, worker: &Worker) {
+    pub fn reset(&self, worker: &WorkerMetrics) {
         self.shard(worker).resets.add(1);
     }
 
     /// The endpoint did not answer, or stalled, within its time.
-    pub fn timed_out(&self, worker: &Worker) {
+    pub fn timed_out(&self, worker: &WorkerMetrics) {
         self.shard(worker).timeouts.add(1);
     }
 
     /// This worker no longer sends to the endpoint (`true`), or does again: for health judged per worker.
-    pub fn set_ejected(&self, worker: &Worker, ejected: bool) {
+    pub fn set_ejected(&self, worker: &WorkerMetrics, ejected: bool) {
         let shard = self.shard(worker);
         if ejected && shard.ejected.get() == 0 {
             shard.ejections.add(1);
@@ -239,13 +239,13 @@ impl EndpointMetrics {
 
 /// An endpoint as one worker counts it.
 pub struct WorkerEndpoint {
-    metrics: Rc<Worker>,
+    metrics: Rc<WorkerMetrics>,
     endpoint: Arc<EndpointMetrics>,
 }
 
 impl WorkerEndpoint {
     /// Counts of `endpoint` by the worker that `metrics` belongs to.
-    pub fn new(metrics: Rc<Worker>, endpoint: Arc<EndpointMetrics>) -> Self {
+    pub fn new(metrics: Rc<WorkerMetrics>, endpoint: Arc<EndpointMetrics>) -> Self {
         Self { metrics, endpoint }
     }
 }

@@ -54,7 +54,7 @@ pub struct BuildInfo {
 }
 
 /// Asks for what is registered, and writes it.
-pub(super) type Registered = Box<dyn Fn(&mut Encoder) + Send + Sync>;
+pub(super) type RegisteredSource = Box<dyn Fn(&mut Encoder) + Send + Sync>;
 type Source<T> = Option<Box<dyn Fn() -> T + Send + Sync>>;
 
 /// The closures and handles asked at a scrape.
@@ -63,9 +63,9 @@ pub(super) struct Sources {
     pub(super) cache: Source<CacheSample>,
     pub(super) issuers: Source<Vec<IssuerSample>>,
     /// By the type of what is asked for.
-    pub(super) registered: Vec<(TypeId, Registered)>,
-    pub(super) access_log: Option<Arc<access_log::Stats>>,
-    pub(super) trace: Option<Arc<trace::Stats>>,
+    pub(super) registered: Vec<(TypeId, RegisteredSource)>,
+    pub(super) access_log: Option<Arc<access_log::AccessLogStats>>,
+    pub(super) trace: Option<Arc<trace::TraceStats>>,
     pub(super) provider: Option<Arc<ProviderStats>>,
     pub(super) cgroup: Option<Cgroup>,
     pub(super) build: Option<BuildInfo>,

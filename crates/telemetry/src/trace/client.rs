@@ -28,7 +28,7 @@ const ANSWER_BYTES: usize = 64 * 1024;
 
 /// A collector: where it is and how to be let in.
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct CollectorEndpoint {
     host: Box<str>,
     port: u16,
     /// Path and query.
@@ -58,7 +58,7 @@ pub enum EndpointFault {
 }
 
 /// Says where, not with which credentials (which may stand in a query too).
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for CollectorEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
@@ -66,7 +66,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-impl Endpoint {
+impl CollectorEndpoint {
     /// `url`: base of where the collector takes OTLP over HTTP; `/v1/traces` is added unless it stands there
     /// already. `headers`: sent along, their values secret. `tls`: used for `https`.
     pub fn new(
@@ -124,7 +124,7 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Endpoint
 
 /// What became of a batch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CollectorAnswer {
     /// Taken, except for so many spans.
     Taken {
         /// Spans the collector refused.
@@ -151,18 +151,18 @@ pub(super) enum SendError {
 
 /// Talks to one collector over at most one connection.
 pub(super) struct Client {
-    endpoint: Endpoint,
+    endpoint: CollectorEndpoint,
     timeout: Duration,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
 
 impl Client {
-    pub(super) fn new(endpoint: Endpoint, timeout: Duration) -> Self {
+    pub(super) fn new(endpoint: CollectorEndpoint, timeout: Duration) -> Self {
         Self { endpoint, timeout, connection: None }
     }
 
     /// Posts one encoded `ExportTraceServiceRequest`. On an error the connection is given up.
-    pub(super) async fn post(&mut self, body: Bytes) -> Result<Answer, SendError> {
+    pub(super) async fn post(&mut self, body: Bytes) -> Result<CollectorAnswer, SendError> {
         let outcome = tokio::time::timeout(self.timeout, self.exchange(body)).await;
         let outcome = outcome.unwrap_or(Err(SendError::Timeout(self.timeout)));
         if outcome.is_err() {
@@ -171,7 +171,7 @@ impl Client {
         outcome
     }
 
-    async fn exchange(&mut self, body: Bytes) -> Result<Answer, SendError> {
+    async fn exchange(&mut self, body: Bytes) -> Result<CollectorAnswer, SendError> {
         // a collector closes idle connections; that is noticed here, or else costs one retry
         if self.connection.as_ref().is_none_or(SendRequest::is_closed) {
             self.connection = Some(self.connect().await?);
@@ -192,7 +192,7 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, SendError> {
-        let Endpoint { host, port, tls, .. } = &self.endpoint;
+        let CollectorEndpoint { host, port, tls, .. } = &self.endpoint;
         let tcp = dial((host, *port)).await.map_err(SendError::Connect)?;
         tcp.set_nodelay(true).map_err(SendError::Connect)?;
         match tls {
@@ -217,7 +217,7 @@ where
 }
 
 /// OTLP/HTTP "Response": 200 with an optional partial success; 429, 502, 503 and 504 may be retried.
-async fn answer(response: Response<Incoming>) -> Result<Answer, SendError> {
+async fn answer(response: Response<Incoming>) -> Result<CollectorAnswer, SendError> {
     let status = response.status();
     let later =
         response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
@@ -227,13 +227,13 @@ async fn answer(response: Response<Incoming>) -> Result<Answer, SendError> {
             // an answer that is no protobuf still says that the spans were taken
             let answer = ExportResponse::decode(body.to_bytes()).unwrap_or_default();
             let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
-            Answer::Taken { rejected: u64::try_from(rejected).unwrap_or(0) }
+            CollectorAnswer::Taken { rejected: u64::try_from(rejected).unwrap_or(0) }
         }
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Answer::Later(later.map(Duration::from_secs)),
-        other => Answer::Refused(other),
+        | StatusCode::GATEWAY_TIMEOUT => CollectorAnswer::Later(later.map(Duration::from_secs)),
+        other => CollectorAnswer::Refused(other),
     })
 }
 
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     fn endpoint(url: &str) -> Result<[String; 2], EndpointFault> {
-        let endpoint = Endpoint::new(url, &[], None)?;
+        let endpoint = CollectorEndpoint::new(url, &[], None)?;
         Ok([format!("{endpoint:?}"), endpoint.target.to_string()])
     }
 
@@ -271,7 +271,7 @@ mod tests {
         for (name, value) in [("a b", "x"), ("x", "a\nb"), ("Host", "x"), ("content-length", "1")] {
             let headers = [(name.to_owned(), value.to_owned())];
             assert_eq!(
-                Endpoint::new("http://a", &headers, None).unwrap_err(),
+                CollectorEndpoint::new("http://a", &headers, None).unwrap_err(),
                 EndpointFault::Header(name.into()),
                 "{name}"
             );
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn credentials_are_not_printed() {
         let headers = [("authorization".to_owned(), "Bearer s3cret".to_owned())];
-        let endpoint = Endpoint::new("http://a", &headers, None).unwrap();
+        let endpoint = CollectorEndpoint::new("http://a", &headers, None).unwrap();
         assert!(!format!("{endpoint:?}").contains("s3cret"));
     }
 }

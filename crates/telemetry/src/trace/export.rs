@@ -14,7 +14,7 @@ use prost::Message as _;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::client::{Answer, Client, Endpoint};
+use super::client::{Client, CollectorAnswer, CollectorEndpoint};
 use super::otlp::{ExportRequest, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans, Span};
 use super::span::Finished;
 
@@ -22,7 +22,7 @@ use super::span::Finished;
 #[derive(Debug, Clone)]
 pub struct ExportOptions {
     /// The collector.
-    pub endpoint: Endpoint,
+    pub endpoint: CollectorEndpoint,
     /// `service.name` of the resource.
     pub service: Box<str>,
     /// `service.version` of the resource.
@@ -46,7 +46,7 @@ pub struct ExportOptions {
 
 impl ExportOptions {
     /// The defaults, towards `endpoint`.
-    pub fn new(endpoint: Endpoint) -> Self {
+    pub fn new(endpoint: CollectorEndpoint) -> Self {
         Self {
             endpoint,
             service: "postern".into(),
@@ -64,14 +64,14 @@ impl ExportOptions {
 
 /// What became of sampled spans since the process began.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct TraceStats {
     exported: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
     rejected: AtomicU64,
 }
 
-impl Stats {
+impl TraceStats {
     /// Taken by the collector.
     pub fn exported(&self) -> u64 {
         self.exported.load(Relaxed)
@@ -97,7 +97,7 @@ impl Stats {
 #[derive(Debug)]
 pub struct Queue {
     sender: Sender<Span>,
-    stats: Arc<Stats>,
+    stats: Arc<TraceStats>,
 }
 
 impl Queue {
@@ -126,7 +126,7 @@ impl Queue {
 pub struct Exporter {
     options: ExportOptions,
     spans: Receiver<Span>,
-    stats: Arc<Stats>,
+    stats: Arc<TraceStats>,
     client: Client,
     outage: Outage,
 }
@@ -138,7 +138,7 @@ impl Exporter {
         options.batch = options.batch.max(1);
         options.attempts = options.attempts.max(1);
         let (sender, spans) = channel(options.queue);
-        let stats = Arc::<Stats>::default();
+        let stats = Arc::<TraceStats>::default();
         let client = Client::new(options.endpoint.clone(), options.timeout);
         let queue = Queue { sender, stats: Arc::clone(&stats) };
         let outage = Outage::of("span collector").with_effect("spans are lost");
@@ -146,7 +146,7 @@ impl Exporter {
     }
 
     /// What became of spans.
-    pub fn stats(&self) -> Arc<Stats> {
+    pub fn stats(&self) -> Arc<TraceStats> {
         Arc::clone(&self.stats)
     }
 
@@ -203,19 +203,19 @@ impl Exporter {
         let mut wait = self.options.pause;
         for attempt in 1..=self.options.attempts {
             let pause = match self.client.post(body.clone()).await {
-                Ok(Answer::Taken { rejected }) => {
+                Ok(CollectorAnswer::Taken { rejected }) => {
                     self.outage.succeeded();
                     let rejected = rejected.min(spans);
                     self.stats.rejected.fetch_add(rejected, Relaxed);
                     self.stats.exported.fetch_add(spans - rejected, Relaxed);
                     return;
                 }
-                Ok(Answer::Refused(status)) => {
+                Ok(CollectorAnswer::Refused(status)) => {
                     self.outage.failed(format_args!("it answered {status}"));
                     self.stats.rejected.fetch_add(spans, Relaxed);
                     return;
                 }
-                Ok(Answer::Later(after)) => {
+                Ok(CollectorAnswer::Later(after)) => {
                     self.outage.failed("it takes no spans now");
                     after.unwrap_or(wait)
                 }

@@ -17,8 +17,8 @@ mod state;
 
 use std::sync::Arc;
 
-pub use client::{Endpoint, EndpointFault};
-pub use export::{ExportOptions, Exporter, Queue, Stats};
+pub use client::{CollectorEndpoint, EndpointFault};
+pub use export::{ExportOptions, Exporter, Queue, TraceStats};
 pub use span::Finished;
 pub use state::TraceState;
 
@@ -60,7 +60,7 @@ pub enum Sampling {
 
 /// The identifiers of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Context {
+pub struct TraceContext {
     trace: TraceId,
     parent: Option<SpanId>,
     server: SpanId,
@@ -68,7 +68,7 @@ pub struct Context {
     flags: Flags,
 }
 
-impl Context {
+impl TraceContext {
     /// The trace; what a log line names.
     pub fn trace_id(&self) -> TraceId {
         self.trace
@@ -112,7 +112,7 @@ impl Tracer {
     /// choose a trace.
     ///
     /// Without a queue the caller's choice is passed on as it is: we record nothing, but others may.
-    pub fn begin(&self, incoming: Option<&TraceParent>, ids: &mut IdGenerator) -> Context {
+    pub fn begin(&self, incoming: Option<&TraceParent>, ids: &mut IdGenerator) -> TraceContext {
         let trace = incoming.map_or_else(|| ids.trace(), |parent| parent.trace);
         let chosen = trace.randomness() < self.threshold;
         let flags = match incoming {
@@ -121,7 +121,7 @@ impl Tracer {
             None => Flags::new(chosen && self.queue.is_some()),
         };
         let (server, client) = (ids.span(), ids.span());
-        Context { trace, parent: incoming.map(|parent| parent.span), server, client, flags }
+        TraceContext { trace, parent: incoming.map(|parent| parent.span), server, client, flags }
     }
 
     /// Hands a finished request's spans over for export, if it is sampled. Never blocks; when the queue is full

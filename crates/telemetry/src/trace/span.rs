@@ -2,20 +2,20 @@
 //!
 //! Owns: names and attributes (OpenTelemetry semantic conventions for HTTP, stable), the phases as events, and
 //! the second span towards the upstream. As in the access log there is no way in for header fields, queries
-//! or tokens: spans are made from the same [`Record`].
+//! or tokens: spans are made from the same [`AccessRecord`].
 
 use http_engine::labels::Outcome;
 
-use super::Context;
+use super::TraceContext;
 use super::otlp::{Code, Event, KeyValue, Kind, REMOTE, REMOTE_KNOWN, Span, Status};
-use crate::access_log::{Forwarded, Record};
+use crate::access_log::{AccessRecord, ForwardedTo};
 use crate::phases::{CacheUse, Phase, Recorder};
 
 /// A finished request and its trace.
 #[derive(Debug, Clone, Copy)]
 pub struct Finished<'a> {
     /// Its identifiers.
-    pub trace: &'a Context,
+    pub trace: &'a TraceContext,
     /// The caller's `tracestate`.
     pub state: Option<&'a str>,
     /// When the request's head was complete, nanoseconds since the Unix epoch.
@@ -23,7 +23,7 @@ pub struct Finished<'a> {
     /// Time per phase.
     pub phases: &'a Recorder,
     /// What the access log says of it.
-    pub record: &'a Record<'a>,
+    pub record: &'a AccessRecord<'a>,
 }
 
 impl Finished<'_> {
@@ -59,7 +59,7 @@ impl Finished<'_> {
         }
     }
 
-    fn client(&self, forwarded: &Forwarded<'_>) -> Span {
+    fn client(&self, forwarded: &ForwardedTo<'_>) -> Span {
         let record = self.record;
         let begin = self.start_unix_nanos.saturating_add(self.before_upstream());
         let mut attributes = vec![KeyValue::text("postern.upstream", forwarded.upstream)];
@@ -158,7 +158,7 @@ impl Finished<'_> {
 }
 
 /// Whether the gateway, or what it depends on, failed the request.
-fn failed(record: &Record<'_>) -> bool {
+fn failed(record: &AccessRecord<'_>) -> bool {
     let of_the_client = record.status == 408 || record.reason == Some("client_stalled");
     record.status >= 500
         || match record.outcome {

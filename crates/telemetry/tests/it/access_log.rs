@@ -10,24 +10,25 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use parking_lot::Mutex;
 use telemetry::access_log::{
-    AccessLog, AccessLogError, Destination, Options, Record, RequestProtocol, Style, Target,
+    AccessLog, AccessLogError, AccessLogOptions, AccessRecord, Destination, RequestProtocol, RequestTarget,
+    Style,
 };
 use telemetry::metrics::Outcome;
 
 const LONG: Duration = Duration::from_secs(30);
 
 fn start(destination: Destination) -> AccessLog {
-    AccessLog::start(Options { style: Style::Json, destination }).unwrap()
+    AccessLog::start(AccessLogOptions { style: Style::Json, destination }).unwrap()
 }
 
-fn record(path: &str) -> Record<'_> {
-    Record {
+fn record(path: &str) -> AccessRecord<'_> {
+    AccessRecord {
         time: Timestamp::from_millis(1_700_000_000_000),
         listener: "public",
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4711)),
         client: None,
         protocol: RequestProtocol::Http11,
-        target: Some(Target { method: "GET", host: "a.example", path }),
+        target: Some(RequestTarget { method: "GET", host: "a.example", path }),
         status: 200,
         outcome: Outcome::Allowed,
         reason: None,
@@ -134,8 +135,10 @@ fn a_reopen_that_fails_keeps_the_old_file() {
 
 #[test]
 fn a_file_that_cannot_be_opened_is_named() {
-    let options =
-        Options { style: Style::Json, destination: Destination::File("/nonexistent/dir/access.log".into()) };
+    let options = AccessLogOptions {
+        style: Style::Json,
+        destination: Destination::File("/nonexistent/dir/access.log".into()),
+    };
     let error = AccessLog::start(options).err().unwrap();
     assert!(matches!(error, AccessLogError::Open { .. }));
     assert!(error.to_string().contains("/nonexistent/dir/access.log"), "{error}");

@@ -21,10 +21,12 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
 use prost::Message as _;
 use rustls::pki_types::PrivatePkcs8KeyDer;
-use telemetry::access_log::{Forwarded, Record, RequestProtocol, Target};
+use telemetry::access_log::{AccessRecord, ForwardedTo, RequestProtocol, RequestTarget};
 use telemetry::metrics::{Format, Metrics, Outcome};
 use telemetry::phases::{CacheUse, Phase, Recorder};
-use telemetry::trace::{Context, Endpoint, ExportOptions, Exporter, Finished, Sampling, Tracer};
+use telemetry::trace::{
+    CollectorEndpoint, ExportOptions, Exporter, Finished, Sampling, TraceContext, Tracer,
+};
 use telemetry::trace_context::{IdGenerator, TraceParent};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -94,7 +96,7 @@ impl Collector {
 
     fn options(&self) -> ExportOptions {
         let headers = [("Authorization".to_owned(), "Bearer s3cret".to_owned())];
-        let endpoint = Endpoint::new(&format!("http://{}", self.address), &headers, None).unwrap();
+        let endpoint = CollectorEndpoint::new(&format!("http://{}", self.address), &headers, None).unwrap();
         ExportOptions { interval: Duration::from_millis(20), ..ExportOptions::new(endpoint) }
     }
 }
@@ -126,20 +128,20 @@ async fn take(
     Ok(response)
 }
 
-fn record(identity: Option<&Identity>) -> Record<'_> {
-    Record {
+fn record(identity: Option<&Identity>) -> AccessRecord<'_> {
+    AccessRecord {
         time: Timestamp::from_millis(START / 1_000_000),
         listener: "public",
         peer: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 4711)),
         client: None,
         protocol: RequestProtocol::Http2,
-        target: Some(Target { method: "GET", host: "api.example", path: "/v1/items" }),
+        target: Some(RequestTarget { method: "GET", host: "api.example", path: "/v1/items" }),
         status: 200,
         outcome: Outcome::Allowed,
         reason: None,
         route: Some("items"),
         identity,
-        forwarded: Some(Forwarded { upstream: "app", endpoint: "10.0.0.1:8080", nanos: 2_000_000 }),
+        forwarded: Some(ForwardedTo { upstream: "app", endpoint: "10.0.0.1:8080", nanos: 2_000_000 }),
         bytes_in: 0,
         bytes_out: 2,
         total_nanos: 3_000_000,
@@ -157,7 +159,7 @@ fn phases() -> Recorder {
     phases
 }
 
-fn finish(tracer: &Tracer, trace: &Context, record: &Record<'_>) {
+fn finish(tracer: &Tracer, trace: &TraceContext, record: &AccessRecord<'_>) {
     let phases = phases();
     tracer.finish(&Finished { trace, state: Some("a=1"), start_unix_nanos: START, phases: &phases, record });
 }
@@ -264,14 +266,14 @@ async fn what_the_gateway_failed_to_do_is_an_error_and_a_refusal_is_not() {
     tokio::spawn(exporter.run(async { drop(stopped.await) }));
     let tracer = Tracer::new(Sampling::Ratio(1.0), Some(queue));
     let mut ids = ids();
-    let refused = Record {
+    let refused = AccessRecord {
         status: 403,
         outcome: Outcome::Forbidden,
         reason: Some("no_rule"),
         forwarded: None,
         ..record(None)
     };
-    let broken = Record {
+    let broken = AccessRecord {
         status: 503,
         outcome: Outcome::AuthUnavailable,
         reason: Some("no_keys"),
@@ -310,7 +312,7 @@ async fn a_deadline_that_passed_is_an_error_unless_it_was_the_client_s() {
     for (outcome, status, reason, _) in cases {
         let trace = tracer.begin(None, &mut ids);
         let reason = Some(reason);
-        finish(&tracer, &trace, &Record { status, outcome, reason, forwarded: None, ..record(None) });
+        finish(&tracer, &trace, &AccessRecord { status, outcome, reason, forwarded: None, ..record(None) });
     }
     let mut found = Vec::new();
     while found.len() < cases.len() {
@@ -378,7 +380,7 @@ async fn an_unreachable_or_silent_collector_does_not_hold_up_the_end() {
     let silent = Collector::start(vec![Reply::Never; 9], None).await;
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for address in [silent.address, closed] {
-        let endpoint = Endpoint::new(&format!("http://{address}"), &[], None).unwrap();
+        let endpoint = CollectorEndpoint::new(&format!("http://{address}"), &[], None).unwrap();
         let drain = Duration::from_millis(50);
         let (queue, exporter) = Exporter::new(ExportOptions { drain, ..ExportOptions::new(endpoint) });
         let stats = exporter.stats();
@@ -416,7 +418,7 @@ async fn a_collector_behind_tls_is_verified() {
     let mut wrong = rustls::RootCertStore::empty();
     wrong.add(other.cert.der().clone()).unwrap();
     for (roots, exported) in [(roots, 2), (wrong, 0)] {
-        let endpoint = Endpoint::new(&url, &[], Some(client(roots))).unwrap();
+        let endpoint = CollectorEndpoint::new(&url, &[], Some(client(roots))).unwrap();
         let (queue, exporter) = Exporter::new(ExportOptions { attempts: 1, ..ExportOptions::new(endpoint) });
         let stats = exporter.stats();
         let tracer = Tracer::new(Sampling::Ratio(1.0), Some(queue));

@@ -7,7 +7,7 @@ use super::index::{HostIndex, HostKey, Place, Ranked};
 use super::template::Template;
 use super::{Conditions, HeaderCondition, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use crate::headers::is_per_hop;
-use crate::policy::{Fault, Faults, Problem, check_methods};
+use crate::policy::{Faults, PolicyFault, PolicyProblem, check_methods};
 use crate::request::{canonical_host, canonical_path, is_token};
 
 /// A route that has been checked and normalised.
@@ -32,7 +32,7 @@ impl RouteTable {
     /// # Errors
     /// Every fault, with its place (`routes[3].hosts[0]`), among them every pair of routes one of which could
     /// never be chosen.
-    pub fn build(routes: Vec<RouteMatch>) -> Result<Self, Vec<Fault>> {
+    pub fn build(routes: Vec<RouteMatch>) -> Result<Self, Vec<PolicyFault>> {
         let mut faults = Faults::default();
         let checked: Vec<Checked> =
             routes.into_iter().enumerate().map(|(i, route)| check(route, i, &mut faults)).collect();
@@ -78,7 +78,7 @@ fn find_unreachable(routes: &[Checked], order: &[usize], faults: &mut Faults) {
             if let Some(&by) = before.iter().find(|&&j| routes[j].conditions.cover(&route.conditions)) {
                 // In the order of the file, whichever of the two would be chosen.
                 let (first, second) = (i.min(by), i.max(by));
-                let problem = Problem::Indistinguishable {
+                let problem = PolicyProblem::Indistinguishable {
                     route: routes[second].name.clone(),
                     by: routes[first].name.clone(),
                     host: host.to_string(),
@@ -182,11 +182,11 @@ fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> Checked {
     Checked { name: route.name, hosts, path, conditions }
 }
 
-fn host_key(pattern: &str) -> Result<HostKey, Problem> {
+fn host_key(pattern: &str) -> Result<HostKey, PolicyProblem> {
     if pattern == "*" {
         return Ok(HostKey::Any);
     }
-    let fault = |fault| Problem::Host { host: pattern.into(), fault };
+    let fault = |fault| PolicyProblem::Host { host: pattern.into(), fault };
     if let Some(name) = pattern.strip_prefix("*.") {
         let name = canonical_host(name).map_err(fault)?;
         return Ok(HostKey::Suffix(format!(".{name}").into()));
@@ -194,7 +194,7 @@ fn host_key(pattern: &str) -> Result<HostKey, Problem> {
     canonical_host(pattern).map(|name| HostKey::Exact(name.into())).map_err(fault)
 }
 
-fn path(pattern: PathMatch) -> Result<Path, Vec<Problem>> {
+fn path(pattern: PathMatch) -> Result<Path, Vec<PolicyProblem>> {
     match pattern {
         PathMatch::Any => Ok(Path::Any),
         PathMatch::Exact(path) if path == "*" => Ok(Path::Exact("*".into())),
@@ -207,23 +207,23 @@ fn path(pattern: PathMatch) -> Result<Path, Vec<Problem>> {
     }
 }
 
-fn literal(path: &str) -> Result<Cow<'_, str>, Vec<Problem>> {
+fn literal(path: &str) -> Result<Cow<'_, str>, Vec<PolicyProblem>> {
     let (normal, several) =
-        canonical_path(path).map_err(|fault| vec![Problem::Path { path: path.into(), fault }])?;
-    if several { Err(vec![Problem::several_readings(path, &normal)]) } else { Ok(normal) }
+        canonical_path(path).map_err(|fault| vec![PolicyProblem::Path { path: path.into(), fault }])?;
+    if several { Err(vec![PolicyProblem::several_readings(path, &normal)]) } else { Ok(normal) }
 }
 
 fn check_header(header: HeaderMatch, path: &str, faults: &mut Faults) -> HeaderCondition {
     let HeaderMatch { name, value } = header;
     if !is_token(&name) {
-        faults.add(path, Problem::HeaderName(name.clone()));
+        faults.add(path, PolicyProblem::HeaderName(name.clone()));
     } else if is_per_hop(&name) {
-        faults.add(path, Problem::HeaderPerHop(name.clone()));
+        faults.add(path, PolicyProblem::HeaderPerHop(name.clone()));
     }
     if let Some(value) = &value
         && (value.is_empty() || value.trim() != value || value.chars().any(char::is_control))
     {
-        faults.add(path, Problem::HeaderValue(name.clone()));
+        faults.add(path, PolicyProblem::HeaderValue(name.clone()));
     }
     (name.to_ascii_lowercase().into(), value.map(|value| value.into_bytes().into()))
 }

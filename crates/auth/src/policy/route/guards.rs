@@ -6,7 +6,7 @@
 
 use super::{Disputed, RouteMatch, RouteTable};
 use crate::headers::Repeats;
-use crate::policy::Fault;
+use crate::policy::PolicyFault;
 use crate::request::{Canonical, Field};
 
 /// The routes of one upstream.
@@ -22,7 +22,7 @@ impl Guards {
     ///
     /// # Errors
     /// As [`RouteTable::build`]; routes that are sound among all are sound here.
-    pub fn build(routes: impl IntoIterator<Item = (usize, RouteMatch)>) -> Result<Self, Vec<Fault>> {
+    pub fn build(routes: impl IntoIterator<Item = (usize, RouteMatch)>) -> Result<Self, Vec<PolicyFault>> {
         let (routes, matches): (Vec<_>, Vec<_>) = routes.into_iter().unzip();
         Ok(Self { table: RouteTable::build(matches)?, routes: routes.into() })
     }

@@ -1,6 +1,6 @@
 //! Path templates: `/v1/{ns}/models/{id}`, `/files/{path...}`.
 
-use crate::policy::Problem;
+use crate::policy::PolicyProblem;
 use crate::request::canonical_path;
 
 /// A parsed template.
@@ -22,21 +22,23 @@ pub(super) enum Segment {
 
 impl Template {
     /// Parses a template; answers every fault.
-    pub(super) fn parse(text: &str) -> Result<Self, Vec<Problem>> {
+    pub(super) fn parse(text: &str) -> Result<Self, Vec<PolicyProblem>> {
         let mut faults = Vec::new();
         let mut segments: Vec<Segment> = Vec::new();
         // The literal skeleton is judged as a path, with a plain segment in the place of each capture.
         let mut skeleton = String::with_capacity(text.len());
         let Some(rest) = text.strip_prefix('/') else {
             let fault = crate::request::Malformed::TargetForm;
-            return Err(vec![Problem::Path { path: text.into(), fault }]);
+            return Err(vec![PolicyProblem::Path { path: text.into(), fault }]);
         };
         let count = rest.split('/').count();
         for (i, segment) in rest.split('/').enumerate() {
             skeleton.push('/');
             match Segment::parse(segment) {
                 Err(problem) => faults.push(problem),
-                Ok(Segment::Tail(name)) if i + 1 < count => faults.push(Problem::TemplateTail(name.into())),
+                Ok(Segment::Tail(name)) if i + 1 < count => {
+                    faults.push(PolicyProblem::TemplateTail(name.into()));
+                }
                 Ok(Segment::Literal(text)) => {
                     skeleton.push_str(&text);
                     segments.push(Segment::Literal(text));
@@ -46,7 +48,7 @@ impl Template {
                     if let Some(name) = capture.name()
                         && segments.iter().any(|s| s.name() == Some(name))
                     {
-                        faults.push(Problem::TemplateName(name.into()));
+                        faults.push(PolicyProblem::TemplateName(name.into()));
                     }
                     segments.push(capture);
                 }
@@ -54,8 +56,8 @@ impl Template {
             skeleton.push('x');
         }
         match canonical_path(&skeleton) {
-            Err(fault) => faults.push(Problem::Path { path: text.into(), fault }),
-            Ok((normal, true)) => faults.push(Problem::several_readings(text, &normal)),
+            Err(fault) => faults.push(PolicyProblem::Path { path: text.into(), fault }),
+            Ok((normal, true)) => faults.push(PolicyProblem::several_readings(text, &normal)),
             Ok((normal, false)) => {
                 for (segment, normal) in segments.iter_mut().zip(normal.split('/').skip(1)) {
                     if let Segment::Literal(text) = segment {
@@ -65,7 +67,7 @@ impl Template {
             }
         }
         if faults.is_empty() && segments.iter().all(|s| s.name().is_none()) {
-            faults.push(Problem::TemplateLiteral(text.into()));
+            faults.push(PolicyProblem::TemplateLiteral(text.into()));
         }
         if faults.is_empty() { Ok(Self { segments: segments.into() }) } else { Err(faults) }
     }
@@ -117,17 +119,17 @@ impl Template {
 }
 
 impl Segment {
-    fn parse(text: &str) -> Result<Self, Problem> {
+    fn parse(text: &str) -> Result<Self, PolicyProblem> {
         let Some(name) = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')) else {
             if text.contains(['{', '}']) {
-                return Err(Problem::TemplateSegment(text.into()));
+                return Err(PolicyProblem::TemplateSegment(text.into()));
             }
             return Ok(Self::Literal(text.into()));
         };
         let (name, tail) = name.strip_suffix("...").map_or((name, false), |name| (name, true));
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if name.is_empty() || !name.chars().all(word) {
-            return Err(Problem::TemplateSegment(text.into()));
+            return Err(PolicyProblem::TemplateSegment(text.into()));
         }
         Ok(if tail { Self::Tail(name.into()) } else { Self::Capture(name.into()) })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Attribute, Condition, Rule, RuleSet, Test, Values};
 use crate::identity::CredentialKind;
-use crate::policy::{Fault, Faults, Problem, check_methods};
+use crate::policy::{Faults, PolicyFault, PolicyProblem, check_methods};
 
 /// A rule as configured.
 #[derive(Debug, Clone, Default)]
@@ -54,10 +54,10 @@ impl RuleSet {
         allow: Vec<RuleSpec>,
         deny: Vec<RuleSpec>,
         known: &Vocabulary<'_>,
-    ) -> Result<Self, Vec<Fault>> {
+    ) -> Result<Self, Vec<PolicyFault>> {
         let mut faults = Faults::default();
         if allow.is_empty() {
-            faults.add("allow", Problem::NoAllowRule);
+            faults.add("allow", PolicyProblem::NoAllowRule);
         }
         let mut rules = |specs: Vec<RuleSpec>, list: &str| -> Box<[Rule]> {
             let numbered = specs.into_iter().enumerate();
@@ -75,7 +75,7 @@ impl RuleSet {
 
 fn rule(spec: RuleSpec, path: &str, known: &Vocabulary<'_>, faults: &mut Faults) -> Rule {
     if spec.conditions.is_empty() && !spec.authenticated {
-        faults.add(path, Problem::EmptyRule);
+        faults.add(path, PolicyProblem::EmptyRule);
     }
     let conditions = spec.conditions.into_iter().map(|spec| {
         let path = format!("{path}.{}", spec.attribute.path());
@@ -89,17 +89,17 @@ fn condition(spec: ConditionSpec, path: &str, known: &Vocabulary<'_>, faults: &m
     match &attribute {
         Attribute::Claim(claim) if !known.claims.contains(&&**claim) => {
             let known = known.claims.iter().map(ToString::to_string).collect();
-            faults.add(path, Problem::Claim { claim: claim.to_string(), known });
+            faults.add(path, PolicyProblem::Claim { claim: claim.to_string(), known });
         }
         Attribute::Query(name) if name.is_empty() || name.chars().any(char::is_control) => {
-            faults.add(path, Problem::Parameter(name.to_string()));
+            faults.add(path, PolicyProblem::Parameter(name.to_string()));
         }
         _ => {}
     }
     let test = match test {
         TestSpec::Present => {
             if attribute.is_certain() {
-                faults.add(path, Problem::AlwaysPresent);
+                faults.add(path, PolicyProblem::AlwaysPresent);
             }
             Test::Present
         }
@@ -111,7 +111,7 @@ fn condition(spec: ConditionSpec, path: &str, known: &Vocabulary<'_>, faults: &m
             check_values(&attribute, &values, path, known, faults);
             let values = Values::new(values);
             if values.as_slice().len() > 1 && !attribute.is_list() {
-                faults.add(path, Problem::AllOfOne);
+                faults.add(path, PolicyProblem::AllOfOne);
             }
             Test::All(values)
         }
@@ -127,7 +127,7 @@ fn check_values(
     faults: &mut Faults,
 ) {
     if values.is_empty() {
-        faults.add(path, Problem::EmptyList);
+        faults.add(path, PolicyProblem::EmptyList);
     }
     if *attribute == Attribute::Methods {
         return check_methods(values, path, faults);
@@ -139,28 +139,28 @@ fn check_values(
     }
 }
 
-fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Option<Problem> {
+fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Option<PolicyProblem> {
     const KINDS: [CredentialKind; 4] =
         [CredentialKind::Jwt, CredentialKind::Opaque, CredentialKind::Certificate, CredentialKind::Session];
     // A parameter may well be there and empty (`?watch=`); nothing else can.
     if value.is_empty() && !matches!(attribute, Attribute::Query(_)) {
-        return Some(Problem::EmptyValue);
+        return Some(PolicyProblem::EmptyValue);
     }
     if value.chars().any(char::is_control) {
-        return Some(Problem::ControlValue(value.into()));
+        return Some(PolicyProblem::ControlValue(value.into()));
     }
     match attribute {
         // RFC 6749 §3.3. Also what makes a scope safe to quote in a challenge.
         Attribute::Scopes if !value.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\') => {
-            Some(Problem::Scope(value.into()))
+            Some(PolicyProblem::Scope(value.into()))
         }
-        Attribute::Emails if value.matches('@').count() != 1 => Some(Problem::Email(value.into())),
+        Attribute::Emails if value.matches('@').count() != 1 => Some(PolicyProblem::Email(value.into())),
         Attribute::Credentials if !KINDS.iter().any(|kind| kind.as_str() == value) => {
-            Some(Problem::CredentialKind(value.into()))
+            Some(PolicyProblem::CredentialKind(value.into()))
         }
         Attribute::Issuers if !known.issuers.contains(&value) => {
             let known = known.issuers.iter().map(ToString::to_string).collect();
-            Some(Problem::Issuer { issuer: value.into(), known })
+            Some(PolicyProblem::Issuer { issuer: value.into(), known })
         }
         _ => None,
     }

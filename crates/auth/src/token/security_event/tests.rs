@@ -27,8 +27,11 @@ fn judge<T>(
     read: impl FnOnce(&SecurityEvents<'_>) -> T,
 ) -> Result<T, TokenError> {
     let audiences = ["https://gw.example".into(), "other".into()];
-    let expected =
-        Expected { issuer: "https://id.example", audiences: &audiences, clock_skew: Duration::from_secs(30) };
+    let expected = ExpectedEvents {
+        issuer: "https://id.example",
+        audiences: &audiences,
+        clock_skew: Duration::from_secs(30),
+    };
     let document = with(changes);
     security_events(Signed { typ, key: None, claims: document.root() }, &expected, NOW)
         .map(|events| read(&events))
@@ -56,8 +59,11 @@ fn it_says_what_happened_to_whom_and_when() {
             assert_eq!((set.jti, set.issued), ("j1", Timestamp::from_secs(1_799_999_990)));
             assert_eq!(set.events.len(), 1);
             let event = &set.events[0];
-            assert_eq!((event.kind, event.at), (Kind::SessionRevoked, Timestamp::from_secs(1_799_999_980)));
-            assert_eq!(event.names, [Name::User(Some("https://id.example"), "ada")]);
+            assert_eq!(
+                (event.kind, event.at),
+                (EventKind::SessionRevoked, Timestamp::from_secs(1_799_999_980))
+            );
+            assert_eq!(event.names, [SubjectName::User(Some("https://id.example"), "ada")]);
         })
         .unwrap();
     }
@@ -73,8 +79,8 @@ fn it_says_what_happened_to_whom_and_when() {
         ("session-revoked".into(), "other 1799999990 0 None"),
     ] {
         assert_eq!(event(&uri, "{}").unwrap(), expected, "{uri}");
-        let kind = Kind::of(&uri);
-        assert!(kind == Kind::Other || Kind::of(&kind.uri().unwrap()) == kind);
+        let kind = EventKind::of(&uri);
+        assert!(kind == EventKind::Other || EventKind::of(&kind.uri().unwrap()) == kind);
     }
     // Of a fraction of a second the whole one counts, and of several times the one nearest to the event.
     let uri = format!("{caep}/session-revoked");

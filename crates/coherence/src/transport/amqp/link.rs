@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::socket::SILENCE;
-use super::trouble::Broker;
-use super::{FAREWELL, Settings, Shared, TIME_TO_LIVE};
+use super::{AmqpSettings, FAREWELL, Shared, TIME_TO_LIVE};
 use crate::transport::Topic;
+use crate::transport::amqp::diagnosis::Broker;
 use crate::wire;
 
 /// Messages that a broker may send ahead.
@@ -46,7 +46,7 @@ pub(super) enum Ended {
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) broker: String,
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<AmqpSettings>,
 }
 
 impl Context {

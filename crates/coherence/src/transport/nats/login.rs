@@ -1,6 +1,6 @@
 //! Who we are to a NATS server.
 //!
-//! Owns: the ways to log in, and the answer to a server's greeting ([`Login::fields`]). Does not own: the connection. Secrets are
+//! Owns: the ways to log in, and the answer to a server's greeting ([`NatsLogin::fields`]). Does not own: the connection. Secrets are
 //! in no `Debug` and in no error.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 /// How to log in.
 #[derive(Clone, Default)]
-pub enum Login {
+pub enum NatsLogin {
     /// Not at all, or by the client's certificate.
     #[default]
     None,
@@ -29,7 +29,7 @@ pub enum Login {
     Credentials(Credentials),
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for NatsLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "None",
@@ -40,7 +40,7 @@ impl fmt::Debug for Login {
     }
 }
 
-impl Login {
+impl NatsLogin {
     /// Fields of the answer to a greeting with this nonce.
     pub(super) fn fields(&self, nonce: Option<&str>) -> Result<Map<String, Value>, String> {
         let fields = match self {
@@ -176,7 +176,7 @@ mod tests {
         let credentials = Credentials::parse(&file).unwrap();
         assert_eq!(credentials.public(), PUBLIC_TEXT);
         assert_eq!(credentials.jwt.as_deref(), Some("eyJ0.e30.c2ln"));
-        assert!(!format!("{:?}", Login::Credentials(credentials)).contains("SU"));
+        assert!(!format!("{:?}", NatsLogin::Credentials(credentials)).contains("SU"));
     }
 
     #[test]

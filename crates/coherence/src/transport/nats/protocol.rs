@@ -12,7 +12,7 @@ const MESSAGE: usize = 1024 * 1024;
 
 /// What a server says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum ServerSaid {
     /// Who it is, as JSON.
     Info(Bytes),
     /// A message for the subscription of this number.
@@ -28,7 +28,7 @@ pub(super) enum Said {
 }
 
 /// Takes the next thing said from what has arrived; `None` when it is not all there yet. The error is what is not understood.
-pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<Said>, String> {
+pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerSaid>, String> {
     let Some(length) = line(arrived)? else { return Ok(None) };
     let words = str::from_utf8(&arrived[..length]).map_err(|_| "it says what is no text".to_owned())?;
     let (verb, rest) = words.split_once([' ', '\t']).unwrap_or((words, ""));
@@ -37,11 +37,11 @@ pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<Said>, String> {
             let (number, size) = header(rest).ok_or_else(|| format!("it says {words:?}"))?;
             return Ok(message(arrived, length + 2, number, size));
         }
-        "INFO" => Said::Info(Bytes::copy_from_slice(rest.as_bytes())),
-        "PING" => Said::Ping,
-        "PONG" => Said::Pong,
-        "-ERR" => Said::Fault(rest.trim_matches([' ', '\'']).to_owned()),
-        "+OK" => Said::Fine,
+        "INFO" => ServerSaid::Info(Bytes::copy_from_slice(rest.as_bytes())),
+        "PING" => ServerSaid::Ping,
+        "PONG" => ServerSaid::Pong,
+        "-ERR" => ServerSaid::Fault(rest.trim_matches([' ', '\'']).to_owned()),
+        "+OK" => ServerSaid::Fine,
         _ => return Err("it does not speak as NATS does; is this its address?".to_owned()),
     };
     arrived.advance(length + 2);
@@ -67,10 +67,10 @@ fn header(rest: &str) -> Option<(u64, usize)> {
 
 /// The message after `head` bytes, when it has arrived with its end of line. A copy: what waits for somebody slow keeps no
 /// larger buffer alive.
-fn message(arrived: &mut BytesMut, head: usize, number: u64, size: usize) -> Option<Said> {
+fn message(arrived: &mut BytesMut, head: usize, number: u64, size: usize) -> Option<ServerSaid> {
     let message = Bytes::copy_from_slice(arrived.get(head..head + size + 2)?.get(..size)?);
     arrived.advance(head + size + 2);
-    Some(Said::Message(number, message))
+    Some(ServerSaid::Message(number, message))
 }
 
 /// Tells the server to send what is published under a subject.
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     /// Everything said, when it arrives in pieces of some size.
-    fn all(text: &[u8], piece: usize) -> Result<Vec<Said>, String> {
+    fn all(text: &[u8], piece: usize) -> Result<Vec<ServerSaid>, String> {
         let (mut arrived, mut said) = (BytesMut::new(), Vec::new());
         for piece in text.chunks(piece) {
             arrived.extend_from_slice(piece);
@@ -116,13 +116,13 @@ mod tests {
             assert_eq!(
                 said,
                 [
-                    Said::Info(Bytes::from_static(b"{\"a\":1}")),
-                    Said::Fine,
-                    Said::Message(7, Bytes::from_static(b"x\r\n")),
-                    Said::Message(8, Bytes::new()),
-                    Said::Ping,
-                    Said::Pong,
-                    Said::Fault("Stale Connection".to_owned()),
+                    ServerSaid::Info(Bytes::from_static(b"{\"a\":1}")),
+                    ServerSaid::Fine,
+                    ServerSaid::Message(7, Bytes::from_static(b"x\r\n")),
+                    ServerSaid::Message(8, Bytes::new()),
+                    ServerSaid::Ping,
+                    ServerSaid::Pong,
+                    ServerSaid::Fault("Stale Connection".to_owned()),
                 ]
             );
         }

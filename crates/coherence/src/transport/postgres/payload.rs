@@ -103,11 +103,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::words::Name;
+    use crate::log_types::ConsumerName;
 
     #[test]
     fn channels_are_short_and_differ() {
-        let longest = Name::new(&"#".repeat(Name::MAX)).unwrap();
+        let longest = ConsumerName::new(&"#".repeat(ConsumerName::MAX)).unwrap();
         let (events, questions) = (Topic::Events(longest.clone()), Topic::Questions(longest));
         assert!(channel(&events).len() <= 63);
         assert_ne!(channel(&events), channel(&questions));

@@ -51,7 +51,7 @@ const NOT_OURS: [&str; 5] = [MODE, ROOT, CERTIFICATE, KEY, STATEMENTS];
 
 /// Why a URL is none of a PostgreSQL server, or is not certain to mean the same to everybody.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
+pub enum PostgresUrlError {
     /// It cannot be read.
     #[error("the database URL cannot be used: {0}; write postgres://user@host/database")]
     Unreadable(String),
@@ -90,7 +90,7 @@ pub enum UrlError {
 
 /// How a connection is protected (libpq's `sslmode`). A Unix socket never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum TlsMode {
     /// Not at all. `allow` is this too: no client here tries TLS second.
     Disable,
     /// Encrypted if the server offers it, whoever it is.
@@ -103,7 +103,7 @@ pub enum Mode {
     VerifyFull,
 }
 
-impl Mode {
+impl TlsMode {
     fn read(text: &str) -> Option<Self> {
         Some(match &*text.to_ascii_lowercase() {
             "disable" | "allow" => Self::Disable,
@@ -133,44 +133,45 @@ impl Mode {
 
 /// The URL of a database on a server. `Debug` shows nothing of it.
 #[derive(Clone)]
-pub struct Url {
+pub struct PostgresUrl {
     /// What comes before the parameters.
     place: String,
     /// Without their escapes. The mode is always among them.
     parameters: BTreeMap<&'static str, String>,
-    mode: Mode,
+    mode: TlsMode,
     session: tokio_postgres::Config,
     addresses: Vec<Address>,
 }
 
-impl fmt::Debug for Url {
+impl fmt::Debug for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Url").finish_non_exhaustive()
     }
 }
 
-impl Url {
+impl PostgresUrl {
     /// Reads it as `sqlx` does where it says how, and as nobody does else.
     ///
     /// # Errors
-    /// [`UrlError`]
-    pub fn parse(text: &str) -> Result<Self, UrlError> {
+    /// [`PostgresUrlError`]
+    pub fn parse(text: &str) -> Result<Self, PostgresUrlError> {
         if text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '#') {
-            return Err(UrlError::Unescaped);
+            return Err(PostgresUrlError::Unescaped);
         }
         let (place, query) = text.split_once('?').unwrap_or((text, ""));
         if !(place.starts_with("postgres://") || place.starts_with("postgresql://")) {
-            return Err(UrlError::Unreadable("it begins otherwise".to_owned()));
+            return Err(PostgresUrlError::Unreadable("it begins otherwise".to_owned()));
         }
         let mut parameters = parameters(query)?;
         let mode = mode(&parameters)?;
         if parameters.contains_key(CERTIFICATE) != parameters.contains_key(KEY) {
-            return Err(UrlError::HalfIdentity);
+            return Err(PostgresUrlError::HalfIdentity);
         }
         parameters.insert(MODE, mode.word().to_owned());
         let ours = parameters.iter().filter(|(name, _)| !NOT_OURS.contains(name));
         let session = write(place, ours).parse();
-        let session: tokio_postgres::Config = session.map_err(|error| UrlError::Unreadable(chain(&error)))?;
+        let session: tokio_postgres::Config =
+            session.map_err(|error| PostgresUrlError::Unreadable(chain(&error)))?;
         let addresses = addresses(&session, &parameters)?;
         Ok(Self { place: place.to_owned(), parameters, mode, session, addresses })
     }
@@ -192,7 +193,7 @@ impl Url {
     }
 
     /// How connections are protected.
-    pub fn mode(&self) -> Mode {
+    pub fn mode(&self) -> TlsMode {
         self.mode
     }
 
@@ -218,7 +219,7 @@ impl Url {
     }
 }
 
-fn parameters(query: &str) -> Result<BTreeMap<&'static str, String>, UrlError> {
+fn parameters(query: &str) -> Result<BTreeMap<&'static str, String>, PostgresUrlError> {
     let mut parameters = BTreeMap::new();
     for (at, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
         let read = || {
@@ -227,23 +228,23 @@ fn parameters(query: &str) -> Result<BTreeMap<&'static str, String>, UrlError> {
             let (_, name) = NAMES.iter().find(|(written, _)| *written == name)?;
             Some((*name, decoded(value)?))
         };
-        let (name, value) = read().ok_or(UrlError::Parameter(at + 1))?;
+        let (name, value) = read().ok_or(PostgresUrlError::Parameter(at + 1))?;
         if parameters.insert(name, value).is_some() {
-            return Err(UrlError::Twice(name));
+            return Err(PostgresUrlError::Twice(name));
         }
     }
     Ok(parameters)
 }
 
-fn mode(parameters: &BTreeMap<&'static str, String>) -> Result<Mode, UrlError> {
+fn mode(parameters: &BTreeMap<&'static str, String>) -> Result<TlsMode, PostgresUrlError> {
     let mode = match parameters.get(MODE) {
-        Some(mode) => Mode::read(mode).ok_or(UrlError::Mode)?,
-        None => Mode::Prefer,
+        Some(mode) => TlsMode::read(mode).ok_or(PostgresUrlError::Mode)?,
+        None => TlsMode::Prefer,
     };
     match (mode, parameters.contains_key(ROOT)) {
         // As libpq has it; `sqlx` would not look at it.
-        (Mode::Require, true) => Ok(Mode::VerifyCa),
-        (Mode::Disable | Mode::Prefer, true) => Err(UrlError::Unverified),
+        (TlsMode::Require, true) => Ok(TlsMode::VerifyCa),
+        (TlsMode::Disable | TlsMode::Prefer, true) => Err(PostgresUrlError::Unverified),
         (mode, _) => Ok(mode),
     }
 }
@@ -252,10 +253,11 @@ fn mode(parameters: &BTreeMap<&'static str, String>) -> Result<Mode, UrlError> {
 fn addresses(
     session: &tokio_postgres::Config,
     parameters: &BTreeMap<&'static str, String>,
-) -> Result<Vec<Address>, UrlError> {
+) -> Result<Vec<Address>, PostgresUrlError> {
     let port = match parameters.get(PORT) {
         Some(port) => {
-            let port = port.parse().map_err(|_| UrlError::Unreadable("its port is no number".to_owned()));
+            let port =
+                port.parse().map_err(|_| PostgresUrlError::Unreadable("its port is no number".to_owned()));
             Some(port?)
         }
         None => None,
@@ -267,7 +269,7 @@ fn addresses(
     let above = if parameters.contains_key(HOST) { hosts.len().saturating_sub(1) } else { 0 };
     let named = hosts.iter().enumerate().skip(above);
     let addresses: Vec<_> = named.map(|(at, host)| address(host, port(at - above))).collect();
-    if addresses.is_empty() { Err(UrlError::NoHost) } else { Ok(addresses) }
+    if addresses.is_empty() { Err(PostgresUrlError::NoHost) } else { Ok(addresses) }
 }
 
 fn address(host: &Host, port: u16) -> Address {
@@ -320,8 +322,8 @@ fn write<'p>(place: &str, parameters: impl Iterator<Item = (&'p &'static str, &'
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Url {
-        Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    fn parsed(text: &str) -> PostgresUrl {
+        PostgresUrl::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
     #[test]
@@ -350,15 +352,15 @@ mod tests {
     #[test]
     fn every_spelling_of_a_mode_is_the_same_mode() {
         for (parameters, mode) in [
-            ("", Mode::Prefer),
-            ("?", Mode::Prefer),
-            ("?sslmode=disable", Mode::Disable),
-            ("?sslmode=allow", Mode::Disable),
-            ("?ssl-mode=Prefer", Mode::Prefer),
-            ("?ssl-mode=require", Mode::Require),
-            ("?sslmode=VERIFY-FULL", Mode::VerifyFull),
-            ("?application_name=x&ssl%6Dode=verify%2Dca", Mode::VerifyCa),
-            ("?sslmode=require&ssl-ca=ca.pem", Mode::VerifyCa),
+            ("", TlsMode::Prefer),
+            ("?", TlsMode::Prefer),
+            ("?sslmode=disable", TlsMode::Disable),
+            ("?sslmode=allow", TlsMode::Disable),
+            ("?ssl-mode=Prefer", TlsMode::Prefer),
+            ("?ssl-mode=require", TlsMode::Require),
+            ("?sslmode=VERIFY-FULL", TlsMode::VerifyFull),
+            ("?application_name=x&ssl%6Dode=verify%2Dca", TlsMode::VerifyCa),
+            ("?sslmode=require&ssl-ca=ca.pem", TlsMode::VerifyCa),
         ] {
             let url = parsed(&format!("postgres://postern@one/db{parameters}"));
             assert_eq!(url.mode(), mode, "{parameters}");
@@ -412,7 +414,7 @@ mod tests {
             ("postgres://host/db?sslmode=disable&ssl-ca=secret", "the database URL names an sslrootcert"),
             ("postgres://host/db?sslmode=require&sslkey=secret", "the database URL names one of sslcert"),
         ] {
-            let error = Url::parse(text).unwrap_err().to_string();
+            let error = PostgresUrl::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(expected) && !error.contains("secret"), "{text}: {error}");
         }
     }

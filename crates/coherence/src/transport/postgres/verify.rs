@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use super::Mode;
+use super::TlsMode;
 
 /// Whom to trust, and who we are.
 #[derive(Debug, Clone)]
@@ -27,12 +27,12 @@ pub struct Trust {
 
 impl Trust {
     /// The configuration for a mode.
-    pub(super) fn by(self, mode: Mode) -> Arc<ClientConfig> {
+    pub(super) fn by(self, mode: TlsMode) -> Arc<ClientConfig> {
         let Self { mut config, roots } = self;
         let roots = match mode {
-            Mode::VerifyFull => return config,
-            Mode::VerifyCa => Some(roots),
-            Mode::Require | Mode::Prefer | Mode::Disable => None,
+            TlsMode::VerifyFull => return config,
+            TlsMode::VerifyCa => Some(roots),
+            TlsMode::Require | TlsMode::Prefer | TlsMode::Disable => None,
         };
         let provider = config.crypto_provider().clone();
         let lenient = Arc::new(Lenient { roots, provider });

@@ -1,37 +1,37 @@
 //! A database on a PostgreSQL server: what its URL says, and whom to trust there.
 //!
 //! Two clients connect by it, that of `store` for facts and that of `coherence` for messages between nodes. Both are told the same: the
-//! URL as [`Url::text`] writes it, and the second what that says of TLS.
+//! URL as [`PostgresUrl::text`] writes it, and the second what that says of TLS.
 
-use coherence::transport::postgres::{Config, Mode, Trust, Url, UrlError};
+use coherence::transport::postgres::{PostgresConfig, PostgresUrl, PostgresUrlError, TlsMode, Trust};
 use http_engine::tls::Protocols;
 
 use super::super::super::fault::KeyPath;
 use super::super::Context;
 use super::super::tls::{Client, Keys, Roots};
-use super::Database;
+use super::DatabaseSettings;
 
 /// What the URL calls its files.
 const KEYS: Keys = Keys { ca: "sslrootcert", certificate: "sslcert", key: "sslkey" };
 
 /// `None` when a fault was noted. `at`: where the URL stands, or the file that it is in.
-pub(super) fn check(text: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Database> {
+pub(super) fn check(text: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<DatabaseSettings> {
     // A relative path counts from the folder of the configuration, as every other.
-    let url = Url::parse(text).map(|url| url.with_files(|file| context.reader.resolve(file)));
+    let url = PostgresUrl::parse(text).map(|url| url.with_files(|file| context.reader.resolve(file)));
     let url = url.map_err(|error| fault(&error, at, context)).ok()?;
     let (trust, tls_version) = match url.mode() {
-        Mode::Disable => (None, 0),
+        TlsMode::Disable => (None, 0),
         mode => {
             let (trust, version) = trust(&url, mode, at, context)?;
             (Some(trust), version)
         }
     };
-    let messages = Config::new(&url, trust).map_err(|error| fault(&error, at, context)).ok()?;
-    Some(Database { url: url.text(), file: None, messages: Some(messages), tls_version })
+    let messages = PostgresConfig::new(&url, trust).map_err(|error| fault(&error, at, context)).ok()?;
+    Some(DatabaseSettings { url: url.text(), file: None, messages: Some(messages), tls_version })
 }
 
 /// Whom to trust, who we are, and what changes with the files of both.
-fn trust(url: &Url, mode: Mode, at: &KeyPath, context: &mut Context<'_>) -> Option<(Trust, u64)> {
+fn trust(url: &PostgresUrl, mode: TlsMode, at: &KeyPath, context: &mut Context<'_>) -> Option<(Trust, u64)> {
     let protocols = Protocols { http1: false, http2: false };
     let client = Client { ca: url.root(), identity: url.identity(), protocols, path: at, keys: KEYS };
     let roots = if mode.verifies() { context.roots(&client)? } else { Roots::nobody() };
@@ -39,7 +39,7 @@ fn trust(url: &Url, mode: Mode, at: &KeyPath, context: &mut Context<'_>) -> Opti
     Some((Trust { config, roots: roots.store }, version))
 }
 
-fn fault(error: &UrlError, at: &KeyPath, context: &mut Context<'_>) {
+fn fault(error: &PostgresUrlError, at: &KeyPath, context: &mut Context<'_>) {
     let text = error.to_string();
     let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
     context.faults.add(at, what, hint);
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     /// The database, or what is wrong.
-    fn database(text: &str) -> Result<Database, String> {
+    fn database(text: &str) -> Result<DatabaseSettings, String> {
         let mut context = Context::new(&Disk, Path::new("/etc/postern"), Timestamp::from_secs(1_800_000_000));
         let database = check(text, &KeyPath::of("provider").key("database"), &mut context);
         database.ok_or_else(|| {

@@ -5,18 +5,18 @@ use idp::{ClientConfig, ConfiguredSecret, GrantType};
 
 use super::super::super::fault::KeyPath;
 use super::super::super::raw;
-use super::super::super::sound::Sound;
 use super::super::Context;
 use super::algorithm;
+use crate::partial::Partial;
 
 /// The clients as `idp` takes them.
 pub(super) struct Clients {
     pub(super) configs: Vec<ClientConfig>,
     /// Places in the file, in the same order.
-    places: Vec<Place>,
+    places: Vec<ClientPlace>,
 }
 
-struct Place {
+struct ClientPlace {
     path: KeyPath,
     /// Of each secret.
     secrets: Vec<KeyPath>,
@@ -26,7 +26,7 @@ struct Place {
 
 impl Clients {
     /// Reads the files that the clients name.
-    pub(super) fn read(sound: &Sound, raw: &raw::Provider, context: &mut Context<'_>) -> Self {
+    pub(super) fn read(sound: &Partial, raw: &raw::Provider, context: &mut Context<'_>) -> Self {
         let mut clients = Self { configs: Vec::new(), places: Vec::new() };
         for (path, client) in sound.paths("provider.client", &raw.client) {
             let (config, place) = one(client, path, context);
@@ -66,8 +66,8 @@ impl Clients {
     }
 }
 
-fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientConfig, Place) {
-    let mut place = Place { secrets: Vec::new(), unread: false, path };
+fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientConfig, ClientPlace) {
+    let mut place = ClientPlace { secrets: Vec::new(), unread: false, path };
     let mut secrets = Vec::new();
     for (i, digest) in raw.secret_sha256.iter().enumerate() {
         secrets.push(ConfiguredSecret::Sha256(digest.clone()));

@@ -1,6 +1,6 @@
 //! Who elsewhere is told of what happens at the provider.
 
-use auth::token::security_event::Kind;
+use auth::token::security_event::EventKind;
 use http_engine::url::Url;
 use idp::signals::{Bearer, Delivery, Receiver};
 
@@ -74,12 +74,12 @@ fn endpoint_is_sound(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) ->
     }
 }
 
-fn kind(raw: EventType) -> Kind {
+fn kind(raw: EventType) -> EventKind {
     match raw {
-        EventType::SessionRevoked => Kind::SessionRevoked,
-        EventType::CredentialChange => Kind::CredentialChange,
-        EventType::TokenClaimsChange => Kind::TokenClaimsChange,
-        EventType::AccountDisabled => Kind::AccountDisabled,
-        EventType::AccountPurged => Kind::AccountPurged,
+        EventType::SessionRevoked => EventKind::SessionRevoked,
+        EventType::CredentialChange => EventKind::CredentialChange,
+        EventType::TokenClaimsChange => EventKind::TokenClaimsChange,
+        EventType::AccountDisabled => EventKind::AccountDisabled,
+        EventType::AccountPurged => EventKind::AccountPurged,
     }
 }

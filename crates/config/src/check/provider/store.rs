@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::super::super::fault::KeyPath;
 use super::super::super::raw;
-use super::super::{Context, Database};
+use super::super::{Context, DatabaseSettings};
 
 /// The file with the provider's secret. `Debug` shows its name alone.
 #[derive(Clone)]
@@ -29,14 +29,14 @@ impl fmt::Debug for SecretFile {
 /// `None` when a fault was noted, or nothing is known of the database.
 pub(super) fn secret(
     raw: &raw::Provider,
-    database: Option<&Database>,
+    database: Option<&DatabaseSettings>,
     path: &KeyPath,
     context: &mut Context<'_>,
 ) -> Option<SecretFile> {
     let at = path.key("secret_file");
     let file = match (&raw.secret_file, database) {
         (Some(file), _) => file.clone(),
-        (None, Some(Database { file: Some(database), .. })) => {
+        (None, Some(DatabaseSettings { file: Some(database), .. })) => {
             let mut file = database.clone().into_os_string();
             file.push(".secret");
             let file = PathBuf::from(file);

@@ -270,11 +270,11 @@ async fn who_leaves_a_group_leaves_with_void_tokens() {
 
 #[tokio::test]
 async fn a_session_is_ended_by_name() {
-    use store::sessions::{BeginSession, Session};
+    use store::sessions::{BeginSession, SessionRow};
     let bench = Bench::start().await;
     let (admin, now) = (bench.admin(), bench.provider.now());
     let id = bench.user("ada").await;
-    let session = Session {
+    let session = SessionRow {
         digest: bench.provider.secrets().digest("cookie"),
         sid: "s1".into(),
         user_id: id.clone(),

@@ -23,7 +23,7 @@ async fn oidcc_backchannel_rp_initiated_logout_discovery_endpoint_verification()
 
 /// Waits until as many requests have reached clients, with the provider tended.
 async fn told(world: &World, count: usize) -> Vec<(String, String)> {
-    let tended = tokio::spawn(idp::tend(world.server.provider.clone()));
+    let tended = tokio::spawn(idp::maintain(world.server.provider.clone()));
     for _ in 0..500 {
         if world.told.0.lock().unwrap().len() >= count {
             break;

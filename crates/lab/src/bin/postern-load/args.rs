@@ -7,8 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::{Args, Parser, Subcommand};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use lab::hold::{HoldPlan, Manner};
-use lab::load::{Choice, Flow, Open, Plan, Protocol, Schedule, Spacing, Step, Stop, Target, Trust};
+use lab::idle_connections::{HoldPlan, Manner};
+use lab::load::{
+    Choice, Open, Plan, Protocol, RequestTemplate, Schedule, Spacing, Step, Stop, Target, Trust,
+};
 use lab::observe::Watched;
 use lab::provider::{Description, ProviderPlan, Scenario};
 
@@ -342,7 +344,7 @@ impl Arrivals {
 }
 
 impl RequestArgs {
-    fn flow(&self) -> Result<Flow, Failure> {
+    fn flow(&self) -> Result<RequestTemplate, Failure> {
         let body = match (&self.body, &self.body_file, self.body_bytes) {
             (Some(text), _, _) => Bytes::from(text.clone()),
             (_, Some(file), _) => Bytes::from(fs::read(file).map_err(|error| unreadable(file, &error))?),
@@ -354,7 +356,7 @@ impl RequestArgs {
             let (name, value) = header(field)?;
             headers.append(name, value);
         }
-        Ok(Flow {
+        Ok(RequestTemplate {
             method: self.method.clone(),
             headers,
             body,
@@ -378,7 +380,8 @@ impl RequestArgs {
 
 impl Idle {
     pub(crate) fn plan(&self) -> Result<HoldPlan, Failure> {
-        let flow = || Flow { tokens: self.token.iter().cloned().collect(), ..Flow::get() };
+        let flow =
+            || RequestTemplate { tokens: self.token.iter().cloned().collect(), ..RequestTemplate::get() };
         self.hold.plan(Manner::Idle { first: self.request.then(|| Box::new(flow())) })
     }
 

@@ -11,13 +11,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use args::{Cli, Command, Observe, Output, Provider, Run};
 use clap::Parser as _;
 use lab::observe::Watch;
 use lab::report::{ObserveReport, hold_table, load_table, observe_table, provider_table};
-use lab::{hold, load, provider};
+use lab::{idle_connections, load, provider};
 use serde::Serialize;
-
-use args::{Cli, Command, Observe, Output, Provider, Run};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -49,9 +48,9 @@ fn run_provider(transactions: &Provider) -> Result<ExitCode, Failure> {
     Ok(if too_many { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 
-fn run_hold(plan: hold::HoldPlan, output: &Output) -> Result<ExitCode, Failure> {
+fn run_hold(plan: idle_connections::HoldPlan, output: &Output) -> Result<ExitCode, Failure> {
     let wanted = plan.connections;
-    let report = hold::hold(plan, |open| {
+    let report = idle_connections::hold(plan, |open| {
         // A script that waits for this line knows that what follows happens beside the held connections.
         let _ = writeln!(std::io::stderr(), "postern-load: holding {open} of {wanted} connections");
     })?;

@@ -1,6 +1,6 @@
 //! What an audit finds in published tables, and that it is silent where there is nothing to find.
 
-use lab::desk::audit::{Remark, Tables, audit, markdown};
+use lab::offline::audit::{Remark, Tables, audit, markdown};
 use lab::record::Doubt;
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ fn published_runs_stand_beside_measured_ones() {
         (row.p50_us.unwrap() - 1_618_000.0).abs() < 1.0 && (row.per_s.unwrap() - 29.05).abs() < 1e-6,
         "{row:?}"
     );
-    let text = lab::desk::report::sheet(&record).markdown();
+    let text = lab::offline::report::sheet(&record).markdown();
     assert!(text.contains("auth proxy limited to 0.05 cores (published, other hardware"), "{text}");
     assert_eq!(tables.references("nothing", None), []);
     // A sweep stands beside several variants, a row beside each.

@@ -181,9 +181,9 @@ fn the_examples_of_the_documents_are_understood() {
     let blocks: Vec<&str> =
         page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     let [check, tables] = blocks[..] else { panic!("two examples: {blocks:?}") };
-    serde_json::from_str::<lab::desk::gate::Check>(check).unwrap();
-    let tables = lab::desk::audit::Tables::parse(tables.as_bytes(), "docs/lab.md").unwrap();
-    let rules: Vec<&str> = lab::desk::audit::audit(&tables).iter().map(|remark| remark.rule).collect();
+    serde_json::from_str::<lab::offline::gate::Check>(check).unwrap();
+    let tables = lab::offline::audit::Tables::parse(tables.as_bytes(), "docs/lab.md").unwrap();
+    let rules: Vec<&str> = lab::offline::audit::audit(&tables).iter().map(|remark| remark.rule).collect();
     assert_eq!(rules, ["closed-loop-throughput"]);
     let scenario = page.split("### A scenario").nth(1).unwrap().split("```toml\n").nth(1).unwrap();
     let scenario = scenario.split("```").next().unwrap();

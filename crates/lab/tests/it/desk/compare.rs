@@ -1,8 +1,8 @@
 //! Comparisons: verdicts, and what makes two runs not comparable.
 
-use lab::analyse::{Figure, Verdict};
-use lab::desk::compare::{Side, Terms, compare, compare_figure};
+use lab::offline::compare::{Side, Terms, compare, compare_figure};
 use lab::record::{Outcome, Record};
+use lab::statistics::{Equivalence, Figure};
 
 use super::sample::{self, Dice, Plan};
 
@@ -34,16 +34,16 @@ fn the_same_within_the_margin_is_said_only_when_it_is_proven() {
     let verdict = |b: &lab::record::Variant, margin| {
         compare_figure(&of(500.0, 8, 1), b, &Figure::P50, Terms { margin }).unwrap().verdict
     };
-    assert!(matches!(verdict(&of(500.0, 8, 2), 0.02), Verdict::Equivalent { .. }));
+    assert!(matches!(verdict(&of(500.0, 8, 2), 0.02), Equivalence::Equivalent { .. }));
     assert!(
-        matches!(verdict(&of(540.0, 8, 2), 0.02), Verdict::Different { effect } if (effect.point - 1.08).abs() < 0.016)
+        matches!(verdict(&of(540.0, 8, 2), 0.02), Equivalence::Different { effect } if (effect.point - 1.08).abs() < 0.016)
     );
     assert!(
-        matches!(verdict(&of(500.0, 2, 2), 0.02), Verdict::Inconclusive { .. }),
+        matches!(verdict(&of(500.0, 2, 2), 0.02), Equivalence::Inconclusive { .. }),
         "two rounds prove nothing"
     );
     assert!(
-        matches!(verdict(&of(500.0, 8, 2), 1e-6), Verdict::Inconclusive { .. }),
+        matches!(verdict(&of(500.0, 8, 2), 1e-6), Equivalence::Inconclusive { .. }),
         "no data proves a margin of nothing"
     );
 }

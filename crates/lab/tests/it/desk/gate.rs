@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lab::desk::gate::{Baseline, Check, Format, May, changed_since, gate};
+use lab::offline::gate::{Baseline, Check, Format, May, changed_since, gate};
 use lab::record::{Distribution, Measure, Outcome, Record, Staleness};
 use serde_json::json;
 

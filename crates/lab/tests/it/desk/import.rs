@@ -5,11 +5,11 @@
 
 use std::path::Path;
 
-use lab::analyse::Figure;
-use lab::desk::import::{Told, Tool, import, recognise};
-use lab::desk::report::sheet;
 use lab::diagnose::findings;
+use lab::offline::import::{Told, Tool, import, recognise};
+use lab::offline::report::sheet;
 use lab::record::{Arrivals, Iteration, Origin, Outcome, Record};
+use lab::statistics::Figure;
 use proptest::prelude::*;
 
 fn fixture(name: &str) -> String {

@@ -1,8 +1,8 @@
 //! Several generators' records become one.
 
-use lab::analyse::Figure;
-use lab::desk::merge::merge;
+use lab::offline::merge::merge;
 use lab::record::{Distribution, Doubt, Finding, Held, Origin, Outcome, Record, Stage};
+use lab::statistics::Figure;
 
 use super::sample;
 

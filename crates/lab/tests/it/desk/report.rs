@@ -1,10 +1,10 @@
 //! Reports: what stands in them, and that pictures are well-formed.
 
-use lab::analyse::{Figure, figures, median};
-use lab::desk::render::html;
-use lab::desk::report::{sheet, write};
 use lab::diagnose::findings;
+use lab::offline::render::html;
+use lab::offline::report::{sheet, write};
 use lab::record::{Arrivals, Comparison, Doubt, Finding, Origin, Record, Stage};
+use lab::statistics::{Figure, figures, median};
 
 use super::sample;
 

@@ -1,8 +1,8 @@
 //! Targets: what is met, what is missed, and what nobody measured; and ratios within a round.
 
-use lab::desk::render::html;
-use lab::desk::report::sheet;
-use lab::desk::targets::{Judged, Verdict, judge};
+use lab::offline::render::html;
+use lab::offline::report::sheet;
+use lab::offline::targets::{Judged, TargetVerdict, judge};
 use lab::record::{Class, Comparison, Distribution, Measure, Outcome, Record, Staleness, Target};
 
 use super::sample;
@@ -50,7 +50,7 @@ fn a_bound_is_kept_or_missed_by_the_median_over_the_rounds() {
 #[test]
 fn rounds_on_both_sides_of_a_bound_are_told() {
     let values = judged(target(Measure::P50, "gateway"), |judged| judged.values.clone());
-    let middle = lab::analyse::median(&values);
+    let middle = lab::statistics::median(&values);
     let (met, what, _) = seen(Target { at_most: Some(middle), ..target(Measure::P50, "gateway") });
     assert!(met && what.contains("of 8 rounds by themselves"), "{what}");
 }
@@ -70,17 +70,23 @@ fn what_is_to_be_met_surely_is_met_by_all_of_the_interval() {
         wanted.starts_with("surely at most 1.60 times") && what.contains("with 99 % between"),
         "{what}; {wanted}"
     );
-    assert_eq!(verdict, Verdict::Met, "{what}");
+    assert_eq!(verdict, TargetVerdict::Met, "{what}");
     // The median is within, and the truth may not be.
-    let middle = lab::analyse::median(&values);
+    let middle = lab::statistics::median(&values);
     let (verdict, what, ..) = times(middle, 8);
-    assert_eq!(verdict, Verdict::NotShown, "{what}");
-    assert_eq!(times(middle * 0.9, 8).0, Verdict::Missed);
+    assert_eq!(verdict, TargetVerdict::NotShown, "{what}");
+    assert_eq!(times(middle * 0.9, 8).0, TargetVerdict::Missed);
     // Of few rounds nothing is sure.
     let (verdict, what, ..) = times(1e6, 4);
-    assert!(verdict == Verdict::NotShown && what.contains("no interval of fewer than 5 rounds"), "{what}");
+    assert!(
+        verdict == TargetVerdict::NotShown && what.contains("no interval of fewer than 5 rounds"),
+        "{what}"
+    );
     let (verdict, what, ..) = times(1e6, 1);
-    assert!(verdict == Verdict::NotShown && what.ends_with("(no interval of fewer than 5 rounds)"), "{what}");
+    assert!(
+        verdict == TargetVerdict::NotShown && what.ends_with("(no interval of fewer than 5 rounds)"),
+        "{what}"
+    );
 }
 
 #[test]
@@ -213,7 +219,7 @@ fn the_report_says_which_targets_are_met_and_divides_by_the_baseline() {
     let met = Target { at_most: Some(600.0), ..target(Measure::P50, "gateway") };
     let missed = Target { says: "quicker than it can be".to_owned(), ..target(Measure::P50, "gateway") };
     // A median within it, beside rounds that are not.
-    let middle = judged(target(Measure::P50, "gateway"), |judged| lab::analyse::median(&judged.values));
+    let middle = judged(target(Measure::P50, "gateway"), |judged| lab::statistics::median(&judged.values));
     let unsure = Target {
         says: "surely as quick".to_owned(),
         at_most: Some(middle),

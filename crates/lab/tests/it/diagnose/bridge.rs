@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use lab::load::{self, Fault, Latency, Plan};
+use lab::load::{self, Latency, Plan, RequestFault};
 use lab::observe::{Series, Watch, Watched};
 use lab::record::{
     Arrivals, Class, Component, Distribution, Event, GeneratorUse, Iteration, LoadShape, Machine, Origin,
@@ -73,7 +73,7 @@ pub(crate) fn iteration(
         unsent: report
             .faults
             .iter()
-            .filter(|fault| fault.class == Fault::Unsent)
+            .filter(|fault| fault.class == RequestFault::Unsent)
             .map(|fault| fault.count)
             .sum(),
         service: Some(spread(&report.service_us)),
@@ -101,7 +101,7 @@ fn classes(report: &LoadReport) -> Vec<Class> {
         latency: Some(spread(&row.latency_us)),
         example: None,
     });
-    let failed = report.faults.iter().filter(|row| row.class != Fault::Unsent).map(|row| Class {
+    let failed = report.faults.iter().filter(|row| row.class != RequestFault::Unsent).map(|row| Class {
         outcome: Outcome::Failed,
         status: None,
         fault: Some(format!("{:?}", row.class).to_ascii_lowercase()),

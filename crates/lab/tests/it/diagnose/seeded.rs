@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use lab::diagnose::findings;
-use lab::load::{Choice, Flow, Plan, Protocol, Schedule, Stop};
+use lab::load::{Choice, Plan, Protocol, RequestTemplate, Schedule, Stop};
 use lab::record::{Ladder, Record, Rung, Sweep};
 
 use super::bridge::{CpuLimit, Seen, iteration, record, variant};
@@ -17,7 +17,7 @@ use super::seeded;
 fn offer(server: &Faulty, rate: f64, seconds: f64) -> Plan {
     Plan {
         target: crate::target(&server.url(), Protocol::Http1),
-        flow: Flow::get(),
+        flow: RequestTemplate::get(),
         schedule: crate::open(rate),
         stop: Stop::After(Duration::from_secs_f64(seconds)),
         warmup: Duration::from_millis(200),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lab::desk::report::sheet;
+use lab::offline::report::sheet;
 use lab::record::Measure;
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};
@@ -34,7 +34,7 @@ fn connections_are_held_while_load_lasts_and_the_record_says_what_became_of_them
     );
     assert_eq!((idle.statuses, idle.lifetime_max_us), (BTreeMap::from([(200, 20)]), None));
     // Who was never cut off counts for as long as they were open.
-    let longest = lab::analyse::measured(record.variant("a/oauth/idle").unwrap(), &Measure::HeldLongest);
+    let longest = lab::statistics::measured(record.variant("a/oauth/idle").unwrap(), &Measure::HeldLongest);
     assert_eq!(Some(longest[1].1), idle.open_longest_us);
     assert!(longest[1].1 > 0.0);
     assert!(idle.memory_before["front"] > 1 << 20);

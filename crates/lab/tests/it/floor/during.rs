@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use lab::desk::report::sheet;
+use lab::offline::report::sheet;
 use lab::record::{Outcome, Record};
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};

@@ -75,7 +75,7 @@ fn whole_transactions_fill_the_record() {
     let over: Vec<&str> = record.comparisons.iter().map(|comparison| comparison.baseline.as_str()).collect();
     assert_eq!(over, ["a/oauth/few", "a/oauth/many"]);
     assert_eq!(record.reference.len(), 4, "one row for each published load");
-    let paths = lab::desk::report::write(&record, &lab.path("out")).unwrap();
+    let paths = lab::offline::report::write(&record, &lab.path("out")).unwrap();
     assert_eq!(Record::read(&paths[0]).unwrap().comparisons, record.comparisons);
     let report = read(&paths[1]);
     let others = measured(record.variant("b/oauth/many").unwrap());

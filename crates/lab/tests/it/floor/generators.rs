@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use lab::analyse::Figure;
 use lab::record::Outcome;
 use lab::run::{Options, RunError, run};
 use lab::scenario::{Scenario, Wish};
+use lab::statistics::Figure;
 use lab::topology::Programs;
 
 use super::{Lab, guarded, programs, read, until};

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lab::run::{Options, Show};
-use lab::topology::{Place, Programs, Topology};
+use lab::topology::{Programs, Topology, Workdir};
 use lab::{Interrupt, Interrupter};
 
 /// A core that this process may use: not every machine lets it use the first.
@@ -52,8 +52,8 @@ impl Lab {
         path.to_str().unwrap().to_owned()
     }
 
-    fn place(&self) -> Place {
-        Place::new(&self.path("work"), programs(), self.interrupt.clone()).unwrap()
+    fn place(&self) -> Workdir {
+        Workdir::new(&self.path("work"), programs(), self.interrupt.clone()).unwrap()
     }
 
     fn options(&self) -> Options {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lab::desk::gate::{Baseline, Check, Format, May, gate};
+use lab::offline::gate::{Baseline, Check, Format, May, gate};
 use lab::record::{Finding, Iteration, Measure, NamedBy, Outcome, Record};
 use lab::run::{RunError, run};
 use lab::scenario::{Scenario, Wish};
@@ -152,7 +152,7 @@ fn a_flow_goes_on_after_its_window_while_credentials_are_revoked() {
         let watched = seen.components[0].samples.last().unwrap().at_ms as f64;
         assert!(watched >= window_ms + 500.0, "load goes on: {watched} {window_ms}");
     }
-    let paths = lab::desk::report::write(&record, &lab.path("out")).unwrap();
+    let paths = lab::offline::report::write(&record, &lab.path("out")).unwrap();
     let report = read(&paths[1]);
     for words in [
         "revoked, and still accepted",
@@ -172,7 +172,7 @@ fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
     assert!(revocations.revoked > 0 && revocations.failed > 0, "{revocations:?}");
     assert_eq!(seen.staleness[0].delay.count(), revocations.revoked);
     // Nobody knows of those that could not be revoked.
-    assert!(lab::analyse::measured(&record.variants[0], &Measure::StalenessMax).is_empty());
+    assert!(lab::statistics::measured(&record.variants[0], &Measure::StalenessMax).is_empty());
     let found = finding(&record, "revocations-failed").unwrap();
     assert!(found.evidence.contains("/busy answers 503: not yet"), "{}", found.evidence);
 
@@ -213,9 +213,9 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     );
     assert!((0.26..2.0).contains(&told.took_s), "{}", told.took_s);
     assert!(seen.revoked > 0 && seen.answer.unwrap().count() == seen.revoked);
-    let figure = |figure| lab::analyse::measured(&record.variants[0], &figure)[0].1;
+    let figure = |figure| lab::statistics::measured(&record.variants[0], &figure)[0].1;
     assert!((figure(Measure::Flood) - told.took_s * 1e6).abs() < 1.0 && figure(Measure::RevocationP99) > 0.0);
-    let report = read(&lab::desk::report::write(&record, &lab.path("out")).unwrap()[1]);
+    let report = read(&lab::offline::report::write(&record, &lab.path("out")).unwrap()[1]);
     assert!(report.contains("Revoked by the list meanwhile") && report.contains("| 1200 | "), "{report}");
 
     let by_name = "bound = '200ms'\nflood = { at = '500ms', tokens = 1200, within = '400ms', by = 'jti' }";
@@ -223,11 +223,11 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     let told = iteration(&record).revocations.clone().unwrap().flood.unwrap();
     assert_eq!((told.revoked, told.failed, told.by), (1200, 0, NamedBy::Jti));
     assert_eq!((told.refused, told.admitted, told.unclear), (100, 0, 0), "a hundred at the only place");
-    let report = read(&lab::desk::report::write(&record, &lab.path("named")).unwrap()[1]);
+    let report = read(&lab::offline::report::write(&record, &lab.path("named")).unwrap()[1]);
     assert!(report.contains("| 1200 by name | ") && report.contains("| 0 of 100 |"), "{report}");
     assert!(finding(&record, "stale-beyond-bound").is_none());
     let record = measured(&lab, &listed("?ignores"), by_name);
-    let admitted = lab::analyse::measured(&record.variants[0], &Measure::FloodAdmitted);
+    let admitted = lab::statistics::measured(&record.variants[0], &Measure::FloodAdmitted);
     assert_eq!(admitted.iter().map(|(_, admitted)| *admitted).collect::<Vec<_>>(), [100.0]);
     let found = finding(&record, "stale-beyond-bound").expect("all of it was acknowledged");
     assert!(found.evidence.contains("100 of 100 that were revoked by the list"), "{}", found.evidence);
@@ -235,7 +235,7 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     let record = measured(&lab, &listed("?forgets=100"), flood);
     let told = iteration(&record).revocations.as_ref().unwrap().flood.clone().unwrap();
     assert_eq!((told.revoked, told.failed), (900, 300));
-    let measured = |measure| lab::analyse::measured(&record.variants[0], &measure);
+    let measured = |measure| lab::statistics::measured(&record.variants[0], &measure);
     assert!(measured(Measure::Flood).is_empty(), "a time in which not all were revoked is none");
     assert_eq!(measured(Measure::StalenessMax).len(), 1, "others were");
     let found = finding(&record, "revocations-failed").unwrap();

@@ -1,6 +1,6 @@
 //! Whole runs: what stands in the record, what happens when a variant fails, and when the run is to end.
 
-use lab::desk::targets::{Judged, judge};
+use lab::offline::targets::{Judged, judge};
 use lab::record::{Arrivals, Iteration, Outcome, Record};
 use lab::run::{RunError, run};
 use lab::scenario::{Scenario, Wish};
@@ -74,7 +74,7 @@ fn a_run_fills_the_record() {
     // The rate is a share of what the slower one serves: both get the same.
     let rates: Vec<_> = record.variants.iter().filter_map(|variant| variant.load.rate_per_s).collect();
     assert!((rates[0] - rates[1]).abs() < f64::EPSILON && rates[0] > 10.0, "{rates:?}");
-    let paths = lab::desk::report::write(&record, &lab.path("out")).unwrap();
+    let paths = lab::offline::report::write(&record, &lab.path("out")).unwrap();
     assert_eq!(Record::read(&paths[0]).unwrap().variants.len(), 4);
     assert!(read(&paths[1]).contains("b/oauth/open") && read(&paths[2]).contains("<svg"));
 }
@@ -99,7 +99,7 @@ fn a_load_of_stages_offers_each_for_its_time() {
         slices.map(|slice| slice.ok).sum()
     };
     assert!(within(1700, 2400) <= 1 && within(3500, 4500) > within(2500, 3500), "{:?}", iteration.timeline);
-    let text = lab::desk::report::sheet(&record).markdown();
+    let text = lab::offline::report::sheet(&record).markdown();
     assert!(
         text.contains("## Stage by stage") && text.contains("| 50.0 to 250/s for 2.00 s | 150 |"),
         "{text}"
@@ -124,7 +124,7 @@ fn growing_rates_are_a_sweep() {
     assert_eq!(record.sweeps.len(), 1);
     assert_eq!(record.sweeps[0].variants, scenario.variants());
     record.check().unwrap();
-    let text = lab::desk::report::sheet(&record).markdown();
+    let text = lab::offline::report::sheet(&record).markdown();
     let growing = text.split("## Growing load").nth(1).unwrap();
     assert!(growing.contains("| 700/s |"), "{growing}");
 }

@@ -185,7 +185,7 @@ fn what_is_missing_is_named_with_how_to_get_it() {
     );
     let own = format!("{}[programs.no-such-program]\nget = \"ask Ada\"\n", component("no-such-program"));
     assert!(start(&lab, &own).err().unwrap().contains("ask Ada"));
-    let place = lab::topology::Place::new(
+    let place = lab::topology::Workdir::new(
         &lab.path("work"),
         Programs::default().with("envoy", "/nowhere/envoy".into()),
         lab.interrupt.clone(),

@@ -4,8 +4,8 @@ use idp::admin::Secret;
 use idp::admin::clients::{AddClient, ClientChanged, ClientView, ListClients, ProofView, ReplaceClient};
 use idp::admin::tokens::RevokeAll;
 
-use super::desk::{Desk, PAGE, all};
 use super::{Done, input, show, user};
+use crate::cmd::admin::context::{AdminContext, PAGE, all};
 
 /// What can be done with clients. Those of the configuration file are shown, and changed there.
 #[derive(Debug, clap::Subcommand)]
@@ -73,7 +73,7 @@ pub(super) enum Verb {
     },
 }
 
-pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
+pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
     let admin = desk.admin();
     match verb {
         Verb::Add { id, settings } => {
@@ -122,7 +122,7 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
     }
 }
 
-fn changed(desk: &Desk, changed: &ClientChanged, what: &str) -> Done {
+fn changed(desk: &AdminContext, changed: &ClientChanged, what: &str) -> Done {
     let secret = changed.secret.as_ref().map(Secret::expose);
     Ok(desk.did_once(changed, secret, &format!("client {} {what}", changed.client.id))?)
 }

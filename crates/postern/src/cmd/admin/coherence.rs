@@ -10,11 +10,11 @@ use http_engine::url::Url;
 use idp::admin::followers::{FollowerList, FollowerView, InForce, Proof};
 use serde::Serialize;
 
-use super::desk::{Desk, pretty};
 use super::{Done, Output, show};
 use crate::client::{Client, Version};
+use crate::cmd::admin::context::{AdminContext, pretty};
 use crate::exit::{Failure, Outcome};
-use crate::following::Standing;
+use crate::revocation::FollowerRow;
 use crate::terminal::{GOOD, WARNING};
 
 /// What can be asked.
@@ -34,11 +34,11 @@ struct Status {
     followers: Option<FollowerList>,
     /// Of the process whose admin listener is configured, if it answers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    following: Option<Vec<Standing>>,
+    following: Option<Vec<FollowerRow>>,
 }
 
 /// Shows how things stand, at a provider, a gateway or both.
-pub(super) async fn status(desk: Option<&Desk>, admin: Option<SocketAddr>, output: Output) -> Done {
+pub(super) async fn status(desk: Option<&AdminContext>, admin: Option<SocketAddr>, output: Output) -> Done {
     let followers = match desk {
         Some(desk) => Some(desk.admin().followers().await?),
         None => None,
@@ -70,7 +70,7 @@ pub(super) async fn status(desk: Option<&Desk>, admin: Option<SocketAddr>, outpu
 }
 
 /// Waits until all is in force that was done.
-pub(super) async fn wait(desk: &Desk) -> Done {
+pub(super) async fn wait(desk: &AdminContext) -> Done {
     let in_force = desk.admin().in_force().await?;
     if desk.is_for_programs() {
         anstream::println!("{}", pretty(&in_force)?);
@@ -80,7 +80,7 @@ pub(super) async fn wait(desk: &Desk) -> Done {
 }
 
 /// The same after something was done whose answer is all of standard output.
-pub(super) async fn tell_when_in_force(desk: &Desk) -> Done {
+pub(super) async fn tell_when_in_force(desk: &AdminContext) -> Done {
     tell(&desk.admin().in_force().await?);
     Ok(Outcome::Good)
 }
@@ -101,7 +101,7 @@ fn proof(InForce { proof, followers, seconds }: &InForce) -> String {
     }
 }
 
-async fn ask(admin: SocketAddr) -> Result<Vec<Standing>, Failure> {
+async fn ask(admin: SocketAddr) -> Result<Vec<FollowerRow>, Failure> {
     let url = format!("http://{admin}/debug/followed");
     let no =
         |why: String| Failure::new(format!("the gateway's admin listener at {admin} does not tell: {why}"));
@@ -131,7 +131,7 @@ fn text(status: &Status) -> String {
         text += &show::table(["follower", "lacks", "heard ago", "lease"], list.items.iter().map(row));
     }
     if let Some(all) = &status.following {
-        let row = |one: &Standing| {
+        let row = |one: &FollowerRow| {
             let lease = one.lease_left.map_or_else(|| "none".into(), |left| format!("{left:.1} s"));
             let numbers = [one.applied, one.lag, one.denials].map(|number| number.to_string());
             let [applied, lag, denials] = numbers;

@@ -2,8 +2,8 @@
 
 use idp::admin::groups::{AddGroup, GroupView, ListNames};
 
-use super::desk::{Desk, PAGE, all};
 use super::{Done, show, user};
+use crate::cmd::admin::context::{AdminContext, PAGE, all};
 
 /// What can be done with groups.
 #[derive(Debug, clap::Subcommand)]
@@ -43,7 +43,7 @@ pub(super) enum Verb {
     },
 }
 
-pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
+pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
     let admin = desk.admin();
     match verb {
         Verb::Add { name } => {

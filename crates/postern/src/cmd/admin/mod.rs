@@ -7,10 +7,10 @@
 //!
 //! Ids are base64url (RFC 4648 §5) and may begin with a hyphen: every argument that takes one allows it.
 
+mod backup;
 mod client;
 mod coherence;
-mod copies;
-mod desk;
+mod context;
 mod group;
 mod input;
 mod security;
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueEnum};
 use idp::admin::AdminFault;
 
-use self::desk::Desk;
+use crate::cmd::admin::context::AdminContext;
 use crate::exit::{Failure, Outcome};
 use crate::terminal::ERROR;
 
@@ -93,9 +93,9 @@ enum Noun {
     /// Print what gateways elsewhere need that follow what is revoked (`follow_secret_file`)
     FollowSecret,
     /// Write the whole database to a new file
-    Backup(copies::Backup),
+    Backup(backup::Backup),
     /// Make an empty database from a backup
-    Restore(copies::Restore),
+    Restore(backup::Restore),
 }
 
 /// Why a verb did not come to its end.
@@ -125,21 +125,21 @@ type Done = Result<Outcome, Fault>;
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let Arguments { config, output, operator, wait, noun } = arguments;
     let config = config.ok_or_else(|| Failure::usage("say which provider is meant with --config FILE"))?;
-    let Some(loaded) = desk::configuration(&config) else { return Ok(Outcome::No) };
+    let Some(loaded) = context::configuration(&config) else { return Ok(Outcome::No) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
-    let operator = operator.unwrap_or_else(desk::user_name);
+    let operator = operator.unwrap_or_else(context::user_name);
     let answered = runtime.block_on(async {
         let (admin, is_provider) = (loaded.settings.admin, loaded.provider.is_some());
         if matches!(noun, Noun::Coherence(coherence::Verb::Status)) && !is_provider {
             return coherence::status(None, admin, output).await;
         }
-        let provider = desk::provider_of(loaded, &config)?;
+        let provider = context::provider_of(loaded, &config)?;
         match noun {
-            Noun::Backup(backup) => copies::backup(&provider, &backup).await,
-            Noun::Restore(restore) => copies::restore(&provider, &restore, &operator).await,
+            Noun::Backup(backup) => backup::backup(&provider, &backup).await,
+            Noun::Restore(restore) => backup::restore(&provider, &restore, &operator).await,
             noun => {
-                let desk = Box::pin(Desk::open(&provider, &operator, output)).await?;
+                let desk = Box::pin(AdminContext::open(&provider, &operator, output)).await?;
                 let mut answered = match noun {
                     Noun::Coherence(coherence::Verb::Status) => {
                         coherence::status(Some(&desk), admin, output).await
@@ -167,7 +167,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     }
 }
 
-async fn answer(desk: &Desk, noun: Noun) -> Done {
+async fn answer(desk: &AdminContext, noun: Noun) -> Done {
     match noun {
         Noun::User(verb) => user::run(desk, verb).await,
         Noun::Group(verb) => group::run(desk, verb).await,

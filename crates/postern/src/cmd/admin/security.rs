@@ -10,8 +10,9 @@ use idp::admin::tokens::{
     FamilyView, ListFamilies, MOST_TOKENS, RevokedTokens, TokenKind, TokenList, TokenText, TokenView,
 };
 
-use super::desk::{Desk, PAGE, all};
-use super::{Done, Fault, copies, input, show, user};
+use super::{Done, Fault, input, show, user};
+use crate::cmd::admin::backup;
+use crate::cmd::admin::context::{AdminContext, PAGE, all};
 use crate::exit::{Failure, Outcome};
 
 /// What can be done with sessions.
@@ -31,7 +32,7 @@ pub(super) enum SessionVerb {
     },
 }
 
-pub(super) async fn sessions(desk: &Desk, verb: SessionVerb) -> Done {
+pub(super) async fn sessions(desk: &AdminContext, verb: SessionVerb) -> Done {
     let admin = desk.admin();
     match verb {
         SessionVerb::List { user: named } => {
@@ -73,7 +74,7 @@ pub(super) enum KeyVerb {
     },
 }
 
-pub(super) async fn keys(desk: &Desk, verb: KeyVerb) -> Done {
+pub(super) async fn keys(desk: &AdminContext, verb: KeyVerb) -> Done {
     let admin = desk.admin();
     match verb {
         KeyVerb::List => Ok(desk.show(&admin.keys().await?, key_table)?),
@@ -134,7 +135,7 @@ pub(super) enum TokenVerb {
     },
 }
 
-pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
+pub(super) async fn tokens(desk: &AdminContext, verb: TokenVerb) -> Done {
     let admin = desk.admin();
     match verb {
         TokenVerb::Look { file } => {
@@ -183,7 +184,7 @@ pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
     }
 }
 
-async fn revoke_all(desk: &Desk, tokens: usize, lists: impl Iterator<Item = TokenList>) -> Done {
+async fn revoke_all(desk: &AdminContext, tokens: usize, lists: impl Iterator<Item = TokenList>) -> Done {
     let mut all = RevokedTokens { count: 0, worthless: 0 };
     for list in lists {
         let revoked = desk.admin().revoke_tokens(&list).await;
@@ -263,7 +264,7 @@ pub(super) enum AuditVerb {
     Verify,
 }
 
-pub(super) async fn audit(desk: &Desk, verb: AuditVerb) -> Done {
+pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
     let admin = desk.admin();
     match verb {
         AuditVerb::List { after, limit } => {
@@ -280,7 +281,7 @@ pub(super) async fn audit(desk: &Desk, verb: AuditVerb) -> Done {
             Ok(outcome)
         }
         AuditVerb::Export { file, after } => {
-            let mut out = BufWriter::new(copies::Target::open(&file)?);
+            let mut out = BufWriter::new(backup::Target::open(&file)?);
             let unwritten =
                 |error: std::io::Error| Fault::from(Failure::new(format!("cannot write to {file}: {error}")));
             let count =

@@ -3,9 +3,9 @@
 use idp::admin::users::{AddUser, ListUsers, SetPassword, UserChange, UserDetails, UserView};
 use idp::admin::{AdminFault, Secret};
 
-use super::desk::{Desk, PAGE, all};
 use super::input::{self, PasswordFrom};
 use super::{Done, show};
+use crate::cmd::admin::context::{AdminContext, PAGE, all};
 use crate::exit::Outcome;
 
 /// What can be done with accounts. A user is named by name or by id.
@@ -99,7 +99,7 @@ pub(super) enum Verb {
     },
 }
 
-pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
+pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
     let admin = desk.admin();
     match verb {
         Verb::Add { name, email, verified, claims, password } => {
@@ -159,7 +159,7 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
 }
 
 /// What opens and closes accounts.
-async fn end(desk: &Desk, verb: Verb) -> Done {
+async fn end(desk: &AdminContext, verb: Verb) -> Done {
     let admin = desk.admin();
     match verb {
         Verb::Disable { user } => {
@@ -193,7 +193,7 @@ async fn end(desk: &Desk, verb: Verb) -> Done {
 }
 
 /// Who is meant: by name, else by id.
-pub(super) async fn id(desk: &Desk, user: &str) -> Result<String, AdminFault> {
+pub(super) async fn id(desk: &AdminContext, user: &str) -> Result<String, AdminFault> {
     match desk.admin().user_id(user).await {
         Err(AdminFault::NotFound { .. }) => desk.admin().user(user).await.map(|found| found.user.id),
         found => found,

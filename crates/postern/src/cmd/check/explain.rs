@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use auth::credential::{self, Presented};
 use auth::decide::explain::Explanation;
-use auth::decide::{Court, Denial, Permit, decide_in};
+use auth::decide::{Denial, Permit, RuleContext, decide_in};
 use auth::headers::Repeats;
 use auth::identity::{Facts, Identity};
 use auth::policy::route::Disputed;
@@ -17,35 +17,38 @@ use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 use auth::token::jwt;
-use config::Loaded;
-use credentials::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verified};
-use credentials::cache::{Generation, Secret};
+use config::LoadedConfig;
+use credentials::authenticate::{
+    Authenticator, AuthenticatorRuntime, AuthenticatorSetup, Rejection, Verified,
+};
+use credentials::cache::{CacheSecret, Generation};
 use credentials::config::KeySource;
 use credentials::config::Transmitter;
-use credentials::followed::Follows;
+use credentials::revocation::FollowedIssuers;
 use gateway::authorizer;
-use gateway::config::{Asking, Config, Route};
-use gateway::passage::{self, Sieve};
-use gateway::review::{Known, Reviewer};
+use gateway::config::{Config, QuestionSource, Route};
+use gateway::forward_filter;
+use gateway::forward_filter::ForwardFilter;
+use gateway::review::{ReviewResult, Reviewer};
 use http_engine::clock::{Clock, ManualClock, Now};
 use login::preview::{self, Preview};
 use rustls::pki_types::CertificateDer;
 
 use super::ask::Question;
-use super::story::Story;
-use super::told::Asked;
+use super::told::AskedBy;
 use super::{matches, token};
+use crate::cmd::check::outline::Outline;
 use crate::exit::Failure;
 
 /// Tells what becomes of a request.
 pub(super) fn explain(
-    mut loaded: Loaded,
+    mut loaded: LoadedConfig,
     question: &Question,
     certificate: Option<CertificateDer<'static>>,
     jwks: Option<PathBuf>,
     now: Timestamp,
-) -> Result<Story, Failure> {
-    let mut story = Story::default();
+) -> Result<Outline, Failure> {
+    let mut story = Outline::default();
     let raw = question.raw();
     story.part("request");
     let request = match Canonical::parse(&raw) {
@@ -62,12 +65,12 @@ pub(super) fn explain(
     };
     told_request(&mut story, question, &request);
     // Whoever only asks is told what a route says of that path.
-    if Asked::of(&loaded.config).is_none() && passage::is_own_document(&loaded.config, &request) {
+    if AskedBy::of(&loaded.config).is_none() && forward_filter::is_own_document(&loaded.config, &request) {
         story.serve("by the gateway itself, before any route is looked for: the keys of its assertions");
         return Ok(story);
     }
     let fields = question.fields();
-    let asked = Asked::of(&loaded.config).is_some();
+    let asked = AskedBy::of(&loaded.config).is_some();
     let events = loaded.events.iter().filter(|_| !asked).flat_map(|events| &events.transmitters);
     if let Some(transmitter) = events.clone().find(|t| t.is_pushed_to(request.authority(), request.path())) {
         told_push(&mut story, transmitter, request.method());
@@ -97,7 +100,7 @@ pub(super) fn explain(
     };
     let route = &loaded.config.routes[index];
     if let Some(caller) = &caller
-        && passage::is_foreign_page(
+        && forward_filter::is_foreign_page(
             &loaded.config,
             route,
             &request,
@@ -114,22 +117,25 @@ pub(super) fn explain(
         );
         return Ok(story);
     }
-    let bench = Bench::new(&loaded, &fields, now, &runtime)?;
+    let bench = RouteExplainer::new(&loaded, &fields, now, &runtime)?;
     bench.decision(&mut story, index, &request, caller.as_deref());
     Ok(story)
 }
 
 /// What the process would give to those who find something out.
-fn surroundings(now: Timestamp, control: &tokio::runtime::Handle) -> Result<(Surroundings, Now), Failure> {
+fn surroundings(
+    now: Timestamp,
+    control: &tokio::runtime::Handle,
+) -> Result<(AuthenticatorRuntime, Now), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(now));
     let instant = clock.now();
-    let secret = Secret::generate(&aws_lc_rs::rand::SystemRandom::new());
-    let surroundings = Surroundings {
+    let secret = CacheSecret::generate(&aws_lc_rs::rand::SystemRandom::new());
+    let surroundings = AuthenticatorRuntime {
         clock,
         control: control.clone(),
         secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
         generation: Generation::default(),
-        follows: Follows::default(),
+        follows: FollowedIssuers::default(),
     };
     Ok((surroundings, instant))
 }
@@ -137,7 +143,7 @@ fn surroundings(now: Timestamp, control: &tokio::runtime::Handle) -> Result<(Sur
 /// The story has come to its end before the decision.
 struct Ended;
 
-fn told_request(story: &mut Story, question: &Question, request: &Canonical<'_>) {
+fn told_request(story: &mut Outline, question: &Question, request: &Canonical<'_>) {
     let query = request.query().map_or_else(String::new, |query| format!("?{query}"));
     let url = format!("{}://{}{}{query}", request.scheme().as_str(), request.authority(), request.path());
     story.step(0, Some(true), format_args!("{} {url}", request.method()));
@@ -147,7 +153,7 @@ fn told_request(story: &mut Story, question: &Question, request: &Canonical<'_>)
 }
 
 /// The end of a request that the login answers itself.
-fn told_own(story: &mut Story, own: &Preview) {
+fn told_own(story: &mut Outline, own: &Preview) {
     if own.status >= 400 {
         return story.refuse(own.status, own.code, own.what);
     }
@@ -155,7 +161,7 @@ fn told_own(story: &mut Story, own: &Preview) {
 }
 
 /// The end of a request that goes where security events are pushed to.
-fn told_push(story: &mut Story, transmitter: &Transmitter, method: &str) {
+fn told_push(story: &mut Outline, transmitter: &Transmitter, method: &str) {
     if method != "POST" {
         return story.refuse(405, "invalid_request", "security events are brought by POST");
     }
@@ -179,7 +185,7 @@ fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf
 }
 
 /// Whether a gateway that serves would hear of it, were the token revoked.
-fn is_followed(loaded: &Loaded, question: &Question) -> bool {
+fn is_followed(loaded: &LoadedConfig, question: &Question) -> bool {
     let Some(token) = question.token.as_ref() else { return false };
     let Ok(unverified) = jwt::parse(token.as_bytes()) else { return false };
     let issuer = unverified.issuer();
@@ -199,16 +205,16 @@ struct Caller<'a> {
     followed: bool,
 }
 
-type Found = Result<Option<Arc<Verified>>, Ended>;
+type ExplainedLookups = Result<Option<Arc<Verified>>, Ended>;
 
 impl Caller<'_> {
     async fn find(
         &self,
-        story: &mut Story,
+        story: &mut Outline,
         index: usize,
         request: &Canonical<'_>,
         fields: &[Field<'_>],
-    ) -> Result<Found, Failure> {
+    ) -> Result<ExplainedLookups, Failure> {
         story.part("caller");
         if matches!(self.config.routes[index].policy, Policy::Public) {
             story.step(0, None, "the route is public: nobody asks who is calling");
@@ -225,7 +231,7 @@ impl Caller<'_> {
         };
         let (surroundings, _) = surroundings(self.now, &tokio::runtime::Handle::current())?;
         let clock = surroundings.clock.clone();
-        let authenticator = Authenticator::new(Setup::from(self.config), surroundings);
+        let authenticator = Authenticator::new(AuthenticatorSetup::from(self.config), surroundings);
         let Some(token) = token else {
             self.session(story, index, request, fields);
             return Ok(Ok(self.certificate(story, &authenticator, clock.as_ref())));
@@ -284,7 +290,7 @@ impl Caller<'_> {
     }
 
     /// A session is opened by those who serve alone: it may have to be asked for, and renewed.
-    fn session(&self, story: &mut Story, index: usize, request: &Canonical<'_>, fields: &[Field<'_>]) {
+    fn session(&self, story: &mut Outline, index: usize, request: &Canonical<'_>, fields: &[Field<'_>]) {
         let login = self.config.login.as_ref().filter(|_| self.config.routes[index].login);
         if login.is_some_and(|login| preview::carries_session(login, request, fields)) {
             let what = "the session cookie is not opened by this command: as if there were none";
@@ -294,7 +300,7 @@ impl Caller<'_> {
 
     fn certificate(
         &self,
-        story: &mut Story,
+        story: &mut Outline,
         authenticator: &Authenticator,
         clock: &dyn Clock,
     ) -> Option<Arc<Verified>> {
@@ -302,7 +308,7 @@ impl Caller<'_> {
             story.step(0, None, "there is no token and no client certificate");
             return None;
         };
-        if Asked::of(self.config).is_some() {
+        if AskedBy::of(self.config).is_some() {
             story.step(0, None, "a client certificate is that of the proxy that asks, and no credential");
             return None;
         }
@@ -321,7 +327,7 @@ impl Caller<'_> {
     }
 }
 
-fn told_identity(story: &mut Story, facts: &Facts, now: Timestamp) {
+fn told_identity(story: &mut Outline, facts: &Facts, now: Timestamp) {
     let Identity { issuer, subject, user, email, client, groups, scopes, claims, .. } = &facts.identity;
     let list = |values: &[Box<str>]| values.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(", ");
     story.step(0, None, format_args!("subject {subject:?}, vouched for by {issuer:?}"));
@@ -344,8 +350,8 @@ fn told_identity(story: &mut Story, facts: &Facts, now: Timestamp) {
 }
 
 /// Where the decision is made, with all that it may look at.
-struct Bench<'b> {
-    loaded: &'b Loaded,
+struct RouteExplainer<'b> {
+    loaded: &'b LoadedConfig,
     fields: &'b [Field<'b>],
     now: Timestamp,
     instant: Now,
@@ -353,15 +359,15 @@ struct Bench<'b> {
     reviewer: Option<Reviewer>,
 }
 
-impl<'b> Bench<'b> {
+impl<'b> RouteExplainer<'b> {
     fn new(
-        loaded: &'b Loaded,
+        loaded: &'b LoadedConfig,
         fields: &'b [Field<'b>],
         now: Timestamp,
         runtime: &'b tokio::runtime::Runtime,
     ) -> Result<Self, Failure> {
         let (surroundings, instant) = surroundings(now, runtime.handle())?;
-        let Surroundings { control, secret, generation, .. } = surroundings;
+        let AuthenticatorRuntime { control, secret, generation, .. } = surroundings;
         let reviewer = loaded
             .config
             .kubernetes
@@ -373,20 +379,20 @@ impl<'b> Bench<'b> {
     /// Decides by a route's policy as serving does: again and again until every review is answered, or one cannot be.
     fn sit<T>(
         &self,
-        story: &mut Story,
+        story: &mut Outline,
         route: usize,
         request: &Canonical<'_>,
-        mut decide: impl FnMut(&Court<'_>, &mut Explanation) -> Result<T, Denial>,
+        mut decide: impl FnMut(&RuleContext<'_>, &mut Explanation) -> Result<T, Denial>,
     ) -> Result<T, Denial> {
         let mut found = Vec::new();
         loop {
             let mut explanation = Explanation::default();
             let outcome = match &self.reviewer {
-                None => decide(&Court::without_reviews(), &mut explanation),
+                None => decide(&RuleContext::without_reviews(), &mut explanation),
                 Some(reviewer) => {
-                    let known = Known { reviewer, now: self.instant, found: &found };
+                    let known = ReviewResult { reviewer, now: self.instant, found: &found };
                     let captures = self.loaded.config.table.captures(route, request);
-                    decide(&Court { fields: self.fields, captures, reviews: &known }, &mut explanation)
+                    decide(&RuleContext { fields: self.fields, captures, reviews: &known }, &mut explanation)
                 }
             };
             if let (Err(Denial::Unreviewed(questions)), Some(reviewer)) = (&outcome, &self.reviewer)
@@ -401,7 +407,13 @@ impl<'b> Bench<'b> {
         }
     }
 
-    fn decision(&self, story: &mut Story, index: usize, request: &Canonical<'_>, caller: Option<&Verified>) {
+    fn decision(
+        &self,
+        story: &mut Outline,
+        index: usize,
+        request: &Canonical<'_>,
+        caller: Option<&Verified>,
+    ) {
         let (loaded, fields) = (self.loaded, self.fields);
         let route = &loaded.config.routes[index];
         story.part("decision");
@@ -409,28 +421,30 @@ impl<'b> Bench<'b> {
         let outcome = self.sit(story, index, request, |court, explanation| {
             decide_in(court, &route.policy, index, request, facts, self.now, explanation)
         });
-        if let Some(asked) = Asked::of(&loaded.config) {
+        if let Some(asked) = AskedBy::of(&loaded.config) {
             return match outcome {
                 Ok(_) => asked.tell(story, &loaded.config, route, fields, caller),
                 Err(denial) => self.denied(story, route, request, &denial),
             };
         }
-        let outcome = outcome.map_err(Barred::Denied).and_then(|permit| {
+        let outcome = outcome.map_err(NotReached::Denied).and_then(|permit| {
             self.others(story, route, request)?;
             self.rewritten(story, permit)
         });
         let permit = match outcome {
             Ok(permit) => permit,
-            Err(Barred::Denied(denial)) => return self.denied(story, route, request, &denial),
-            Err(Barred::Disputed(disputed)) => return undecided(story, &disputed),
-            Err(Barred::Ambiguous(name)) => {
+            Err(NotReached::Denied(denial)) => return self.denied(story, route, request, &denial),
+            Err(NotReached::Disputed(disputed)) => return undecided(story, &disputed),
+            Err(NotReached::Ambiguous(name)) => {
                 let why = format!(
                     "the header {name}, which an authorizer would be shown, is there more than once, in another spelling, or named by connection"
                 );
                 return story.refuse(400, "ambiguous_header", why);
             }
         };
-        if let Some(protocol) = switched_to(fields).filter(|protocol| !passage::may_switch(route, protocol)) {
+        if let Some(protocol) =
+            switched_to(fields).filter(|protocol| !forward_filter::may_switch(route, protocol))
+        {
             let protocol = String::from_utf8_lossy(protocol);
             let why = format!("the route does not let its clients switch to {protocol:?}");
             return story.refuse(403, "upgrade_refused", why);
@@ -452,7 +466,7 @@ impl<'b> Bench<'b> {
     }
 
     /// The end of a request that is not let through: a refusal, or the way to the login.
-    fn denied(&self, story: &mut Story, route: &Route, request: &Canonical<'_>, denial: &Denial) {
+    fn denied(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>, denial: &Denial) {
         let login = self.loaded.config.login.as_ref().filter(|_| route.login);
         let upgrades = switched_to(self.fields).is_some();
         match login.and_then(|login| preview::invitation(login, denial, request, self.fields, upgrades)) {
@@ -466,7 +480,9 @@ impl<'b> Bench<'b> {
                     story.step(1, None, format_args!("Location: {location}"));
                 }
                 let services = self.loaded.config.listeners.iter().filter_map(|l| l.service.authorization());
-                if services.filter_map(|service| service.http.as_ref()).any(|http| *http == Asking::XOriginal)
+                if services
+                    .filter_map(|service| service.http.as_ref())
+                    .any(|http| *http == QuestionSource::XOriginal)
                 {
                     story.step(
                         1,
@@ -479,11 +495,11 @@ impl<'b> Bench<'b> {
     }
 
     /// Who else is asked about a request that a route permits.
-    fn others(&self, story: &mut Story, route: &Route, request: &Canonical<'_>) -> Result<(), Barred> {
+    fn others(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>) -> Result<(), NotReached> {
         let config = &self.loaded.config;
         let Some(authorizer) = route.authorizer.map(|at| &config.authorizers[at]) else { return Ok(()) };
         if let Some(name) = authorizer::ambiguous(authorizer, self.fields) {
-            return Err(Barred::Ambiguous(name.into()));
+            return Err(NotReached::Ambiguous(name.into()));
         }
         let upstream = &config.upstreams[authorizer.upstream].name;
         let question = authorizer::request_line(authorizer, request);
@@ -495,13 +511,13 @@ impl<'b> Bench<'b> {
     }
 
     /// The permit once the path is exchanged, if it is, and all whom the new one concerns agree.
-    fn rewritten<'r>(&self, story: &mut Story, permit: Permit<'r>) -> Result<Permit<'r>, Barred> {
+    fn rewritten<'r>(&self, story: &mut Outline, permit: Permit<'r>) -> Result<Permit<'r>, NotReached> {
         let config = &self.loaded.config;
         let mut explanation = Explanation::default();
-        let permit = passage::rewrite(config, permit, self.now, &mut explanation);
+        let permit = forward_filter::rewrite(config, permit, self.now, &mut explanation);
         told_decision(story, &explanation);
-        let permit = permit.map_err(Barred::Denied)?;
-        for other in passage::guards(config, &permit, self.fields).map_err(Barred::Disputed)? {
+        let permit = permit.map_err(NotReached::Denied)?;
+        for other in forward_filter::guards(config, &permit, self.fields).map_err(NotReached::Disputed)? {
             let guard @ Route { name, policy, .. } = &config.routes[other];
             let request = permit.request().clone();
             let what = format!("{name} guards {} on the same upstream, and is asked too", request.path());
@@ -510,7 +526,7 @@ impl<'b> Bench<'b> {
             self.sit(story, other, &request, |court, explanation| {
                 decide_in(court, policy, other, &request, facts, self.now, explanation).map(|_| ())
             })
-            .map_err(Barred::Denied)?;
+            .map_err(NotReached::Denied)?;
             self.others(story, guard, &request)?;
         }
         Ok(permit)
@@ -518,7 +534,7 @@ impl<'b> Bench<'b> {
 }
 
 /// Ends the story of a request of which nobody can say which route guards it.
-fn undecided(story: &mut Story, disputed: &Disputed) {
+fn undecided(story: &mut Outline, disputed: &Disputed) {
     match disputed {
         Disputed::Path => story.refuse(404, "no_route", disputed),
         Disputed::Header(_) => story.refuse(400, "ambiguous_header", disputed),
@@ -526,14 +542,14 @@ fn undecided(story: &mut Story, disputed: &Disputed) {
 }
 
 /// Why a request that has a caller does not pass.
-enum Barred {
+enum NotReached {
     Denied(Denial),
     Disputed(Disputed),
     /// A field that an authorizer would be shown, the service could read otherwise.
     Ambiguous(Box<str>),
 }
 
-fn told_decision(story: &mut Story, explanation: &Explanation) {
+fn told_decision(story: &mut Outline, explanation: &Explanation) {
     let mut denying = false;
     for line in explanation.lines() {
         denying = if line.depth == 0 { line.text.starts_with("deny[") } else { denying };
@@ -554,13 +570,13 @@ fn switched_to<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
         .flat_map(|field| field.value.split(|b| *b == b','))
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
     let protocol = named("upgrade").next_back().map(|field| field.value);
-    protocol.filter(|protocol| asked && !passage::is_offer(protocol))
+    protocol.filter(|protocol| asked && !forward_filter::is_offer(protocol))
 }
 
 /// What of the request the upstream sees. The gateway adds `Via` and `X-Forwarded-For`, `-Host` and `-Proto`.
 fn upstream_head(
     request: &Canonical<'_>,
-    loaded: &Loaded,
+    loaded: &LoadedConfig,
     route: &Route,
     fields: &[Field<'_>],
     caller: Option<&Verified>,
@@ -572,7 +588,7 @@ fn upstream_head(
         lines.push(format!("Host: {}", request.authority()));
     }
     let mut left_out = Vec::new();
-    let sieve = Sieve::new(&loaded.config, route, fields, true);
+    let sieve = ForwardFilter::new(&loaded.config, route, fields, true);
     for field in fields {
         if !sieve.passes(field.name) {
             left_out.push(field.name);

@@ -2,14 +2,14 @@
 
 use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
 use auth::request::{Canonical, Field};
-use config::Loaded;
+use config::LoadedConfig;
 
-use super::story::Story;
+use crate::cmd::check::outline::Outline;
 
 /// Tells of every route whether it takes the request; answers the one that does.
 pub(super) fn tell(
-    story: &mut Story,
-    loaded: &Loaded,
+    story: &mut Outline,
+    loaded: &LoadedConfig,
     request: &Canonical<'_>,
     fields: &[Field<'_>],
 ) -> Option<usize> {

@@ -6,8 +6,8 @@
 mod ask;
 mod explain;
 mod matches;
+mod outline;
 mod overview;
-mod story;
 mod token;
 mod told;
 
@@ -17,7 +17,7 @@ use auth::time::Timestamp;
 use config::Severity;
 use http_engine::clock::{Clock as _, SystemClock};
 
-use self::story::Verdict;
+use crate::cmd::check::outline::OutlineVerdict;
 use crate::exit::{Failure, Outcome};
 use crate::terminal::{ERROR, Findings, GOOD};
 
@@ -103,12 +103,12 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let story = explain::explain(*loaded, &question, certificate, arguments.jwks, now)?;
     anstream::print!("{}", story.text());
     match story.verdict() {
-        Verdict::Passes => Ok(Outcome::Good),
-        Verdict::Refused => Ok(Outcome::No),
-        Verdict::Asked => Err(Failure::new(
+        OutlineVerdict::Passes => Ok(Outcome::Good),
+        OutlineVerdict::Refused => Ok(Outcome::No),
+        OutlineVerdict::Asked => Err(Failure::new(
             "it passes here, and an authorizer decides in the end, which is not asked by this command",
         )),
-        Verdict::Unknown => {
+        OutlineVerdict::Unknown => {
             Err(Failure::new("it could not be found out; is there a way to the issuer, or --jwks?"))
         }
     }

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use auth::policy::rule::Policy;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
-use config::{Follow, Loaded, Provider, raw};
+use config::{FollowConfig, LoadedConfig, ProviderSettings, raw};
 use credentials::config::KeySource;
-use credentials::config::{EventsWay, Transmitter};
-use gateway::config::{Authorizer, Told};
+use credentials::config::{EventDelivery, Transmitter};
+use gateway::config::{AuthorizerConfig, QuestionForm};
 use idp::{ClientConfig, GrantType};
-use login::config::{Login, LoginKind, LoginProvider};
+use login::config::{LoginConfig, LoginKind, LoginProvider};
 
 use crate::terminal::{BOLD, DIM};
 
@@ -18,7 +18,7 @@ use crate::terminal::{BOLD, DIM};
 const WIDTH: u16 = 110;
 
 /// Everything at a glance. Styled with ANSI escapes, to be stripped where they are not wanted.
-pub(super) fn print(loaded: &Loaded) -> String {
+pub(super) fn print(loaded: &LoadedConfig) -> String {
     let mut out = String::new();
     for listener in &loaded.raw.listener {
         section(&mut out, "listener", &listener.name.0, &describe_listener(listener));
@@ -75,32 +75,32 @@ pub(super) fn print(loaded: &Loaded) -> String {
 }
 
 /// How it is heard of what an issuer revokes; nothing, where it is not.
-fn revoked(loaded: &Loaded, issuer: &str) -> String {
+fn revoked(loaded: &LoadedConfig, issuer: &str) -> String {
     let brokers = &loaded.raw.coherence.brokers;
     let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
     let follow = loaded.coherence.follows.iter().find(|follow| &*follow.issuer == issuer);
     match (own, follow) {
         (true, _) => ", what it revokes is refused at once".into(),
-        (false, Some(Follow { url, .. })) if !brokers.is_empty() => {
+        (false, Some(FollowConfig { url, .. })) if !brokers.is_empty() => {
             format!(", what it revokes is heard over {} and asked for at {url}", brokers.join(", "))
         }
-        (false, Some(Follow { url, .. })) => format!(", what it revokes is asked for at {url}"),
+        (false, Some(FollowConfig { url, .. })) => format!(", what it revokes is asked for at {url}"),
         (false, None) => String::new(),
     }
 }
 
-fn describe_authorizer(loaded: &Loaded, authorizer: &Authorizer) -> String {
+fn describe_authorizer(loaded: &LoadedConfig, authorizer: &AuthorizerConfig) -> String {
     let upstream = &loaded.config.upstreams[authorizer.upstream].name;
     let how = match &authorizer.question {
-        Told::Itself { prefix } if prefix.is_empty() => "with the request itself".to_owned(),
-        Told::Itself { prefix } => format!("with the request below {prefix}"),
-        Told::XOriginal { path } => format!("at {path} with X-Original-URI"),
-        Told::XForwarded { path } => format!("at {path} with X-Forwarded-Uri"),
+        QuestionForm::Itself { prefix } if prefix.is_empty() => "with the request itself".to_owned(),
+        QuestionForm::Itself { prefix } => format!("with the request below {prefix}"),
+        QuestionForm::XOriginal { path } => format!("at {path} with X-Original-URI"),
+        QuestionForm::XForwarded { path } => format!("at {path} with X-Forwarded-Uri"),
     };
     format!("whether requests may pass, at upstream {upstream}, {how}")
 }
 
-fn describe_provider(provider: &Provider) -> String {
+fn describe_provider(provider: &ProviderSettings) -> String {
     let tls = if provider.tls.is_some() { "TLS" } else { "plain text" };
     let database = match &provider.database.file {
         Some(file) => format!("SQLite {}", file.display()),
@@ -114,7 +114,7 @@ fn describe_provider(provider: &Provider) -> String {
 }
 
 /// Where browsers log in, and how long that is good for.
-fn describe_login(loaded: &Loaded, login: &Login) -> String {
+fn describe_login(loaded: &LoadedConfig, login: &LoginConfig) -> String {
     let origins: Vec<_> =
         login.origins.iter().map(|origin| format!("{}{}", origin.text, login.path)).collect();
     let kept = match loaded.sessions.as_ref().map(|database| &database.file) {
@@ -141,8 +141,8 @@ fn describe_login_provider(provider: &LoginProvider) -> String {
 
 fn describe_transmitter(transmitter: &Transmitter) -> String {
     let how = match &transmitter.way {
-        EventsWay::Pushed { authority, path, .. } => format!("pushed to {authority}{path}"),
-        EventsWay::Fetched { url, .. } => format!("fetched from {url}"),
+        EventDelivery::Pushed { authority, path, .. } => format!("pushed to {authority}{path}"),
+        EventDelivery::Fetched { url, .. } => format!("fetched from {url}"),
     };
     let of = transmitter.tokens_of.join(" and ");
     format!("security events of {}, {how}, about tokens of {of}", transmitter.issuer.config.issuer())
@@ -222,7 +222,7 @@ fn describe_authority(authority: &raw::Authority) -> String {
     format!("{how} at {}: {tokens}{audience}", authority.url)
 }
 
-fn table(loaded: &Loaded) -> Table {
+fn table(loaded: &LoadedConfig) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic).enforce_styling();
     if !table.is_tty() {
@@ -293,7 +293,7 @@ fn who_may(policy: &Policy) -> String {
     allow.chain(review).chain(deny).collect::<Vec<_>>().join("\n")
 }
 
-fn upstream(route: &raw::Route, loaded: &Loaded) -> String {
+fn upstream(route: &raw::Route, loaded: &LoadedConfig) -> String {
     let Some(name) = &route.upstream else { return "(forwarded by whoever asks)".into() };
     let upstream = loaded.raw.upstream.iter().find(|upstream| upstream.name == *name);
     let mut lines = vec![name.0.clone()];

@@ -8,7 +8,7 @@ use auth::token_error::TokenError;
 use credentials::config::KeySource;
 use gateway::config::Config;
 
-use super::story::Story;
+use crate::cmd::check::outline::Outline;
 use crate::cmd::token::decode;
 
 /// Steps of verification, in order.
@@ -67,7 +67,7 @@ fn step_of(error: &TokenError) -> Step {
 
 /// Tells how far the token came. `verdict`: why it was rejected; `unavailable`: its keys could not be had.
 pub(super) fn tell(
-    story: &mut Story,
+    story: &mut Outline,
     config: &Config,
     token: &[u8],
     verdict: Option<&TokenError>,

@@ -1,22 +1,22 @@
 //! What another proxy is told of a request that may pass: the end of an explanation where Postern is asked and forwards nothing.
 //!
-//! Owns: the words. Does not own: what is told ([`gateway::vouch`]), the decision.
+//! Owns: the words. Does not own: what is told ([`gateway::auth_response`]), the decision.
 
 use auth::request::Field;
 use credentials::authenticate::Verified;
+use gateway::auth_response;
 use gateway::config::{Config, Route};
-use gateway::vouch;
 
-use super::story::Story;
+use crate::cmd::check::outline::Outline;
 
 /// How the listeners of a configuration are asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct AskedBy {
     http: bool,
     grpc: bool,
 }
 
-impl Asked {
+impl AskedBy {
     /// `None`: a listener forwards, and what that does is told.
     pub(super) fn of(config: &Config) -> Option<Self> {
         let services: Option<Vec<_>> = config.listeners.iter().map(|l| l.service.authorization()).collect();
@@ -28,7 +28,7 @@ impl Asked {
     /// Ends the story of a permitted request.
     pub(super) fn tell(
         self,
-        story: &mut Story,
+        story: &mut Outline,
         config: &Config,
         route: &Route,
         fields: &[Field<'_>],
@@ -38,12 +38,12 @@ impl Asked {
         let names: Vec<&str> = set.iter().map(|(name, _)| name.as_str()).collect();
         let mut lines: Vec<String> = set.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         let mut ways = Vec::new();
-        let alike = self.http.then(|| vouch::look_alike(config, fields)).flatten();
+        let alike = self.http.then(|| auth_response::look_alike(config, fields)).flatten();
         if let Some(name) = alike.filter(|_| !self.grpc) {
             return story.refuse(400, "identity_look_alike", look_alike(name));
         }
         if self.grpc {
-            let (removed, _) = vouch::removed(config, route, &names, fields);
+            let (removed, _) = auth_response::removed(config, route, &names, fields);
             let mut lines = lines.clone();
             if !removed.is_empty() {
                 lines.push(format!("(to be taken off: {})", removed.join(", ")));
@@ -54,7 +54,7 @@ impl Asked {
             ways.push((format!("over HTTP only without that: {}", look_alike(name)), Vec::new()));
         } else if self.http {
             lines.insert(0, cache_control(config));
-            lines.extend(vouch::absent(config, &names).map(|name| format!("{name}: (empty)")));
+            lines.extend(auth_response::absent(config, &names).map(|name| format!("{name}: (empty)")));
             ways.push(("over HTTP: 200, with these fields".to_owned(), lines));
         }
         story.vouch(&ways);

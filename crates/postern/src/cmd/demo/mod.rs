@@ -2,18 +2,18 @@
 //!
 //! Owns: starting the three (`town`, `provider`), saying what runs where, and the tour that checks it (`tour`, `visitor`).
 
+mod fixture;
 mod ports;
 mod provider;
-mod tour;
-mod town;
+mod selfcheck;
 mod visitor;
 
 use std::fmt::Write as _;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, Color, Table};
+use fixture::Fixture;
 use ports::{Ports, Wanted};
-use town::Town;
 
 use crate::exit::{Failure, Outcome};
 use crate::lifecycle::Signals;
@@ -46,16 +46,16 @@ pub struct Arguments {
 /// Runs `postern demo`.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if arguments.print_config {
-        anstream::print!("{}", town::CONFIG);
+        anstream::print!("{}", fixture::CONFIG);
         return Ok(Outcome::Good);
     }
     let mut signals = Signals::take()?;
     // the tour must not fail because something else listens on a port
     let wanted = if arguments.check { Wanted::Free } else { Wanted::asked(arguments.port, PORT) };
     let ports = Ports::choose(wanted)?;
-    let town = Town::start(ports, arguments.check)?;
+    let town = Fixture::start(ports, arguments.check)?;
     if arguments.check {
-        let outcome = tour::take(&town);
+        let outcome = selfcheck::take(&town);
         town.stop();
         return outcome;
     }
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 /// What a newcomer sees.
-fn guide(town: &Town) -> String {
+fn guide(town: &Fixture) -> String {
     let mut out = String::new();
     let version = env!("CARGO_PKG_VERSION");
     // writing to a string cannot fail

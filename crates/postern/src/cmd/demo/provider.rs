@@ -19,7 +19,7 @@ use idp::{
     Secrets,
 };
 use store::groups::{AddGroup, AddMember};
-use store::users::{AddUser, StoredPassword, User};
+use store::users::{AddUser, StoredPassword, UserRow};
 use store::{Epoch, Store};
 
 use super::ports::unbound;
@@ -97,7 +97,7 @@ impl Residents {
         for (name, password) in &self.people {
             let password = Password::new(password.clone()).map_err(|error| said(&error))?;
             let phc = hasher.hash(&password, &random, &mut memory).map_err(|error| said(&error))?;
-            let user = User {
+            let user = UserRow {
                 id: format!("demo-{name}"),
                 name: (*name).into(),
                 email: Some(format!("{name}@example.com")),
@@ -162,7 +162,7 @@ pub(super) fn serve(
             outbound: Arc::new(Nobody),
         };
         let provider = Provider::start(checked, parts).await.map_err(|fault| failed(&fault))?;
-        tokio::spawn(idp::tend(provider.clone()));
+        tokio::spawn(idp::maintain(provider.clone()));
         Ok::<_, Failure>(idp::router(provider))
     })?;
     let guard = runtime.enter();

@@ -3,11 +3,11 @@
 //! Owns: the listener and its threads. The answers are in `fixed` (as fast as can be) and `reflect`
 //! (tells what arrived, and plays a few scenes).
 
+mod behaviours;
 mod fixed;
 mod message;
 mod reflect;
 mod reflection;
-mod scenes;
 mod websocket;
 
 use std::io;
@@ -27,7 +27,7 @@ use crate::terminal::{BOLD, GOOD};
 
 /// Arguments of `postern echo`.
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = scenes::HELP)]
+#[command(after_help = behaviours::HELP)]
 pub struct Arguments {
     /// IP address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
@@ -60,7 +60,7 @@ pub struct Arguments {
 
 /// Where an echo upstream listens.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum EchoPlace {
     /// IP address and port.
     Tcp(SocketAddr),
     /// Unix socket.
@@ -69,7 +69,7 @@ pub enum Place {
 
 /// What an echo upstream answers.
 #[derive(Debug, Clone)]
-pub enum Answer {
+pub enum EchoAnswer {
     /// A text of so many bytes.
     Fixed {
         /// Bytes of the body.
@@ -94,14 +94,17 @@ pub struct Echo {
 
 /// Runs `postern echo` until SIGINT or SIGTERM.
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
-    let place = arguments.unix.map_or(Place::Tcp(arguments.listen), Place::Unix);
+    let place = arguments.unix.map_or(EchoPlace::Tcp(arguments.listen), EchoPlace::Unix);
     let answer = if arguments.reflect {
-        Answer::Reflect { log: arguments.log }
+        EchoAnswer::Reflect { log: arguments.log }
     } else {
         if arguments.stall >= arguments.stall_every {
             return Err(Failure::usage("--stall has to be shorter than --stall-every"));
         }
-        Answer::Fixed { body_bytes: arguments.body_bytes, stall: (arguments.stall, arguments.stall_every) }
+        EchoAnswer::Fixed {
+            body_bytes: arguments.body_bytes,
+            stall: (arguments.stall, arguments.stall_every),
+        }
     };
     let mut signals = Signals::take()?;
     let echo = Echo::start(&place, &answer, arguments.delay, arguments.workers)
@@ -113,7 +116,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     Ok(Outcome::Good)
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for EchoPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
@@ -124,11 +127,11 @@ impl std::fmt::Display for Place {
 
 impl Echo {
     /// Binds and answers from `workers` threads of its own.
-    pub fn start(place: &Place, answer: &Answer, delay: Duration, workers: u16) -> io::Result<Self> {
+    pub fn start(place: &EchoPlace, answer: &EchoAnswer, delay: Duration, workers: u16) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let (mut address, mut sockets) = (None, Vec::new());
         match place {
-            Place::Tcp(wanted) => {
+            EchoPlace::Tcp(wanted) => {
                 let (mut wanted, mut claim) = (*wanted, Claim::Alone);
                 for _ in 0..workers.max(1) {
                     let socket = http_engine::listen::tcp(wanted, claim)?;
@@ -138,7 +141,7 @@ impl Echo {
                 }
                 address = Some(wanted);
             }
-            Place::Unix(path) => {
+            EchoPlace::Unix(path) => {
                 let socket = http_engine::listen::unix(path, 0o600, Claim::Alone)?;
                 for _ in 1..workers.max(1) {
                     sockets.push(Listening::Unix(socket.try_clone()?));
@@ -147,10 +150,10 @@ impl Echo {
             }
         }
         let served = match answer {
-            Answer::Fixed { body_bytes, stall } => {
+            EchoAnswer::Fixed { body_bytes, stall } => {
                 Served::Fixed(fixed::Answer::new(*body_bytes, delay).with_stall(*stall))
             }
-            Answer::Reflect { log } => Served::Reflect(reflect::Mirror::new(delay, *log)),
+            EchoAnswer::Reflect { log } => Served::Reflect(reflect::Mirror::new(delay, *log)),
         };
         let spawn = |(index, socket): (usize, Listening)| {
             let (served, stopped) = (served.clone(), stopped.clone());

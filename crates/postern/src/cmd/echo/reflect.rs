@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::message::{self, Bad, Head, Lines};
 use super::reflection::{BodyFacts, ConnectionFacts, Reflection, json};
-use super::scenes;
+use crate::cmd::echo::behaviours;
 
 /// Largest body that is told as text.
 const TEXT: usize = 64 * 1024;
@@ -67,7 +67,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
             Err(bad) => return refuse(&mut stream, bad).await,
         };
         facts.request += 1;
-        if scenes::is_upgrade(&lines) {
+        if behaviours::is_upgrade(&lines) {
             note(
                 mirror,
                 &reflection(
@@ -77,7 +77,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
                     &facts,
                 ),
             );
-            return scenes::upgrade(stream, inbox.into_rest(), &lines).await;
+            return behaviours::upgrade(stream, inbox.into_rest(), &lines).await;
         }
         let (close, head_only) = (head.close, head.bodiless);
         let (body, trailers) = match read_body(&mut stream, &mut inbox, head).await? {
@@ -89,7 +89,7 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
         if !mirror.delay.is_zero() {
             tokio::time::sleep(mirror.delay).await;
         }
-        let stay = scenes::answer(&mut stream, &lines, &reflection, head_only).await?;
+        let stay = behaviours::answer(&mut stream, &lines, &reflection, head_only).await?;
         if close || !stay {
             return stream.shutdown().await;
         }

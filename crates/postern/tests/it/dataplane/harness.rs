@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
-use credentials::cache::{Generation, Secret};
-use credentials::followed::Follows;
-use credentials::store::SessionStore;
+use credentials::cache::{CacheSecret, Generation};
+use credentials::revocation::FollowedIssuers;
+use credentials::session_store::SessionStore;
 use gateway::server::{Gateway, Services};
 use http_engine::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
@@ -462,9 +462,9 @@ pub(crate) fn services(workers: usize) -> Services {
         access_log: None,
         tracer: None,
         control: CONTROL.handle().clone(),
-        secret: Secret::new([7; 16]),
+        secret: CacheSecret::new([7; 16]),
         generation: Generation::default(),
-        follows: Follows::default(),
+        follows: FollowedIssuers::default(),
         sessions: None,
         events: None,
     }

@@ -223,8 +223,8 @@ fn each_token_is_shown_to_one_authority_and_jwts_of_issuers_to_none() {
 fn a_token_of_ours_that_is_cut_is_known_without_asking() {
     let authority = says(200, ALICE);
     let f = introspecting(&authority, "");
-    let token = auth::token::opaque::mint(auth::token::opaque::Kind::Access, &[7; 32]);
-    let refresh = auth::token::opaque::mint(auth::token::opaque::Kind::Refresh, &[7; 32]);
+    let token = auth::token::opaque::mint(auth::token::opaque::OpaqueKind::Access, &[7; 32]);
+    let refresh = auth::token::opaque::mint(auth::token::opaque::OpaqueKind::Refresh, &[7; 32]);
     assert_eq!(with(&f, &token[..token.len() - 1]).status, 401);
     assert_eq!(with(&f, &refresh).status, 401);
     assert!(authority.seen().is_empty());

@@ -11,7 +11,7 @@ use auth::time::Timestamp;
 use http::Request;
 use http_engine::clock::{Clock, ManualClock, Now, SystemClock};
 use serde_json::Value;
-use telemetry::access_log::{AccessLog, Destination, Options, Style};
+use telemetry::access_log::{AccessLog, AccessLogOptions, Destination, Style};
 
 use super::harness::{CONTROL, Fixture, ISSUER, Issuer, PATIENCE, Response, Setup, Upstream, now, until};
 
@@ -48,7 +48,7 @@ impl Lines {
 fn log() -> (AccessLog, Lines) {
     let (sender, lines) = channel();
     let destination = Destination::Writer(Box::new(ToLines(sender)));
-    let log = AccessLog::start(Options { style: Style::Json, destination }).expect("log");
+    let log = AccessLog::start(AccessLogOptions { style: Style::Json, destination }).expect("log");
     (log, Lines(lines))
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use credentials::watch::{Resource, SETTLE, State};
+use credentials::watch::{Resource, SETTLE, WatchState};
 
 use super::harness::{Fixture, Issuer, Seen, Setup, Upstream, until};
 
@@ -192,11 +192,11 @@ fn authority(cluster: &Cluster, kind: &str, more: &str) -> Fixture {
     ))
 }
 
-fn state(f: &Fixture, resource: Resource) -> State {
+fn state(f: &Fixture, resource: Resource) -> WatchState {
     f.gateway().watches().into_iter().find(|watch| watch.resource == resource).expect("watched").state
 }
 
-fn all(f: &Fixture, wanted: State) -> bool {
+fn all(f: &Fixture, wanted: WatchState) -> bool {
     let watches = f.gateway().watches();
     assert!(!watches.is_empty());
     watches.iter().all(|watch| watch.state == wanted)
@@ -204,7 +204,7 @@ fn all(f: &Fixture, wanted: State) -> bool {
 
 /// Waits until everything is watched, and the marks of the beginning are over.
 fn settled(f: &Fixture) {
-    until("everything is watched", || all(f, State::Watching));
+    until("everything is watched", || all(f, WatchState::Watching));
     quiet();
 }
 
@@ -305,7 +305,7 @@ fn a_version_that_is_gone_drops_everything_and_begins_anew() {
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","reason":"Expired","code":410}}"#;
     cluster.order("roles", || Order::Send(gone.to_owned()));
     until("the answer is dropped", || ask() == 403);
-    until("it is watched again", || cluster.begun("roles").len() == 2 && all(&f, State::Watching));
+    until("it is watched again", || cluster.begun("roles").len() == 2 && all(&f, WatchState::Watching));
     let versions: Vec<_> = cluster.begun("roles").iter().map(|line| version(line)).collect();
     assert_ne!(versions[0], versions[1], "from a new list on");
 }
@@ -349,7 +349,7 @@ fn who_may_not_watch_believes_answers_for_their_time() {
     let cluster = Cluster::start();
     cluster.play.status.store(403, SeqCst);
     let f = fixture(&reviewing_text(&cluster, "ttl = \"3s\""));
-    until("it is seen that it may not", || all(&f, State::Denied));
+    until("it is seen that it may not", || all(&f, WatchState::Denied));
     let ask = || f.get("/notebook/team-a/x").status;
     let began = Instant::now();
     assert_eq!(ask(), 200);
@@ -361,9 +361,9 @@ fn who_may_not_watch_believes_answers_for_their_time() {
     assert!(took >= Duration::from_millis(2700), "{took:?}");
     let tries = || cluster.upstream.seen().iter().filter(|seen| seen.line().contains("/roles?")).count();
     assert!((3..=6).contains(&tries()), "less and less often: {}", tries());
-    assert!(all(&f, State::Denied));
+    assert!(all(&f, WatchState::Denied));
     cluster.play.status.store(0, SeqCst);
-    until("it is given the right", || all(&f, State::Watching));
+    until("it is given the right", || all(&f, WatchState::Watching));
 }
 
 #[test]
@@ -377,12 +377,12 @@ fn a_server_that_comes_back_is_watched_again() {
     for resource in Resource::REVIEWS {
         cluster.order(resource.as_str(), || Order::End);
     }
-    until("every watch is seen to be broken", || all(&f, State::Broken));
+    until("every watch is seen to be broken", || all(&f, WatchState::Broken));
     assert_eq!(ask(), 200, "what is known is known");
     assert_eq!(f.get("/notebook/team-b/x").status, 503, "and what is not is nobody's to say");
     cluster.refuse(true);
     cluster.play.gone.store(false, SeqCst);
-    until("they are back", || all(&f, State::Watching));
+    until("they are back", || all(&f, WatchState::Watching));
     cluster.tell("rolebindings", "DELETED", "team-a", "gone", 900);
     until("and tell of changes", || ask() == 403);
 }
@@ -391,8 +391,8 @@ fn a_server_that_comes_back_is_watched_again() {
 fn a_deleted_account_drops_its_tokens() {
     let cluster = Cluster::start();
     let f = authority(&cluster, "token-review", "audiences = [\"postern\"]");
-    until("accounts are watched", || state(&f, Resource::ServiceAccounts) == State::Watching);
-    until("there is no OpenShift", || state(&f, Resource::OAuthAccessTokens) == State::Absent);
+    until("accounts are watched", || state(&f, Resource::ServiceAccounts) == WatchState::Watching);
+    until("there is no OpenShift", || state(&f, Resource::OAuthAccessTokens) == WatchState::Absent);
     quiet();
     assert_eq!((with(&f, "ada"), with(&f, "bob")), (200, 200));
     cluster.refuse(true);
@@ -410,7 +410,7 @@ fn a_deleted_account_drops_its_tokens() {
 fn a_server_that_still_believes_in_a_deleted_account_is_not_believed() {
     let cluster = Cluster::start();
     let f = authority(&cluster, "token-review", "audiences = [\"postern\"]");
-    until("accounts are watched", || state(&f, Resource::ServiceAccounts) == State::Watching);
+    until("accounts are watched", || state(&f, Resource::ServiceAccounts) == WatchState::Watching);
     quiet();
     assert_eq!((with(&f, "ada"), with(&f, "bob")), (200, 200));
     cluster.tell("serviceaccounts", "DELETED", "team", "ada", 200);
@@ -425,7 +425,7 @@ fn a_server_that_still_believes_in_a_deleted_account_is_not_believed() {
 fn a_token_whose_account_is_deleted_meanwhile_is_asked_about_again() {
     let cluster = Cluster::start();
     let f = authority(&cluster, "token-review", "audiences = [\"postern\"]");
-    until("accounts are watched", || state(&f, Resource::ServiceAccounts) == State::Watching);
+    until("accounts are watched", || state(&f, Resource::ServiceAccounts) == WatchState::Watching);
     quiet();
     cluster.play.keeps_back.store(true, SeqCst);
     let request = "GET /a HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer ada\r\n\r\n";
@@ -474,15 +474,15 @@ fn a_reload_keeps_watches_and_a_changed_cluster_drops_what_rested_on_them() {
     settled(&f);
     assert_eq!(f.get("/notebook/team-a/x").status, 200);
     f.reload(&Setup { more, server: "drain_timeout = \"7s\"".into(), ..Setup::default() });
-    assert!(all(&f, State::Watching));
+    assert!(all(&f, WatchState::Watching));
     assert_eq!((cluster.begun("roles").len(), cluster.reviews()), (1, 1));
     f.reload(&Setup { more: reviewing_text(&cluster, "ttl = \"2h\""), ..Setup::default() });
-    until("the new one watches", || all(&f, State::Watching));
+    until("the new one watches", || all(&f, WatchState::Watching));
     assert_eq!(cluster.begun("roles").len(), 2);
     cluster.refuse(true);
     assert_eq!(f.get("/notebook/team-a/x").status, 403, "it remembers nothing of the old one's");
     f.reload(&Setup { more: reviewing_text(&cluster, "watch = false"), ..Setup::default() });
-    assert!(all(&f, State::Off));
+    assert!(all(&f, WatchState::Off));
 }
 
 #[test]

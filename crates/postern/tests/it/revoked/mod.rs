@@ -15,7 +15,7 @@ mod waiting;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use coherence::confirm::PATIENCE as QUESTION;
+use coherence::revocation_query::PATIENCE as QUESTION;
 
 use self::sieve::Sieve;
 use self::town::{BOUND, CUT, Town, until};

@@ -5,7 +5,7 @@ use http_engine::labels::Outcome;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::super::{Forwarded, RequestProtocol, Target};
+use super::super::{ForwardedTo, RequestProtocol, RequestTarget};
 use super::*;
 use crate::phases::CacheUse;
 use crate::trace_context::TraceId;
@@ -24,20 +24,20 @@ fn identity(subject: &str, user: &str) -> auth::identity::Identity {
     }
 }
 
-fn record() -> Record<'static> {
-    Record {
+fn record() -> AccessRecord<'static> {
+    AccessRecord {
         time: Timestamp::from_millis(1_795_237_811_007),
         listener: "public",
         peer: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 200), 65_535)),
         client: None,
         protocol: RequestProtocol::Http11,
-        target: Some(Target { method: "GET", host: "api.example", path: "/v1/items" }),
+        target: Some(RequestTarget { method: "GET", host: "api.example", path: "/v1/items" }),
         status: 200,
         outcome: Outcome::Allowed,
         reason: None,
         route: Some("items"),
         identity: None,
-        forwarded: Some(Forwarded { upstream: "app", endpoint: "10.0.0.1:8080", nanos: 1_250_000 }),
+        forwarded: Some(ForwardedTo { upstream: "app", endpoint: "10.0.0.1:8080", nanos: 1_250_000 }),
         bytes_in: 0,
         bytes_out: 1024,
         total_nanos: 1_500_123,
@@ -46,7 +46,7 @@ fn record() -> Record<'static> {
     }
 }
 
-fn render(style: Style, record: &Record<'_>) -> String {
+fn render(style: Style, record: &AccessRecord<'_>) -> String {
     let mut out = Vec::new();
     Formatter::new(style).append(record, &mut out);
     String::from_utf8(out).unwrap()
@@ -55,7 +55,7 @@ fn render(style: Style, record: &Record<'_>) -> String {
 #[test]
 fn a_json_line() {
     let alice = identity("s-1", "alice");
-    let line = render(Style::Json, &Record { identity: Some(&alice), ..record() });
+    let line = render(Style::Json, &AccessRecord { identity: Some(&alice), ..record() });
     assert_eq!(
         line,
         concat!(
@@ -72,7 +72,7 @@ fn a_json_line() {
 #[test]
 fn a_text_line() {
     let bob = identity("s 2", "bo\"b");
-    let denied = Record {
+    let denied = AccessRecord {
         identity: Some(&bob),
         peer: SocketAddr::from((Ipv6Addr::LOCALHOST, 80)),
         client: None,
@@ -98,7 +98,7 @@ fn a_text_line() {
 
 #[test]
 fn a_malformed_request_has_no_target() {
-    let malformed = Record {
+    let malformed = AccessRecord {
         target: None,
         status: 400,
         outcome: Outcome::Malformed,
@@ -114,16 +114,16 @@ fn a_malformed_request_has_no_target() {
         assert!(line.get(absent).is_none(), "{absent}");
     }
     assert_eq!(line["reason"], "bad_escape");
-    let unanswered = render(Style::Json, &Record { status: 0, ..malformed });
+    let unanswered = render(Style::Json, &AccessRecord { status: 0, ..malformed });
     assert!(!unanswered.contains("status"), "{unanswered}");
 }
 
 #[test]
 fn long_texts_are_cut_between_characters() {
     let path = format!("/{}", "é".repeat(4000));
-    let target = Target { path: &path, ..record().target.unwrap() };
+    let target = RequestTarget { path: &path, ..record().target.unwrap() };
     for style in [Style::Json, Style::Text] {
-        let line = render(style, &Record { target: Some(target), ..record() });
+        let line = render(style, &AccessRecord { target: Some(target), ..record() });
         assert!(line.contains("é…\"") && line.len() < 3000, "{}", line.len());
     }
 }
@@ -228,11 +228,11 @@ proptest! {
     fn no_text_breaks_a_line(method in nasty(), host in nasty(), path in nasty(),
                              subject in nasty(), user in nasty(), route in nasty(), endpoint in nasty()) {
         let who = identity(&subject, &user);
-        let record = Record {
-            target: Some(Target { method: &method, host: &host, path: &path }),
+        let record = AccessRecord {
+            target: Some(RequestTarget { method: &method, host: &host, path: &path }),
             identity: Some(&who),
             route: Some(&route),
-            forwarded: Some(Forwarded { upstream: "app", endpoint: &endpoint, nanos: 1 }),
+            forwarded: Some(ForwardedTo { upstream: "app", endpoint: &endpoint, nanos: 1 }),
             ..record()
         };
         let expected = [

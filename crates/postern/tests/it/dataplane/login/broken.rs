@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use credentials::store::{Answer, Digest, Endings, Kept, Once, SessionStore, StoreFault, Whose};
+use credentials::session_store::{
+    OnceKey, RevokedPage, SessionKey, SessionStore, SessionsOf, StoreAnswer, StoreFault, StoredSession,
+};
 use serde_json::json;
 
 use super::stage::{FORM, Stage, database};
@@ -20,7 +22,7 @@ enum Broken {
 }
 
 impl Broken {
-    fn answer<'s, T: Send + 's>(&self) -> Answer<'s, T> {
+    fn answer<'s, T: Send + 's>(&self) -> StoreAnswer<'s, T> {
         match self {
             Self::Gone => Box::pin(async { Err(StoreFault("gone".into())) }),
             Self::Silent => Box::pin(std::future::pending()),
@@ -29,31 +31,31 @@ impl Broken {
 }
 
 impl SessionStore for Broken {
-    fn insert(&self, _: Kept) -> Answer<'_, ()> {
+    fn insert(&self, _: StoredSession) -> StoreAnswer<'_, ()> {
         self.answer()
     }
-    fn find(&self, _: Digest, _: Timestamp) -> Answer<'_, Option<Kept>> {
+    fn find(&self, _: SessionKey, _: Timestamp) -> StoreAnswer<'_, Option<StoredSession>> {
         self.answer()
     }
-    fn claim(&self, _: Digest, _: u64, _: Timestamp, _: Timestamp) -> Answer<'_, bool> {
+    fn claim(&self, _: SessionKey, _: u64, _: Timestamp, _: Timestamp) -> StoreAnswer<'_, bool> {
         self.answer()
     }
-    fn replace(&self, _: Digest, _: u64, _: Vec<u8>) -> Answer<'_, bool> {
+    fn replace(&self, _: SessionKey, _: u64, _: Vec<u8>) -> StoreAnswer<'_, bool> {
         self.answer()
     }
-    fn release(&self, _: Digest, _: u64) -> Answer<'_, ()> {
+    fn release(&self, _: SessionKey, _: u64) -> StoreAnswer<'_, ()> {
         self.answer()
     }
-    fn remove(&self, _: Digest) -> Answer<'_, Option<Vec<u8>>> {
+    fn remove(&self, _: SessionKey) -> StoreAnswer<'_, Option<Vec<u8>>> {
         self.answer()
     }
-    fn remove_of(&self, _: Whose, _: Timestamp, _: Once) -> Answer<'_, Option<Vec<Digest>>> {
+    fn remove_of(&self, _: SessionsOf, _: Timestamp, _: OnceKey) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
         self.answer()
     }
-    fn endings(&self, _: u64, _: Duration) -> Answer<'_, Endings> {
+    fn endings(&self, _: u64, _: Duration) -> StoreAnswer<'_, RevokedPage> {
         self.answer()
     }
-    fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
+    fn sweep(&self, _: Timestamp) -> StoreAnswer<'_, u64> {
         self.answer()
     }
 }
@@ -62,34 +64,39 @@ impl SessionStore for Broken {
 struct Blinking(Arc<dyn SessionStore>, AtomicUsize);
 
 impl SessionStore for Blinking {
-    fn insert(&self, session: Kept) -> Answer<'_, ()> {
+    fn insert(&self, session: StoredSession) -> StoreAnswer<'_, ()> {
         self.0.insert(session)
     }
-    fn find(&self, id: Digest, now: Timestamp) -> Answer<'_, Option<Kept>> {
+    fn find(&self, id: SessionKey, now: Timestamp) -> StoreAnswer<'_, Option<StoredSession>> {
         self.0.find(id, now)
     }
-    fn claim(&self, id: Digest, version: u64, now: Timestamp, until: Timestamp) -> Answer<'_, bool> {
+    fn claim(&self, id: SessionKey, version: u64, now: Timestamp, until: Timestamp) -> StoreAnswer<'_, bool> {
         self.0.claim(id, version, now, until)
     }
-    fn replace(&self, id: Digest, version: u64, content: Vec<u8>) -> Answer<'_, bool> {
+    fn replace(&self, id: SessionKey, version: u64, content: Vec<u8>) -> StoreAnswer<'_, bool> {
         if self.1.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Box::pin(async { Err(StoreFault("gone for a moment".into())) });
         }
         self.0.replace(id, version, content)
     }
-    fn release(&self, id: Digest, version: u64) -> Answer<'_, ()> {
+    fn release(&self, id: SessionKey, version: u64) -> StoreAnswer<'_, ()> {
         self.0.release(id, version)
     }
-    fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>> {
+    fn remove(&self, id: SessionKey) -> StoreAnswer<'_, Option<Vec<u8>>> {
         self.0.remove(id)
     }
-    fn remove_of(&self, whose: Whose, began: Timestamp, once: Once) -> Answer<'_, Option<Vec<Digest>>> {
+    fn remove_of(
+        &self,
+        whose: SessionsOf,
+        began: Timestamp,
+        once: OnceKey,
+    ) -> StoreAnswer<'_, Option<Vec<SessionKey>>> {
         self.0.remove_of(whose, began, once)
     }
-    fn endings(&self, after: u64, within: Duration) -> Answer<'_, Endings> {
+    fn endings(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage> {
         self.0.endings(after, within)
     }
-    fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
+    fn sweep(&self, now: Timestamp) -> StoreAnswer<'_, u64> {
         self.0.sweep(now)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use credentials::store::SessionStore;
+use credentials::session_store::SessionStore;
 use http_engine::clock::ManualClock;
 use serde_json::json;
 

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use coherence::secret::SharedSecret;
-use coherence::tags::Subject;
+use coherence::tags::TagSubject;
 use coherence::transport::memory::Memory;
-use postern::following::{Following, Source, view};
+use postern::revocation::{FollowedLog, LogSource, view};
 use store::access_tokens::Revoke;
-use store::{Epoch, Reach, Revocation, Store};
+use store::{Epoch, Revocation, RevocationReach, Store};
 
 use super::stage::Stage;
 use crate::dataplane::harness::{CONTROL, now};
@@ -18,7 +18,7 @@ use crate::dataplane::harness::{CONTROL, now};
 struct Log {
     store: Store,
     secret: SharedSecret,
-    following: Following,
+    following: FollowedLog,
     _folder: tempfile::TempDir,
 }
 
@@ -28,19 +28,19 @@ impl Log {
         let url = store::sqlite_url(&folder.path().join("provider.db"));
         let store = CONTROL.block_on(Store::open(&url, Epoch([7; 16]))).unwrap();
         let secret = SharedSecret::new([1; 32].into(), vec![(1, [2; 32].into())]).unwrap();
-        let source = Source {
+        let source = LogSource {
             issuer: stage.provider.url.as_str().into(),
             tags: secret.tag_key(),
             keys: secret.message_keys(),
             transport: Arc::new(Memory::default()),
             lease,
             facts: store.clone(),
-            called: coherence::Name::new("gateway").unwrap(),
+            called: coherence::ConsumerName::new("gateway").unwrap(),
             view: view(),
             counts: Arc::default(),
             outage: store.outage().way(),
         };
-        let mut following = Following::start(source, CONTROL.handle()).unwrap();
+        let mut following = FollowedLog::start(source, CONTROL.handle()).unwrap();
         following.answer(&store, CONTROL.handle());
         following.begin(Duration::from_secs(10));
         assert_eq!(following.unready(), None);
@@ -48,12 +48,12 @@ impl Log {
         Self { store, secret, following, _folder: folder }
     }
 
-    fn revoke(&self, what: Subject<'_>) {
-        self.revoke_at(what, Reach::Whole, now());
+    fn revoke(&self, what: TagSubject<'_>) {
+        self.revoke_at(what, RevocationReach::Whole, now());
     }
 
     /// By a node whose clock says this.
-    fn revoke_at(&self, what: Subject<'_>, reach: Reach, now: u64) {
+    fn revoke_at(&self, what: TagSubject<'_>, reach: RevocationReach, now: u64) {
         let revocation = Revocation {
             tags: vec![self.secret.tag_key().tag(what)],
             reason: "test",
@@ -89,10 +89,10 @@ fn a_session_that_its_provider_took_back_is_over() {
         stage.provider.state().subject = "bob-id".into();
         let mut his = stage.logged_in();
         assert_eq!((hers.visit("/").status, his.visit("/").status), (200, 200));
-        log.revoke(Subject::Session("sid-1"));
+        log.revoke(TagSubject::Session("sid-1"));
         until(|| hers.visit("/").status == 302, "over");
         assert_eq!((hers.visit("/").status, his.visit("/").status), (302, 200));
-        log.revoke(Subject::User("bob-id"));
+        log.revoke(TagSubject::User("bob-id"));
         until(|| his.visit("/").status == 302, "over");
     }
 }
@@ -101,13 +101,13 @@ fn a_session_that_its_provider_took_back_is_over() {
 fn a_session_ends_with_all_of_its_user_whatever_clocks_say() {
     for stage in [Stage::carried(), Stage::kept()] {
         let log = Log::of(&stage, Duration::from_secs(5));
-        let user = || Subject::User("alice-id");
+        let user = || TagSubject::User("alice-id");
         // The provider's node is an hour late, or early; the gateway's clock is right. The second ending is at the time of the first.
         for clock in [now() - 3600, now() - 3600, now() + 3600, now() + 3600] {
             log.read(&stage);
             let mut before = stage.logged_in();
             assert_eq!(before.visit("/").status, 200);
-            log.revoke_at(user(), Reach::SoFar, clock);
+            log.revoke_at(user(), RevocationReach::SoFar, clock);
             until(|| before.visit("/").status == 302, "over");
             // They log in with what was read before, as if that had taken long.
             let mut late = stage.logged_in();

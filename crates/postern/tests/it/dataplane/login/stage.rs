@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use auth::time::Timestamp;
-use credentials::store::SessionStore;
+use credentials::session_store::SessionStore;
 use http_engine::clock::ManualClock;
 use login::LoginStatus;
 use postern::sessions::{self, Sessions};
@@ -118,14 +118,14 @@ pub(super) fn keyed() -> tempfile::TempDir {
 
 pub(super) fn database() -> Arc<dyn SessionStore> {
     let dir = tempfile::tempdir().unwrap().keep();
-    let database = config::Database::of_file(&dir.join("sessions.db"));
+    let database = config::DatabaseSettings::of_file(&dir.join("sessions.db"));
     let store = CONTROL.block_on(sessions::open(&database)).unwrap();
     Arc::new(Sessions::new(store, CONTROL.handle().clone()))
 }
 
 /// Sessions of two processes that share a database: a file, and one on a server.
 pub(super) fn shared(kind: &str) -> [[Arc<dyn SessionStore>; 2]; 2] {
-    let file = config::Database::of_file(&tempfile::tempdir().unwrap().keep().join("sessions.db"));
+    let file = config::DatabaseSettings::of_file(&tempfile::tempdir().unwrap().keep().join("sessions.db"));
     let mut server = file.clone();
     (server.url, server.file) = (database_of_its_own(kind).0, None);
     [file, server].map(|database| {

@@ -1,0 +1,327 @@
+//! Who follows a log, and how far each has got.
+//!
+//! Owns: what a node of the authority knows of followers, and what of that has to be written down, and when. Does not own: where it is
+//! written, which all nodes share ([`Log::note`](crate::event_loops::Log::note)).
+//!
+//! Nobody is answered who is not written down: so whoever may hold a lease stands in the list that all nodes share, and when everybody in
+//! that list has applied an event, it is in force everywhere. A follower is written down again now and then. Where nothing can be written, those who
+//! stand in the list are answered all the same.
+//!
+//! So an entry that has not changed for long may be of somebody who holds a lease, and is struck off in two steps. When it has not changed for
+//! [`MARK`], it is marked; from then on its follower is not answered before it is written down again, which takes the mark away. A mark that
+//! has stood for [`GONE`] − [`MARK`], longer than any lease, is of nobody.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::log_types::{ConsumerId, ConsumerName, LogHead};
+use crate::time::Boot;
+use crate::wire::Body;
+
+/// A follower is written down anew when it was written so long ago.
+const AGAIN: Duration = Duration::from_secs(5);
+/// An entry that has not changed for so long is marked.
+pub const MARK: Duration = Duration::from_secs(45);
+/// One that has not changed for so long, and was marked after [`MARK`], is of nobody: the longest lease is a minute.
+pub const GONE: Duration = Duration::from_mins(2);
+/// Followers that a node knows at most. Only those who have the key can be among them; more are not answered.
+const MOST: usize = 10_000;
+
+/// Somebody who follows a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Follower {
+    /// Drawn anew with each start of its process.
+    pub id: ConsumerId,
+    /// What people call it.
+    pub called: ConsumerName,
+    /// For how long it believes what it was told, counted from when it asked.
+    pub lease: Duration,
+    /// What it has applied; `None` while it knows nothing.
+    pub applied: Option<LogHead>,
+}
+
+/// What a node knows of followers.
+#[derive(Debug, Default)]
+pub struct Consumers {
+    known: Mutex<HashMap<ConsumerId, KnownFollower>>,
+    /// What this node appended lately.
+    appended: Mutex<VecDeque<(LogHead, Boot)>>,
+    arrivals: Mutex<ApplyTimes>,
+}
+
+/// How long followers took to say that they have applied what a node appended.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ApplyTimes {
+    /// How often it took no longer than each of [`BOUNDS`].
+    pub below: [u64; BOUNDS.len()],
+    /// How often they said so.
+    pub count: u64,
+    /// Seconds, all together.
+    pub sum: f64,
+}
+
+/// Upper bounds of [`ApplyTimes`], in seconds.
+pub const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Appended events that are waited for.
+const APPENDED: usize = 1000;
+
+#[derive(Debug)]
+struct KnownFollower {
+    follower: Follower,
+    heard: Boot,
+    /// When it was written down: before that moment's list was made.
+    written: Option<Boot>,
+    /// What of it is written.
+    noted: Option<LogHead>,
+}
+
+impl KnownFollower {
+    fn is_fresh(&self, now: Boot) -> bool {
+        self.written.is_some_and(|written| now.since(written) < AGAIN)
+    }
+}
+
+impl Consumers {
+    /// Takes what a follower says. `false`: it must not be answered, since there is no room for it.
+    pub fn heard(&self, now: Boot, body: &Body) -> bool {
+        let mut all = self.known.lock();
+        let before = |known: Option<&KnownFollower>| known.and_then(|known| known.follower.applied);
+        match body {
+            Body::Probe { consumer, called, lease, applied, .. } => {
+                if !all.contains_key(consumer) && all.len() >= MOST {
+                    all.retain(|_, known| now.since(known.heard) < GONE);
+                    if all.len() >= MOST {
+                        return false;
+                    }
+                }
+                let follower =
+                    Follower { id: *consumer, called: called.clone(), lease: *lease, applied: *applied };
+                self.arrived(before(all.get(consumer)), *applied, now);
+                let known = all.entry(*consumer);
+                let known = known
+                    .and_modify(|known| known.follower = Follower { applied: None, ..follower.clone() })
+                    .or_insert(KnownFollower { follower, heard: now, written: None, noted: None });
+                (known.follower.applied, known.heard) = (*applied, now);
+            }
+            // Of somebody who has not asked yet: nobody answers that, and its next question says the same.
+            Body::Applied { consumer, head } => {
+                if let Some(known) = all.get_mut(consumer) {
+                    self.arrived(known.follower.applied, Some(*head), now);
+                    (known.follower.applied, known.heard) = (Some(*head), now);
+                }
+            }
+            Body::Event { .. }
+            | Body::Echo { .. }
+            | Body::Ask { .. }
+            | Body::Gone { .. }
+            | Body::Query(_)
+            | Body::Answer { .. } => {}
+        }
+        true
+    }
+
+    /// Who has to be written down before those who are `asking` are answered: of them, and of whoever was heard of lately, those who are not, and
+    /// those who were so long ago.
+    pub fn due(&self, now: Boot, asking: &[ConsumerId]) -> Vec<Follower> {
+        let asking: HashSet<_> = asking.iter().collect();
+        let is_due = |known: &&KnownFollower| {
+            // Who says nothing more asks for nothing more; but a question may have waited.
+            !known.is_fresh(now) && (now.since(known.heard) < AGAIN || asking.contains(&known.follower.id))
+        };
+        self.known.lock().values().filter(is_due).map(|known| known.follower.clone()).collect()
+    }
+
+    /// Which of those who are asking were not written down lately: only the list itself can tell whether they stand in it.
+    pub fn unlisted(&self, now: Boot, asking: &[ConsumerId]) -> Vec<ConsumerId> {
+        let all = self.known.lock();
+        let is_fresh = |id: &ConsumerId| all.get(id).is_some_and(|known| known.is_fresh(now));
+        asking.iter().copied().filter(|id| !is_fresh(id)).collect()
+    }
+
+    /// Who has applied more than is written.
+    pub fn progressed(&self) -> Vec<Follower> {
+        let all = self.known.lock();
+        let ahead = |known: &&KnownFollower| known.written.is_some() && known.noted != known.follower.applied;
+        all.values().filter(ahead).map(|known| known.follower.clone()).collect()
+    }
+
+    /// This was appended here, and is told to followers from now on.
+    pub fn appended(&self, head: LogHead, now: Boot) {
+        let mut appended = self.appended.lock();
+        if appended.len() >= APPENDED {
+            appended.pop_front();
+        }
+        appended.push_back((head, now));
+    }
+
+    /// How long followers took.
+    pub fn arrivals(&self) -> ApplyTimes {
+        *self.arrivals.lock()
+    }
+
+    /// Counts what a follower has applied since it last said how far it is.
+    fn arrived(&self, before: Option<LogHead>, applied: Option<LogHead>, now: Boot) {
+        let (Some(before), Some(applied)) = (before, applied) else { return };
+        if before.epoch != applied.epoch || before.seq >= applied.seq {
+            return;
+        }
+        let appended = self.appended.lock();
+        let new = |head: &LogHead| {
+            head.epoch == applied.epoch && (before.seq + 1..=applied.seq).contains(&head.seq)
+        };
+        let mut arrivals = self.arrivals.lock();
+        for (_, at) in appended.iter().filter(|(head, _)| new(head)) {
+            let took = now.since(*at).as_secs_f64();
+            for (below, bound) in arrivals.below.iter_mut().zip(BOUNDS) {
+                *below += u64::from(took <= bound);
+            }
+            arrivals.count += 1;
+            arrivals.sum += took;
+        }
+    }
+
+    /// These are written down, as of `then`.
+    pub fn written(&self, then: Boot, followers: &[Follower]) {
+        let mut all = self.known.lock();
+        for follower in followers {
+            if let Some(known) = all.get_mut(&follower.id) {
+                (known.written, known.noted) = (Some(then), follower.applied);
+            }
+        }
+    }
+}
+
+/// Whether everybody in the list has applied what was durable at `head`. Whoever comes into the list later was answered later, and was
+/// told of it.
+pub fn all_applied<'f>(followers: impl IntoIterator<Item = &'f Follower>, head: LogHead) -> bool {
+    followers.into_iter().all(|follower| has_applied(follower, head))
+}
+
+/// Whether this one has.
+pub fn has_applied(follower: &Follower, head: LogHead) -> bool {
+    follower.applied.is_some_and(|last| last.epoch == head.epoch && last.seq >= head.seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_types::{Epoch, Nonce};
+
+    const START: Boot = Boot(5_000_000_000_000);
+
+    fn probe(number: u8, seq: Option<u64>) -> Body {
+        Body::Probe {
+            consumer: ConsumerId([number; 16]),
+            called: ConsumerName::new("gateway").expect("a name"),
+            lease: Duration::from_secs(5),
+            nonce: Nonce([0; 16]),
+            applied: seq.map(head),
+        }
+    }
+
+    fn head(seq: u64) -> LogHead {
+        LogHead { epoch: Epoch([1; 16]), seq }
+    }
+
+    fn applied(number: u8, seq: u64) -> Body {
+        Body::Applied { consumer: ConsumerId([number; 16]), head: head(seq) }
+    }
+
+    fn numbers(followers: &[Follower]) -> Vec<u8> {
+        let mut numbers: Vec<_> = followers.iter().map(|follower| follower.id.0[0]).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    #[test]
+    fn who_asks_is_written_down_first_and_then_now_and_then() {
+        let roster = Consumers::default();
+        assert!(roster.heard(START, &probe(1, None)));
+        assert_eq!(numbers(&roster.due(START, &[])), [1]);
+        assert_eq!(numbers(&roster.due(START, &[])), [1], "until it is known to be written");
+        roster.written(START, &roster.due(START, &[]));
+        assert!(roster.due(START, &[]).is_empty());
+        assert!(roster.heard(START.plus(Duration::from_secs(4)), &probe(1, None)));
+        assert!(roster.due(START.plus(Duration::from_millis(4999)), &[]).is_empty());
+        assert_eq!(numbers(&roster.due(START.plus(AGAIN), &[])), [1]);
+    }
+
+    #[test]
+    fn how_long_followers_take_is_counted_once_for_each_and_each_event() {
+        let roster = Consumers::default();
+        let after = |millis| START.plus(Duration::from_millis(millis));
+        roster.heard(START, &probe(1, Some(3)));
+        roster.heard(START, &probe(2, None));
+        for seq in 4..=6 {
+            roster.appended(head(seq), START);
+        }
+        roster.heard(after(8), &applied(1, 5));
+        roster.heard(after(9), &applied(1, 5));
+        roster.heard(after(400), &probe(1, Some(6)));
+        // It knew nothing, so nothing took it any time.
+        roster.heard(after(400), &probe(2, Some(6)));
+        let ApplyTimes { below, count, sum } = roster.arrivals();
+        assert_eq!((below, count), ([0, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3], 3));
+        assert!((sum - 0.416).abs() < 1e-9, "{sum}");
+    }
+
+    #[test]
+    fn who_fell_silent_is_not_written_any_more() {
+        let roster = Consumers::default();
+        roster.heard(START, &probe(1, None));
+        roster.written(START, &roster.due(START, &[]));
+        assert!(roster.due(START.plus(AGAIN), &[]).is_empty());
+    }
+
+    #[test]
+    fn progress_is_written_once() {
+        let roster = Consumers::default();
+        roster.heard(START, &applied(1, 3));
+        assert!(roster.progressed().is_empty(), "of nobody that is known");
+        roster.heard(START, &probe(1, Some(3)));
+        assert!(roster.progressed().is_empty(), "that is written when it is due");
+        roster.written(START, &roster.due(START, &[]));
+        roster.heard(START, &applied(1, 4));
+        let ahead = roster.progressed();
+        assert_eq!(ahead[0].applied, Some(head(4)));
+        roster.heard(START, &applied(1, 5));
+        roster.written(START, &ahead);
+        assert_eq!(roster.progressed()[0].applied, Some(head(5)), "and what came meanwhile is not lost");
+        roster.written(START, &roster.progressed());
+        assert!(roster.progressed().is_empty());
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let roster = Consumers::default();
+        let many = |at: usize| {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&at.to_be_bytes());
+            let Body::Probe { called, lease, nonce, applied, .. } = probe(0, None) else { unreachable!() };
+            Body::Probe { consumer: ConsumerId(id), called, lease, nonce, applied }
+        };
+        assert!((0..MOST).all(|at| roster.heard(START, &many(at))));
+        assert!(!roster.heard(START, &many(MOST)), "not answered");
+        assert!(roster.heard(START, &many(0)), "who is known is");
+        assert!(roster.heard(START.plus(GONE), &many(MOST)), "and others again once somebody is gone");
+    }
+
+    #[test]
+    fn all_means_all_and_of_this_history() {
+        let roster = Consumers::default();
+        assert!(all_applied(&roster.due(START, &[]), head(9)), "nobody believes anything");
+        roster.heard(START, &probe(1, Some(9)));
+        roster.heard(START, &probe(2, Some(8)));
+        roster.heard(START, &probe(3, None));
+        let all = roster.due(START, &[]);
+        let has: Vec<_> = (1..=3)
+            .map(|number| all.iter().find(|one| one.id.0[0] == number).expect("heard"))
+            .map(|one| has_applied(one, head(9)))
+            .collect();
+        assert_eq!(has, [true, false, false]);
+        assert!(!all_applied(&all, head(9)));
+        assert!(!has_applied(&all[0], LogHead { epoch: Epoch([2; 16]), seq: 1 }));
+    }
+}

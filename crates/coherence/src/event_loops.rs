@@ -1,0 +1,751 @@
+//! Runs the machines: messages from a way and the time go in, what they want done is done.
+//!
+//! Owns: the two loops, [`follow`] for a consumer and [`QueryAnswers::run`] for a node of an authority. Does not own: the protocol (the
+//! machines'), how messages are read and written ([`MessageChannel`]), the log ([`Log`] is how it is asked), or what a node does about a revocation
+//! ([`AuthorityNotice`]).
+//!
+//! Each loop is one future that never ends by itself; whoever runs it drops it. The machine is moved into it, so nobody else
+//! can bring it out of step.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::authority::{self, LogAuthority};
+use crate::consumer::{self, Consumer, FlushCause};
+use crate::consumers::{Consumers, Follower};
+use crate::denylist::Denylist;
+use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead, Nonce};
+use crate::message_channel::MessageChannel;
+use crate::query::{LogAnswer, LogQuery, LogQuestion};
+use crate::relay::Relay;
+use crate::revocation_query::RevocationQuery;
+use crate::time::Boot;
+use crate::transport::Topic;
+use crate::wire::Body;
+
+/// Messages that are taken before the clock is looked at again.
+const TOGETHER: usize = 64;
+/// How long those who have applied something wait for others who have, to be written down together.
+const NOTED: Duration = Duration::from_millis(10);
+/// Messages that answer one question at once.
+const AT_ONCE: usize = 500;
+/// How long it is waited for that followers are written down. A database that takes no changes may say so late.
+const WRITING: Duration = Duration::from_secs(1);
+
+/// What a consumer learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuthorityNotice {
+    /// This was taken back just now.
+    Revoked(LogEvent),
+    /// Everything was forgotten.
+    Flushed(FlushCause),
+}
+
+/// The log of an authority, as its database has it.
+pub trait Log: Clone + Send + Sync + 'static {
+    /// The head, read linearizably after this was called; `None` when it cannot be. Needs no change of the log to be possible.
+    fn head(&self) -> impl Future<Output = Option<LogHead>> + Send;
+
+    /// The head in the same way, and which of these stand in the list of followers by the same reading, not about to be struck off. For a log
+    /// that takes no changes; `None` also where that cannot be told.
+    fn listed(
+        &self,
+        followers: &[ConsumerId],
+    ) -> impl Future<Output = Option<(LogHead, Vec<ConsumerId>)>> + Send {
+        let _ = followers;
+        async { None }
+    }
+
+    /// Writes down who follows, where every node of the authority finds it. Whether that is durable; an entry is never set back to less
+    /// of the same history.
+    fn note(&self, followers: &[Follower]) -> impl Future<Output = bool> + Send;
+
+    /// At most `limit` events after `after`, the oldest first, with the history that they are of; `None` when they cannot be read.
+    fn range(&self, after: u64, limit: usize) -> impl Future<Output = Option<(Epoch, Vec<LogEvent>)>> + Send;
+}
+
+/// All that an authority denies, as those need it who verify its credentials without asking.
+pub trait DenylistCopy: Clone + Send + Sync + 'static {
+    /// Reads the head, then adds everything that is denied. The head; `None` when not all could be read.
+    fn load(&self, denials: &Denylist) -> impl Future<Output = Option<LogHead>> + Send;
+}
+
+/// For consumers that ask about every credential.
+impl DenylistCopy for () {
+    async fn load(&self, _: &Denylist) -> Option<LogHead> {
+        None
+    }
+}
+
+/// Follows a log, and says what it learns. `nonce` makes numbers that nobody can guess and that are never used twice.
+pub async fn follow(
+    end: MessageChannel,
+    mut consumer: Consumer,
+    copies: impl DenylistCopy,
+    mut nonce: impl FnMut() -> Nonce,
+    mut told: impl FnMut(AuthorityNotice),
+) {
+    let questions = Topic::Questions(end.authority.clone());
+    let mut events = end.transport.subscribe(Topic::Events(end.authority.clone()));
+    let (mut actions, mut loads) = (Vec::new(), JoinSet::new());
+    loop {
+        consumer.tick(end.clock.now(), &mut nonce, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                consumer::Action::Send(body) => end.send(&questions, body),
+                consumer::Action::Load { ticket } => {
+                    let (copies, view) = (copies.clone(), consumer.view().clone());
+                    loads.spawn(async move {
+                        let head = match view.denials() {
+                            Some(denials) => copies.load(denials).await,
+                            None => None,
+                        };
+                        (ticket, head)
+                    });
+                }
+                consumer::Action::Revoked(event) => told(AuthorityNotice::Revoked(event)),
+                consumer::Action::Flushed(cause) => told(AuthorityNotice::Flushed(cause)),
+            }
+        }
+        let sleep = consumer.wakes_at().since(end.clock.now());
+        let mut next = tokio::select! {
+            // Nothing comes any more when the way is gone: then the lease lapses.
+            Some(message) = events.recv() => Some(message),
+            Some(Ok((ticket, head))) = loads.join_next() => {
+                consumer.loaded(end.clock.now(), ticket, head);
+                None
+            }
+            () = tokio::time::sleep(sleep) => None,
+        };
+        for _ in 0..TOGETHER {
+            let Some(bytes) = next else { break };
+            if let Some(body) = end.read(&bytes) {
+                consumer.message(end.clock.now(), &body, &mut nonce, &mut actions);
+            }
+            next = events.try_recv().ok();
+        }
+    }
+}
+
+/// A node of an authority: answers for its log. Clones know of the same followers.
+#[derive(Clone)]
+pub struct QueryAnswers<L> {
+    /// Where it is asked.
+    pub end: MessageChannel,
+    /// What it goes by.
+    pub log: L,
+    /// Who follows.
+    pub roster: Arc<Consumers>,
+    /// What is told, for those who hear it over a connection of their own.
+    pub relay: Relay,
+}
+
+/// A head that was read, and who must not be told of it.
+#[derive(Default)]
+struct ReadOutcome {
+    head: Option<LogHead>,
+    unlisted: Vec<ConsumerId>,
+}
+
+enum Done {
+    Head(ReadOutcome),
+    Range(Nonce, LogHead, Option<(Epoch, Vec<LogEvent>)>),
+    Answer(Vec<u8>, Option<(Nonce, Vec<u8>)>),
+    Noted,
+}
+
+impl<L: Log + RevocationQuery> QueryAnswers<L> {
+    /// On this end, for this log; nobody is known to follow.
+    pub fn new(end: MessageChannel, log: L) -> Self {
+        Self { end, log, roster: Arc::default(), relay: Relay::default() }
+    }
+
+    /// What is asked or said, if it is to be answered.
+    fn take(&self, question: &[u8]) -> Option<Body> {
+        let body = self.end.read(question)?;
+        self.roster.heard(self.end.clock.now(), &body).then_some(body)
+    }
+
+    /// Reads the head for those who asked before, once they are all written down: whoever has an answer stands in the list. Where nothing can
+    /// be written, those are answered who stand there from before.
+    async fn head(&self, asking: &[ConsumerId]) -> ReadOutcome {
+        let now = self.end.clock.now();
+        let noting = self.note(now, self.roster.due(now, asking));
+        let noted = matches!(tokio::time::timeout(WRITING, noting).await, Ok(true));
+        let mut unlisted = self.roster.unlisted(now, asking);
+        if noted || unlisted.is_empty() {
+            return ReadOutcome { head: self.log.head().await, unlisted };
+        }
+        let Some((head, listed)) = self.log.listed(&unlisted).await else { return ReadOutcome::default() };
+        unlisted.retain(|id| !listed.contains(id));
+        ReadOutcome { head: Some(head), unlisted }
+    }
+
+    /// The sealed answer to a query that came as a message, and its nonce. Only single tags are told about so: a copy of all is had over HTTP.
+    async fn answer(&self, query: &[u8]) -> Option<(Nonce, Vec<u8>)> {
+        let query = LogQuery::read(&self.end.authority, query).ok()?;
+        let LogQuestion::Confirm(tags) = query.question() else { return None };
+        let (head, denied) = self.log.denied(tags.clone()).await?;
+        Some((query.nonce(), query.seal(&LogAnswer { head, denied, more: false }, &self.end.keys)))
+    }
+
+    /// Writes down how far followers have got, for those who wait for it.
+    async fn progress(&self) {
+        self.note(self.end.clock.now(), self.roster.progressed()).await;
+    }
+
+    async fn note(&self, now: Boot, followers: Vec<Follower>) -> bool {
+        if followers.is_empty() {
+            return true;
+        }
+        let noted = self.log.note(&followers).await;
+        if noted {
+            self.roster.written(now, &followers);
+        }
+        noted
+    }
+
+    /// Answers one question, for ways that carry the answer back by themselves. A long stretch is told in part: whoever is told so
+    /// asks for the rest.
+    pub async fn once(&self, question: &[u8]) -> Vec<Bytes> {
+        let Some(body) = self.take(question) else { return Vec::new() };
+        if matches!(body, Body::Applied { .. }) {
+            self.progress().await;
+        }
+        let (mut authority, mut actions, mut answers) = (LogAuthority::new(), Vec::new(), Vec::new());
+        authority.message(&body, &mut actions);
+        let mut actions = VecDeque::from(actions);
+        let mut next = Vec::new();
+        while let Some(action) = actions.pop_front() {
+            match action {
+                authority::AuthorityAction::Send(_) if answers.len() >= AT_ONCE => {}
+                authority::AuthorityAction::Send(body) => answers.extend(self.end.write(body)),
+                authority::AuthorityAction::ReadHead(asking) => {
+                    let ReadOutcome { head, unlisted } = self.head(&asking).await;
+                    authority.head(head, &unlisted, &mut next);
+                }
+                authority::AuthorityAction::Answer(query) => {
+                    authority.answer(&query, self.answer(&query).await, &mut next);
+                }
+                authority::AuthorityAction::ReadRange { nonce, after, limit } => {
+                    let read = self.log.range(after.seq, limit).await;
+                    authority.range(nonce, after, read, &mut next);
+                }
+            }
+            actions.extend(next.drain(..));
+        }
+        answers
+    }
+
+    /// Answers for ever, and tells of what is `appended` to the log: what this node has made durable, in any order.
+    pub async fn run(self, mut appended: mpsc::Receiver<(Epoch, LogEvent)>) {
+        let topic = Topic::Events(self.end.authority.clone());
+        let mut questions = self.end.transport.subscribe(Topic::Questions(self.end.authority.clone()));
+        let mut authority = LogAuthority::new();
+        let mut tasks = JoinSet::new();
+        let (mut progressed, mut noting) = (false, false);
+        // One at a time.
+        let mut reading = None;
+        let mut answering: HashMap<_, Vec<u8>> = HashMap::new();
+        let mut actions = Vec::new();
+        // Whoever appends may end first; those who ask are answered all the same.
+        let mut appends = true;
+        loop {
+            tokio::select! {
+                Some(bytes) = questions.recv() => if let Some(body) = self.take(&bytes) {
+                    progressed |= matches!(body, Body::Applied { .. });
+                    authority.message(&body, &mut actions);
+                },
+                event = appended.recv(), if appends => match event {
+                    Some((epoch, event)) => {
+                        self.roster.appended(LogHead { epoch, seq: event.seq }, self.end.clock.now());
+                        LogAuthority::appended(epoch, event, &mut actions);
+                    }
+                    None => appends = false,
+                },
+                Some(done) = tasks.join_next_with_id() => match done {
+                    Ok((_, Done::Head(ReadOutcome { head, unlisted }))) => authority.head(head, &unlisted, &mut actions),
+                    Ok((_, Done::Range(nonce, after, read))) => authority.range(nonce, after, read, &mut actions),
+                    Ok((id, Done::Answer(query, answered))) => {
+                        answering.remove(&id);
+                        authority.answer(&query, answered, &mut actions);
+                    }
+                    Ok((_, Done::Noted)) => noting = false,
+                    // What panicked has said so; who asked asks again, and a head is read anew. Not while one is being read: that one
+                    // would answer who asked after it was begun.
+                    Err(failed) => {
+                        noting = false;
+                        if reading == Some(failed.id()) {
+                            authority.head(None, &[], &mut actions);
+                        }
+                        if let Some(query) = answering.remove(&failed.id()) {
+                            authority.answer(&query, None, &mut actions);
+                        }
+                    }
+                },
+                else => return,
+            }
+            for action in actions.drain(..) {
+                let answers = self.clone();
+                match action {
+                    authority::AuthorityAction::Send(body) => self.end.send(&topic, body),
+                    authority::AuthorityAction::ReadHead(asking) => {
+                        let task = tasks.spawn(async move { Done::Head(answers.head(&asking).await) });
+                        reading = Some(task.id());
+                    }
+                    authority::AuthorityAction::Answer(query) => {
+                        let asked = query.clone();
+                        let task = tasks.spawn(async move {
+                            let answered = answers.answer(&asked).await;
+                            Done::Answer(asked, answered)
+                        });
+                        answering.insert(task.id(), query);
+                    }
+                    authority::AuthorityAction::ReadRange { nonce, after, limit } => {
+                        tasks.spawn(async move {
+                            Done::Range(nonce, after, answers.log.range(after.seq, limit).await)
+                        });
+                    }
+                }
+            }
+            if progressed && !noting {
+                (progressed, noting) = (false, true);
+                let answers = self.clone();
+                tasks.spawn(async move {
+                    // Others are about to say the same.
+                    tokio::time::sleep(NOTED).await;
+                    answers.progress().await;
+                    Done::Noted
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use parking_lot::Mutex;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::consumer::ConsumerSettings;
+    use crate::denylist::DenylistEntry;
+    use crate::log_types::{ConsumerId, ConsumerName, Tag};
+    use crate::message_channel::ChannelCounts;
+    use crate::repeat::ByMessage;
+    use crate::time::BootTime;
+    use crate::transport::memory::Memory;
+    use crate::transport::{Subscription, Transport, TransportState};
+    use crate::view::{CredentialCheck, EntryStamp, EntryState, View};
+    use crate::wire::Keys;
+
+    const EPOCH: Epoch = Epoch([1; 16]);
+
+    struct Paused(tokio::time::Instant);
+
+    impl BootTime for Paused {
+        fn now(&self) -> Boot {
+            // Not from zero: nothing may rest on that.
+            Boot(1_000_000_000_000).plus(self.0.elapsed())
+        }
+    }
+
+    /// A way that can be closed, and holds back what it is told to hold back.
+    #[derive(Clone, Default)]
+    struct Valve {
+        way: Memory,
+        closed: Arc<Mutex<bool>>,
+        held: Arc<Mutex<Vec<(Topic, Bytes)>>>,
+    }
+
+    impl Valve {
+        fn close(&self) {
+            *self.closed.lock() = true;
+        }
+
+        /// Opens it; what was held back comes out, or is lost.
+        fn open(&self, release: bool) {
+            *self.closed.lock() = false;
+            for (topic, message) in self.held.lock().drain(..).filter(|_| release) {
+                self.way.send(&topic, message);
+            }
+        }
+    }
+
+    impl Transport for Valve {
+        fn send(&self, topic: &Topic, message: Bytes) {
+            if *self.closed.lock() {
+                self.held.lock().push((topic.clone(), message));
+            } else {
+                self.way.send(topic, message);
+            }
+        }
+
+        fn subscribe(&self, topic: Topic) -> Subscription {
+            self.way.subscribe(topic)
+        }
+
+        fn state(&self) -> watch::Receiver<TransportState> {
+            self.way.state()
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Facts(Arc<Mutex<Vec<LogEvent>>>, Arc<Mutex<Listed>>);
+
+    /// Who follows, whether nothing can be written just now, and how long the head takes to be read.
+    #[derive(Default)]
+    struct Listed {
+        followers: HashMap<ConsumerId, Follower>,
+        full: bool,
+        slow: Duration,
+    }
+
+    impl Log for Facts {
+        async fn head(&self) -> Option<LogHead> {
+            let slow = self.1.lock().slow;
+            tokio::time::sleep(slow.max(Duration::from_millis(1))).await;
+            Some(LogHead { epoch: EPOCH, seq: self.0.lock().len() as u64 })
+        }
+
+        async fn listed(&self, followers: &[ConsumerId]) -> Option<(LogHead, Vec<ConsumerId>)> {
+            let head = Log::head(self).await?;
+            let all = &self.1.lock().followers;
+            Some((head, followers.iter().copied().filter(|id| all.contains_key(id)).collect()))
+        }
+
+        async fn note(&self, followers: &[Follower]) -> bool {
+            let mut listed = self.1.lock();
+            let writable = !listed.full;
+            if writable {
+                listed.followers.extend(followers.iter().map(|follower| (follower.id, follower.clone())));
+            }
+            writable
+        }
+
+        async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<LogEvent>)> {
+            let events = self.0.lock().iter().filter(|e| e.seq > after).take(limit).cloned().collect();
+            Some((EPOCH, events))
+        }
+    }
+
+    impl RevocationQuery for Facts {
+        async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+            let head = Log::head(self).await?;
+            let log = self.0.lock();
+            let is_denied = |tag: &Tag| log.iter().any(|event| event.tags.contains(tag));
+            let denial = DenylistEntry { not_before: None, until: i64::MAX };
+            Some((head, tags.into_iter().filter(is_denied).map(|tag| (tag, denial)).collect()))
+        }
+    }
+
+    impl DenylistCopy for Facts {
+        async fn load(&self, denials: &Denylist) -> Option<LogHead> {
+            let head = Log::head(self).await;
+            for event in self.0.lock().iter() {
+                for tag in &event.tags {
+                    denials.add(*tag, DenylistEntry { not_before: event.not_before, until: event.until });
+                }
+            }
+            head
+        }
+    }
+
+    struct Town {
+        valve: Valve,
+        facts: Facts,
+        clock: Arc<dyn BootTime>,
+        views: Vec<Arc<View>>,
+        counts: Vec<Arc<ChannelCounts>>,
+        told: Arc<Mutex<Vec<AuthorityNotice>>>,
+        append: mpsc::Sender<(Epoch, LogEvent)>,
+    }
+
+    fn tag(number: u64) -> Tag {
+        let mut tag = [0; Tag::LENGTH];
+        tag[..8].copy_from_slice(&number.to_le_bytes());
+        Tag(tag)
+    }
+
+    /// An authority and two consumers, which have a lease already.
+    async fn town() -> Town {
+        let clock: Arc<dyn BootTime> = Arc::new(Paused(tokio::time::Instant::now()));
+        let (append, appended) = mpsc::channel(100);
+        let (valve, facts, told) = (Valve::default(), Facts::default(), Arc::<Mutex<Vec<_>>>::default());
+        let mut town = Town {
+            valve: valve.clone(),
+            facts: facts.clone(),
+            clock: clock.clone(),
+            views: Vec::new(),
+            counts: Vec::new(),
+            told: told.clone(),
+            append,
+        };
+        tokio::spawn(QueryAnswers::new(town.end(), facts.clone()).run(appended));
+        for id in 1..=2 {
+            let view = Arc::new(View::new(1000).with_denials(200_000));
+            let called = ConsumerName::new(&format!("gateway-{id}")).expect("a name");
+            let consumer =
+                Consumer::new((ConsumerId([id; 16]), called), ConsumerSettings::default(), view.clone());
+            let (end, told, mut drawn) = (town.end(), told.clone(), 0_u64);
+            let nonce = move || {
+                drawn += 1;
+                Nonce([&[id; 8][..], &drawn.to_le_bytes()].concat().try_into().expect("16 bytes"))
+            };
+            town.counts.push(end.counts.clone());
+            town.views.push(view);
+            tokio::spawn(follow(end, consumer, facts.clone(), nonce, move |one| told.lock().push(one)));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        town
+    }
+
+    impl Town {
+        fn end(&self) -> MessageChannel {
+            MessageChannel {
+                authority: ConsumerName::new("main").expect("a name"),
+                transport: Arc::new(self.valve.clone()),
+                keys: Keys::new(&[(1, [7; 32])]).expect("a key"),
+                clock: self.clock.clone(),
+                counts: Arc::default(),
+            }
+        }
+
+        fn revoke(&self, what: u64) {
+            let mut log = self.facts.0.lock();
+            let event =
+                LogEvent { seq: log.len() as u64 + 1, tags: vec![tag(what)], not_before: None, until: 0 };
+            log.push(event.clone());
+            self.append.try_send((EPOCH, event)).expect("room");
+        }
+
+        /// What each node would keep, were the authority asked now.
+        fn fill(&self, what: u64) -> Vec<EntryStamp> {
+            let (now, head) = (self.clock.now(), self.facts.0.lock().len() as u64);
+            let fill = |view: &Arc<View>| view.fill(view.depart(now), (EPOCH, head), &[tag(what)], now);
+            self.views.iter().map(|view| fill(view).expect("kept")).collect()
+        }
+
+        fn standing(&self, stamps: &[EntryStamp], what: u64) -> Vec<EntryState> {
+            let now = self.clock.now();
+            self.views.iter().zip(stamps).map(|(v, s)| v.standing(s, &[tag(what)], now)).collect()
+        }
+    }
+
+    const GOOD: [EntryState; 2] = [EntryState::Good; 2];
+    const VOID: [EntryState; 2] = [EntryState::Void; 2];
+    const NO_LEASE: [EntryState; 2] = [EntryState::NoLease; 2];
+
+    async fn after(time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_revoked_is_refused_everywhere_at_once() {
+        let town = town().await;
+        let (one, other) = (town.fill(1), town.fill(2));
+        assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (GOOD.to_vec(), GOOD.to_vec()));
+        town.revoke(1);
+        after(Duration::from_millis(2)).await;
+        assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (VOID.to_vec(), GOOD.to_vec()));
+        assert!(
+            matches!(&town.told.lock()[..], [AuthorityNotice::Revoked(a), AuthorityNotice::Revoked(b)] if a == b && a.seq == 1)
+        );
+        after(Duration::from_mins(10)).await;
+        assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (VOID.to_vec(), GOOD.to_vec()));
+        assert_eq!(town.told.lock().len(), 2, "and nothing was flushed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_verified_here_is_held_against_what_is_denied() {
+        let town = town().await;
+        let verify = |what| town.views.iter().map(|v| v.verify(&[tag(what)], 0)).collect::<Vec<_>>();
+        let good = |verdicts: Vec<CredentialCheck>| -> Vec<EntryStamp> {
+            let stamps = verdicts.into_iter().map(|verdict| match verdict {
+                CredentialCheck::Good(stamp) => stamp,
+                other => panic!("{other:?}"),
+            });
+            stamps.collect()
+        };
+        let stamps = good(verify(1));
+        assert_eq!(town.standing(&stamps, 1), GOOD);
+        town.revoke(1);
+        after(Duration::from_millis(2)).await;
+        assert_eq!(town.standing(&stamps, 1), VOID);
+        assert!(verify(1).iter().all(|verdict| matches!(verdict, CredentialCheck::Denied)));
+        // Whoever starts now was not there when it was told of.
+        let view = Arc::new(View::new(1000).with_denials(10));
+        let called = ConsumerName::new("gateway-9").expect("a name");
+        let consumer =
+            Consumer::new((ConsumerId([9; 16]), called), ConsumerSettings::default(), view.clone());
+        assert!(matches!(view.verify(&[tag(1)], 0), CredentialCheck::Ask));
+        let mut drawn = 0;
+        let nonce = move || {
+            drawn += 1;
+            Nonce([drawn; 16])
+        };
+        tokio::spawn(follow(town.end(), consumer, town.facts.clone(), nonce, |_| {}));
+        after(Duration::from_secs(1)).await;
+        assert!(matches!(view.verify(&[tag(1)], 0), CredentialCheck::Denied));
+        assert!(matches!(view.verify(&[tag(2)], 0), CredentialCheck::Good(_)));
+        for what in 10..30 {
+            town.revoke(what);
+        }
+        after(Duration::from_millis(10)).await;
+        assert!(matches!(view.verify(&[tag(2)], 0), CredentialCheck::Ask), "more than it has room for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_way_nobody_believes_for_longer_than_the_lease() {
+        let town = town().await;
+        let stamps = [town.fill(1), town.fill(2)];
+        town.valve.close();
+        town.revoke(1);
+        after(Duration::from_millis(4400)).await;
+        assert_eq!(town.standing(&stamps[1], 2), GOOD, "the lease holds for a while");
+        after(Duration::from_millis(600)).await;
+        assert_eq!(town.standing(&stamps[0], 1), NO_LEASE);
+        after(Duration::from_mins(1)).await;
+        assert_eq!(town.standing(&stamps[1], 2), NO_LEASE);
+        // What was sent meanwhile is lost; the log has it.
+        town.valve.open(false);
+        after(Duration::from_secs(1)).await;
+        assert_eq!(
+            (town.standing(&stamps[0], 1), town.standing(&stamps[1], 2)),
+            (VOID.to_vec(), GOOD.to_vec())
+        );
+        assert!(
+            !town.told.lock().iter().any(|told| matches!(told, AuthorityNotice::Flushed(_))),
+            "one event was told again"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_hour_of_messages_that_were_held_back_changes_nothing() {
+        let town = town().await;
+        let stamps = town.fill(1);
+        town.valve.close();
+        for what in 2..50 {
+            town.revoke(what);
+            after(Duration::from_mins(1)).await;
+        }
+        town.revoke(1);
+        let leases: Vec<_> = town.views.iter().map(|view| view.lease()).collect();
+        town.valve.open(true);
+        after(Duration::from_millis(1)).await;
+        for (view, before) in town.views.iter().zip(leases) {
+            assert_eq!(view.lease(), before, "no echo of the past extends a lease");
+        }
+        assert_eq!(town.standing(&stamps, 1), NO_LEASE);
+        after(Duration::from_secs(1)).await;
+        assert_eq!(town.standing(&stamps, 1), VOID);
+        let later = town.fill(60);
+        assert_eq!(town.standing(&later, 60), GOOD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_no_key_is_heard_by_nobody() {
+        let town = town().await;
+        let stamps = town.fill(1);
+        let forger = MessageChannel { keys: Keys::new(&[(1, [8; 32])]).expect("a key"), ..town.end() };
+        let event = LogEvent { seq: 1, tags: vec![tag(1)], not_before: None, until: 0 };
+        for topic in [Topic::Events(forger.authority.clone()), Topic::Questions(forger.authority.clone())] {
+            forger.send(&topic, Body::Event { epoch: EPOCH, event: event.clone() });
+            forger.send(&topic, Body::Gone { nonce: Nonce([0; 16]) });
+            town.valve.send(&topic, Bytes::from_static(b"nonsense"));
+        }
+        after(Duration::from_millis(10)).await;
+        assert_eq!(town.standing(&stamps, 1), GOOD);
+        assert!(town.told.lock().is_empty());
+        assert!(town.counts.iter().all(|counts| counts.refused.load(Ordering::Relaxed) == 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hundred_thousand_revocations_at_once_are_survived() {
+        let town = town().await;
+        let stamps = town.fill(1);
+        for what in 10..100_010 {
+            let seq = what - 9;
+            town.facts.0.lock().push(LogEvent { seq, tags: vec![tag(what)], not_before: None, until: 0 });
+        }
+        // Nobody pushed them. That is more than anybody tells again.
+        after(Duration::from_secs(3)).await;
+        assert_eq!(town.standing(&stamps, 1), VOID);
+        assert!(town.views.iter().all(|view| view.tombstones() <= 1000));
+        let later = town.fill(1);
+        assert_eq!(town.standing(&later, 1), GOOD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waited_for_a_slow_reading_is_answered_only_if_it_is_listed() {
+        let town = town().await;
+        // Neither probes again meanwhile.
+        let probe = |id: u8| Body::Probe {
+            consumer: ConsumerId([id; 16]),
+            called: ConsumerName::new("gateway").expect("a name"),
+            lease: Duration::from_secs(5),
+            nonce: Nonce([id; 16]),
+            applied: None,
+        };
+        let answered = async |writable: bool| {
+            let facts = Facts::default();
+            let end = MessageChannel { transport: Arc::new(Memory::default()), ..town.end() };
+            let (questions, mut heard) = (
+                Topic::Questions(end.authority.clone()),
+                end.transport.subscribe(Topic::Events(end.authority.clone())),
+            );
+            let (_append, appended) = mpsc::channel(1);
+            let running = tokio::spawn(QueryAnswers::new(end.clone(), facts.clone()).run(appended));
+            after(Duration::from_millis(1)).await;
+            facts.1.lock().slow = Duration::from_secs(7);
+            end.send(&questions, probe(8));
+            after(Duration::from_secs(1)).await;
+            facts.1.lock().full = !writable;
+            end.send(&questions, probe(9));
+            after(Duration::from_secs(20)).await;
+            running.abort();
+            let mut answered = Vec::new();
+            while let Ok(bytes) = heard.try_recv() {
+                if let Some(Body::Echo { nonce, .. }) = end.read(&bytes) {
+                    answered.push(nonce.0[0]);
+                }
+            }
+            let listed = facts.1.lock().followers.contains_key(&ConsumerId([9; 16]));
+            (answered, listed)
+        };
+        assert_eq!(answered(false).await, (vec![8], false));
+        assert_eq!(answered(true).await, (vec![8, 9], true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_by_message_is_answered_although_most_messages_are_lost() {
+        let town = town().await;
+        town.revoke(1);
+        let mut drawn = 0_u128;
+        let (asking, hearing) = ByMessage::new(town.end(), move || {
+            drawn += 1;
+            Some(Nonce((drawn << 64).to_le_bytes()))
+        });
+        tokio::spawn(hearing);
+        // More than one message holds.
+        let tags: Vec<_> = (0..1000).map(tag).collect();
+        let denied =
+            async || asking.denied(tags.clone()).await.map(|(head, denied)| (head.seq, denied.len()));
+        assert_eq!(denied().await, Some((1, 1)));
+        let asked = tokio::time::Instant::now();
+        town.valve.close();
+        let open = async {
+            after(Duration::from_millis(700)).await;
+            town.valve.open(false);
+        };
+        assert_eq!(tokio::join!(denied(), open).0, Some((1, 1)));
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    }
+}

@@ -1,0 +1,140 @@
+//! From text to raw tables, losing as little as possible to faults.
+//!
+//! A table with a fault of shape is left out and remembered by name, so that what refers to it is not blamed
+//! as well. All others go on to be judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toml::de::{DeTable, DeValue};
+
+use super::fault::{Faults, KeyPath, Step};
+use super::raw;
+use super::shape::{self, Shape};
+use super::text::Document;
+
+/// The tables that could be read.
+pub(super) struct Partial {
+    pub(super) file: raw::File,
+    /// Places in the text of the elements kept, by section.
+    kept: BTreeMap<String, Vec<usize>>,
+    /// What was left out, by section.
+    unfit: BTreeMap<String, NotUsable>,
+}
+
+/// Elements of a section that could not be read.
+#[derive(Debug, Default)]
+struct NotUsable {
+    names: BTreeSet<String>,
+    /// One without a name: it may be any.
+    nameless: bool,
+}
+
+impl Partial {
+    /// Reads the tables of a document. Takes the document, which answers questions of place no more: ask
+    /// another parse of the same text.
+    pub(super) fn read(mut document: Document<'_>, faults: &mut Faults) -> Option<Self> {
+        let Shape { unknown, wrong } = shape::check(document.root(), faults);
+        let unfit_paths: BTreeSet<KeyPath> = wrong.iter().map(holder).collect();
+        let mut unfit = BTreeMap::<String, NotUsable>::new();
+        for path in &unfit_paths {
+            if let [Step::Key(section), element] = path.steps() {
+                let entry = unfit.entry(section.clone()).or_default();
+                match name_of(document.root(), section, element) {
+                    Some(name) => drop(entry.names.insert(name)),
+                    None => entry.nameless = true,
+                }
+            } else if let [Step::Key(section), Step::Key(inner), Step::Index(_)] = path.steps() {
+                unfit.entry(format!("{section}.{inner}")).or_default().nameless = true;
+            } else if let [Step::Key(section)] = path.steps() {
+                unfit.entry(section.clone()).or_default().nameless = true;
+            }
+        }
+        let kept = document.root().iter().map(|(key, value)| (key.get_ref().to_string(), value.get_ref()));
+        let kept = kept.filter_map(|(section, value)| {
+            let count = value.as_array()?.len();
+            let base = KeyPath::of(&section);
+            let kept = (0..count).filter(|i| !unfit_paths.contains(&base.index(*i))).collect();
+            Some((section, kept))
+        });
+        let mut kept: BTreeMap<_, _> = kept.collect();
+        let clients = document.root().get("provider").and_then(|provider| provider.get_ref().get("client"));
+        if let Some(clients) = clients.and_then(|clients| clients.get_ref().as_array()) {
+            let base = KeyPath::of("provider").key("client");
+            let indices = (0..clients.len()).filter(|i| !unfit_paths.contains(&base.index(*i)));
+            kept.insert("provider.client".into(), indices.collect());
+        }
+        // an unknown key inside a table that goes anyway must not be looked for afterwards
+        let inside = |p: &KeyPath| unfit_paths.contains(&holder(p));
+        let mut gone: Vec<KeyPath> = unknown.into_iter().filter(|p| !inside(p)).collect();
+        gone.extend(unfit_paths.iter().cloned());
+        document.prune(&gone);
+        let file = document.read(faults)?;
+        Some(Self { file, kept, unfit })
+    }
+
+    /// The tables themselves.
+    pub(super) fn into_file(self) -> raw::File {
+        self.file
+    }
+
+    /// Elements of a section with the path each has in the text.
+    pub(super) fn paths<'a, T>(&self, section: &'a str, elements: &'a [T]) -> Vec<(KeyPath, &'a T)> {
+        let kept = self.kept.get(section).map_or(&[][..], Vec::as_slice);
+        let base = KeyPath::default().join(section);
+        elements.iter().zip(kept).map(|(element, index)| (base.index(*index), element)).collect()
+    }
+
+    /// Whether the name may belong to an element that was left out.
+    pub(super) fn may_be_unfit(&self, section: &str, name: &str) -> bool {
+        self.unfit.get(section).is_some_and(|u| u.nameless || u.names.contains(name))
+    }
+
+    /// Names of the elements that were left out.
+    pub(super) fn unfit_names(&self, section: &str) -> impl Iterator<Item = &str> {
+        self.unfit.get(section).into_iter().flat_map(|unfit| unfit.names.iter().map(String::as_str))
+    }
+
+    /// Whether the file is about a provider, and has nothing of a gateway: neither listener nor route.
+    pub(super) fn provider_alone(&self) -> bool {
+        let provider = self.file.provider.is_some() || self.any_unfit("provider");
+        let gateway = !self.file.listener.is_empty() || !self.file.route.is_empty();
+        provider && !gateway && !self.any_unfit("listener") && !self.any_unfit("route")
+    }
+
+    /// Whether any element of the section was left out.
+    pub(super) fn any_unfit(&self, section: &str) -> bool {
+        self.unfit.contains_key(section)
+    }
+}
+
+/// The table a faulty value makes unfit: its element of a section with several, else its section. The provider's parts can be
+/// judged without each other.
+fn holder(path: &KeyPath) -> KeyPath {
+    match path.steps() {
+        [Step::Key(section), Step::Index(index), ..] => KeyPath::of(section).index(*index),
+        [Step::Key(section), Step::Key(name), ..] if section == "policies" => KeyPath::of(section).key(name),
+        [Step::Key(section), Step::Key(inner), Step::Index(index), ..]
+            if section == "provider" && inner == "client" =>
+        {
+            KeyPath::of(section).key(inner).index(*index)
+        }
+        [Step::Key(section), Step::Key(inner), ..]
+            if section == "provider" && matches!(&**inner, "lifetimes" | "passwords" | "brand") =>
+        {
+            KeyPath::of(section).key(inner)
+        }
+        [Step::Key(section), ..] => KeyPath::of(section),
+        _ => path.clone(),
+    }
+}
+
+fn name_of(root: &DeTable<'_>, section: &str, element: &Step) -> Option<String> {
+    match (element, root.get(section)?.get_ref()) {
+        (Step::Key(name), _) => Some(name.clone()),
+        (Step::Index(index), DeValue::Array(array)) => {
+            let table = array.get(*index)?.get_ref().as_table()?;
+            Some(table.get("name")?.get_ref().as_str()?.to_owned())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,237 @@
+//! What is read at the start of a process and never again.
+//!
+//! Owns: the list of those keys. A configuration that is applied later is shown with them as they were at the
+//! start, because that is what the process does, and those that differ are named: in the file, or in a file
+//! that they name and whose content is read at the start only. Does not own: reading them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::scalar::Workers;
+use super::version::version;
+use super::{EventsDatabase, LoadedConfig, raw, shown};
+
+/// What a process read at its start and keeps to its end.
+#[derive(Clone)]
+pub struct RestartOnly {
+    workers: Workers,
+    admin: raw::Admin,
+    access_log: raw::AccessLog,
+    telemetry: raw::Telemetry,
+    provider: Option<raw::Provider>,
+    sessions: Sessions,
+    coherence: raw::Coherence,
+    events: Option<raw::SecurityEvents>,
+    contents: Contents,
+}
+
+/// Where sessions are kept, as written.
+#[derive(Clone, Default)]
+struct Sessions {
+    database: Option<String>,
+    file: Option<PathBuf>,
+}
+
+/// What tells that a file changed that is read at the start only, by the key that names it. There is nothing for a key
+/// that names none, or one that was not there.
+type Contents = BTreeMap<&'static str, u64>;
+
+/// What is in force in a process whose configuration was read again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InEffect {
+    /// The configuration as a file; a comment at its beginning names what is [`Self::postponed`].
+    pub text: String,
+    /// The keys that differ in the file, or whose files do, and take effect with the next start.
+    pub postponed: Vec<&'static str>,
+}
+
+impl RestartOnly {
+    /// The part of the configuration that a process starts with.
+    pub fn of(loaded: &LoadedConfig) -> Self {
+        let contents = contents(loaded);
+        let raw::File {
+            server,
+            admin,
+            access_log,
+            telemetry,
+            login,
+            provider,
+            coherence,
+            security_events: events,
+            ..
+        } = loaded.raw.clone();
+        let sessions = login.map(|login| Sessions { database: login.database, file: login.database_file });
+        Self {
+            workers: server.workers,
+            admin,
+            access_log,
+            telemetry,
+            provider,
+            sessions: sessions.unwrap_or_default(),
+            coherence,
+            events,
+            contents,
+        }
+    }
+
+    /// What is in force once `loaded` is applied to that process.
+    pub fn under(&self, loaded: &LoadedConfig) -> InEffect {
+        let mut file = loaded.raw.clone();
+        let mut kept = KeptAtStart { before: &self.contents, now: contents(loaded), postponed: Vec::new() };
+        kept.keep("server.workers", &mut file.server.workers, &self.workers);
+        kept.keep("admin.enabled", &mut file.admin.enabled, &self.admin.enabled);
+        kept.keep("admin.address", &mut file.admin.address, &self.admin.address);
+        let (new, old) = (&mut file.access_log, &self.access_log);
+        kept.keep("access_log.format", &mut new.format, &old.format);
+        kept.keep("access_log.output", &mut new.output, &old.output);
+        let (new, old) = (&mut file.telemetry, &self.telemetry);
+        kept.keep("telemetry.log", &mut new.log, &old.log);
+        kept.keep("telemetry.log_format", &mut new.log_format, &old.log_format);
+        kept.keep("telemetry.otlp_endpoint", &mut new.otlp_endpoint, &old.otlp_endpoint);
+        kept.keep("telemetry.otlp_headers_file", &mut new.otlp_headers_file, &old.otlp_headers_file);
+        kept.keep("telemetry.otlp_ca", &mut new.otlp_ca, &old.otlp_ca);
+        kept.keep("telemetry.service", &mut new.service, &old.service);
+        kept.keep("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
+        kept.keep("coherence", &mut file.coherence, &self.coherence);
+        kept.files_of("coherence.");
+        let events = self.events.clone().map(|old| with_tokens_of(old, file.security_events.as_ref()));
+        kept.keep("security_events", &mut file.security_events, &events);
+        kept.files_of("security_events.");
+        if let Some(login) = &mut file.login {
+            kept.keep("login.database", &mut login.database, &self.sessions.database);
+            kept.keep("login.database_file", &mut login.database_file, &self.sessions.file);
+        }
+        self.keep_provider(&mut file.provider, &mut kept);
+        let KeptAtStart { postponed, .. } = kept;
+        let mut text = shown(file);
+        if !postponed.is_empty() {
+            let note =
+                format!("# changed in the file, in force after a restart: {}\n\n", postponed.join(", "));
+            text.insert_str(0, &note);
+        }
+        InEffect { text, postponed }
+    }
+
+    /// A provider that appears, goes or moves waits for the next start; what it is told otherwise does not.
+    fn keep_provider(&self, file: &mut Option<raw::Provider>, kept: &mut KeptAtStart<'_>) {
+        let (Some(new), Some(old)) = (file.as_mut(), &self.provider) else {
+            if file.is_some() != self.provider.is_some() {
+                file.clone_from(&self.provider);
+                kept.postponed.push("provider");
+            }
+            return;
+        };
+        kept.keep("provider.address", &mut new.address, &old.address);
+        kept.keep("provider.database", &mut new.database, &old.database);
+        kept.keep("provider.database_file", &mut new.database_file, &old.database_file);
+        kept.keep("provider.secret_file", &mut new.secret_file, &old.secret_file);
+    }
+}
+
+/// What a transmitter is known by that pushes is exchanged by a reload, wherever that stands now.
+fn with_tokens_of(mut old: raw::SecurityEvents, new: Option<&raw::SecurityEvents>) -> raw::SecurityEvents {
+    for one in old.transmitter.iter_mut().filter(|one| one.endpoint.is_some()) {
+        let mut pushing = new.iter().flat_map(|new| &new.transmitter).filter(|new| new.endpoint.is_some());
+        if let Some(new) = pushing.find(|new| new.name == one.name) {
+            one.endpoint_token_file.clone_from(&new.endpoint_token_file);
+        }
+    }
+    old
+}
+
+/// Keys that stay as they were although the file says otherwise.
+struct KeptAtStart<'s> {
+    before: &'s Contents,
+    now: Contents,
+    postponed: Vec<&'static str>,
+}
+
+impl KeptAtStart<'_> {
+    /// Notes a key that differs, or whose file does.
+    fn keep<T: Clone + PartialEq>(&mut self, key: &'static str, new: &mut T, old: &T) {
+        if new != old {
+            new.clone_from(old);
+            self.postponed.push(key);
+        } else if self.now.get(key).is_some_and(|now| self.differs(key, *now)) {
+            self.postponed.push(key);
+        }
+    }
+
+    /// Notes keys of a table that is kept as a whole, whose files differ.
+    fn files_of(&mut self, table: &str) {
+        let of_table = self.now.iter().filter(|(key, _)| key.starts_with(table));
+        let changed: Vec<_> =
+            of_table.filter(|(key, now)| self.differs(key, **now)).map(|(key, _)| *key).collect();
+        self.postponed.extend(changed);
+    }
+
+    fn differs(&self, key: &str, now: u64) -> bool {
+        self.before.get(key).is_some_and(|before| *before != now)
+    }
+}
+
+fn contents(loaded: &LoadedConfig) -> Contents {
+    let mut contents: Contents = databases(loaded).collect();
+    contents.extend(files(loaded));
+    contents.extend(authorities(loaded));
+    contents
+}
+
+/// Files that are named by themselves.
+fn files(loaded: &LoadedConfig) -> impl Iterator<Item = (&'static str, u64)> {
+    let raw::File { telemetry, coherence, provider, .. } = &loaded.raw;
+    let secret = provider.as_ref().and_then(|provider| provider.secret_file.as_deref());
+    // It has a name of its own where none is written.
+    let secret = secret.or_else(|| Some(&*loaded.provider.as_ref()?.secret.path));
+    let files = [
+        ("telemetry.otlp_headers_file", telemetry.otlp_headers_file.as_deref()),
+        ("telemetry.otlp_ca", telemetry.otlp_ca.as_deref()),
+        ("coherence.password_file", coherence.password_file.as_deref()),
+        ("coherence.token_file", coherence.token_file.as_deref()),
+        ("coherence.credentials_file", coherence.credentials_file.as_deref()),
+        ("coherence.ca", coherence.ca.as_deref()),
+        ("coherence.certificate", coherence.certificate.as_deref()),
+        ("coherence.key", coherence.key.as_deref()),
+        ("provider.secret_file", secret),
+    ];
+    files.into_iter().filter_map(|(key, file)| Some((key, loaded.content(file?)?)))
+}
+
+/// Databases, by the key that says where they are: their URLs may be in files, and name others.
+fn databases(loaded: &LoadedConfig) -> impl Iterator<Item = (&'static str, u64)> {
+    let raw::File { login, provider, security_events: events, .. } = &loaded.raw;
+    let of_events = match loaded.events.as_ref().map(|events| &events.database) {
+        Some(EventsDatabase::Own(database)) => Some(&**database),
+        _ => None,
+    };
+    let databases = [
+        (
+            ["login.database", "login.database_file"],
+            login.as_ref().and_then(|login| login.database_file.as_ref()),
+            loaded.sessions.as_ref(),
+        ),
+        (
+            ["provider.database", "provider.database_file"],
+            provider.as_ref().and_then(|provider| provider.database_file.as_ref()),
+            loaded.provider.as_ref().map(|provider| &provider.database),
+        ),
+        (
+            ["security_events.database", "security_events.database_file"],
+            events.as_ref().and_then(|events| events.database_file.as_ref()),
+            of_events,
+        ),
+    ];
+    let key = |keys: [&'static str; 2], file: Option<&PathBuf>| keys[usize::from(file.is_some())];
+    databases
+        .into_iter()
+        .filter_map(move |(keys, file, database)| Some((key(keys, file), database?.version())))
+}
+
+/// Those that transmitters' certificates come from, all in one.
+fn authorities(loaded: &LoadedConfig) -> Option<(&'static str, u64)> {
+    let transmitters = loaded.raw.security_events.iter().flat_map(|events| &events.transmitter);
+    let digests = transmitters.filter_map(|one| loaded.content(one.ca.as_deref()?));
+    let digests: Vec<_> = digests.map(u64::to_be_bytes).collect();
+    let all = || version(digests.iter().map(<[u8; 8]>::as_slice));
+    (!digests.is_empty()).then(|| ("security_events.transmitter.ca", all()))
+}

@@ -1,0 +1,154 @@
+//! One miss, answered once, however many wait for it.
+
+use std::sync::Arc;
+
+use http_engine::clock::Now;
+use tokio::sync::watch;
+
+use super::{CacheKey, CacheState, Generation, Lifetime, Weigh};
+
+/// What a ticket's holder found out; `F` is the shared fact.
+#[derive(Clone)]
+pub(super) enum FlightAnswer<F, D> {
+    Known(F),
+    Denied(D),
+}
+
+type FlightBoard<T, D> = Option<FlightAnswer<Arc<T>, D>>;
+
+/// A flush overtook the fill: the answer may predate what the flush was about and proves nothing. Look up
+/// again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the cache was flushed while the credential was being verified")]
+pub struct FlightVoided;
+
+/// The flight as its shard's board shows it.
+pub(super) struct FlightStart<T, D> {
+    id: u64,
+    flight: Flight<T, D>,
+}
+
+/// The waiting side of a miss that somebody else is answering.
+pub struct Flight<T, D> {
+    answer: watch::Receiver<FlightBoard<T, D>>,
+    generation: u64,
+    current: Generation,
+}
+
+/// How a flight ended for one who waited.
+pub enum FlightResult<T, D> {
+    /// The fact, found out after this flight was joined or while it was flying.
+    Known(Arc<T>),
+    /// Refused, or failed in a way that `D` tells.
+    Denied(D),
+    /// Nobody answered, or a flush voided the answer: look up again.
+    Again,
+}
+
+pub(super) fn depart<T, D>(
+    id: u64,
+    generation: u64,
+    current: Generation,
+) -> (FlightStart<T, D>, watch::Sender<FlightBoard<T, D>>) {
+    let (sender, answer) = watch::channel(None);
+    (FlightStart { id, flight: Flight { answer, generation, current } }, sender)
+}
+
+impl<T, D> FlightStart<T, D> {
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.flight.generation
+    }
+
+    pub(super) fn join(&self) -> Flight<T, D> {
+        Flight {
+            answer: self.flight.answer.clone(),
+            generation: self.flight.generation,
+            current: self.flight.current.clone(),
+        }
+    }
+}
+
+impl<T, D: Clone> Flight<T, D> {
+    /// Waits for the holder of the ticket. Never longer than that holder takes: a dropped ticket lands too.
+    pub async fn land(mut self) -> FlightResult<T, D> {
+        let answer = match self.answer.wait_for(Option::is_some).await {
+            Ok(answer) => answer.clone(),
+            Err(_) => None,
+        };
+        match answer {
+            Some(FlightAnswer::Known(fact)) if self.generation == self.current.current() => {
+                FlightResult::Known(fact)
+            }
+            Some(FlightAnswer::Denied(why)) => FlightResult::Denied(why),
+            Some(FlightAnswer::Known(_)) | None => FlightResult::Again,
+        }
+    }
+}
+
+/// The duty to find out. Dropped without an answer it wakes the waiters, who try again.
+#[must_use = "a dropped ticket sends everybody who waits back to the start"]
+pub struct Ticket<T, D> {
+    shared: Arc<CacheState<T, D>>,
+    key: CacheKey,
+    id: u64,
+    generation: u64,
+    answer: watch::Sender<FlightBoard<T, D>>,
+}
+
+impl<T, D> Ticket<T, D> {
+    pub(super) fn new(
+        shared: Arc<CacheState<T, D>>,
+        key: CacheKey,
+        id: u64,
+        generation: u64,
+        answer: watch::Sender<FlightBoard<T, D>>,
+    ) -> Self {
+        Self { shared, key, id, generation, answer }
+    }
+
+    /// Lets nobody else wait: whoever looks up from here on finds out anew. For a question whose answer may be older than what they must know
+    /// of, and is remembered by nothing that would tell. Those who wait already get the answer.
+    pub fn close(&self) {
+        self.shared.abandon(self.key, self.id);
+    }
+
+    /// Hands `why` to those who wait now and remembers nothing: for errors, which say nothing about the
+    /// credential.
+    pub fn fail(self, why: D) {
+        self.shared.abandon(self.key, self.id);
+        self.answer.send_replace(Some(FlightAnswer::Denied(why)));
+    }
+}
+
+impl<T: Weigh, D: Clone> Ticket<T, D> {
+    /// Stores the fact and hands it to those who wait. It is returned also when it is too heavy or already
+    /// too old to be stored.
+    ///
+    /// # Errors
+    /// [`FlightVoided`] when the generation moved since the ticket was taken: nothing is stored, waiters try again.
+    pub fn fill(self, fact: impl Into<Arc<T>>, life: Lifetime, now: Now) -> Result<Arc<T>, FlightVoided> {
+        let fact = fact.into();
+        self.shared.store((self.key, self.id, self.generation), &fact, life, now)?;
+        self.answer.send_replace(Some(FlightAnswer::Known(fact.clone())));
+        Ok(fact)
+    }
+
+    /// Remembers the denial for the denial time to live, drops what was stored under the key, and tells
+    /// those who wait. Valid whatever the generation: a denial is safe to believe.
+    pub fn deny(self, why: D, now: Now) {
+        self.shared.refuse(self.key, self.id, why.clone(), now);
+        self.answer.send_replace(Some(FlightAnswer::Denied(why)));
+    }
+}
+
+impl<T, D> Drop for Ticket<T, D> {
+    fn drop(&mut self) {
+        // Off the board first: who is woken by the sender's end must find no flight. After an answer this
+        // finds nothing of ours: ids are never used twice in a shard.
+        self.shared.abandon(self.key, self.id);
+    }
+}

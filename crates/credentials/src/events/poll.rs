@@ -1,0 +1,192 @@
+//! Tokens that are fetched (RFC 8936).
+//!
+//! Owns: when to ask, what is acknowledged with the next question, what a silence means. Does not own: judging a token.
+//!
+//! One question is under way at a time. It asks the transmitter to wait until there is something; one that does not is asked again
+//! after a pause. What was taken is acknowledged with the next question, so a process that ends in between is told again. What
+//! cannot be taken now, since a key or the log is not to be had, is left unacknowledged, and comes again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Request, StatusCode};
+use http_engine::http_client::{CallError, HttpClient};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{Receiver, TransmitterState};
+use crate::config::EventDelivery;
+
+/// The first pause after a failure; doubled by each further one.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+/// The longest one.
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// A question (RFC 8936 §2.4).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PollRequest<'q> {
+    max_events: u32,
+    return_immediately: bool,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    ack: &'q [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    set_errs: &'q BTreeMap<String, SetError>,
+}
+
+/// Why a token was not taken and never will be (RFC 8936 §2.6).
+#[derive(Serialize)]
+struct SetError {
+    err: &'static str,
+    description: String,
+}
+
+/// An answer (§2.5).
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PollAnswer {
+    sets: BTreeMap<String, String>,
+    #[serde(default)]
+    more_available: bool,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum PollError {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("it answered {0}{1}")]
+    Status(StatusCode, &'static str),
+    #[error("its answer is not what RFC 8936 has: {0}")]
+    Unclear(serde_json::Error),
+    #[error("it gave {0} tokens where {1} were asked for at most")]
+    TooMany(usize, u32),
+    #[error("the question cannot be asked: {0}")]
+    Question(String),
+}
+
+/// What the next question says of the tokens before.
+#[derive(Default)]
+struct PolledEvents {
+    ack: Vec<String>,
+    errors: BTreeMap<String, SetError>,
+    /// Some could not be taken now.
+    left: bool,
+}
+
+/// Fetches for one transmitter until its receiver is gone.
+pub(super) async fn run(receiver: Weak<Receiver>, at: usize) {
+    let Some(outbound) = receiver.upgrade().and_then(|this| {
+        let EventDelivery::Fetched { server, .. } = &this.transmitters[at].config.way else { return None };
+        Some(HttpClient::new(server, this.surroundings.control.clone()))
+    }) else {
+        return;
+    };
+    let (mut heard, mut retry) = (PolledEvents::default(), FIRST_RETRY);
+    loop {
+        let Some(this) = receiver.upgrade() else { return };
+        let one = &this.transmitters[at];
+        let asked = Instant::now();
+        match fetch(one, &outbound, &heard).await {
+            Ok(answer) => {
+                one.is_up();
+                let empty = answer.sets.is_empty();
+                heard = this.take_all(one, answer.sets).await;
+                // The key or the log may be there in a moment; and who only tells what is refused may do so for ever.
+                if heard.left || heard.ack.is_empty() && !heard.errors.is_empty() {
+                    drop(this);
+                    tokio::time::sleep(retry).await;
+                    retry = (retry * 2).min(LAST_RETRY);
+                    continue;
+                }
+                retry = FIRST_RETRY;
+                let pause = one.interval().saturating_sub(asked.elapsed());
+                drop(this);
+                if empty && !answer.more_available {
+                    tokio::time::sleep(pause).await;
+                }
+            }
+            Err(why) => {
+                one.is_down(&why.to_string());
+                drop(this);
+                tokio::time::sleep(retry).await;
+                retry = (retry * 2).min(LAST_RETRY);
+            }
+        }
+    }
+}
+
+async fn fetch(
+    one: &TransmitterState,
+    outbound: &HttpClient,
+    heard: &PolledEvents,
+) -> Result<PollAnswer, PollError> {
+    let EventDelivery::Fetched { url, max_events, .. } = &one.config.way else {
+        return Err(PollError::Question("its events are pushed".to_owned()));
+    };
+    let question = PollRequest {
+        max_events: *max_events,
+        // What was not taken would be there at once.
+        return_immediately: heard.left,
+        ack: &heard.ack,
+        set_errs: &heard.errors,
+    };
+    let body = serde_json::to_vec(&question).map_err(|error| PollError::Question(error.to_string()))?;
+    let request = Request::post(url.to_string())
+        .header(CONTENT_TYPE, "application/json")
+        .header(ACCEPT, "application/json")
+        .body(Bytes::from(body))
+        .map_err(|error| PollError::Question(error.to_string()))?;
+    let answered = outbound.ask(request).await?;
+    match answered.status {
+        StatusCode::OK => {}
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            return Err(PollError::Status(answered.status, ": it does not accept our token"));
+        }
+        status => return Err(PollError::Status(status, "")),
+    }
+    let answer: PollAnswer = serde_json::from_slice(&answered.body).map_err(PollError::Unclear)?;
+    if answer.sets.len() > *max_events as usize {
+        return Err(PollError::TooMany(answer.sets.len(), *max_events));
+    }
+    Ok(answer)
+}
+
+impl Receiver {
+    async fn take_all(&self, one: &TransmitterState, sets: BTreeMap<String, String>) -> PolledEvents {
+        let mut heard = PolledEvents::default();
+        for (jti, token) in sets {
+            match self.take(one, token.trim().as_bytes()).await {
+                Ok(()) => heard.ack.push(jti),
+                Err(refused) if refused.is_ours() => heard.left = true,
+                Err(refused) => {
+                    let error = SetError { err: refused.error(), description: refused.to_string() };
+                    heard.errors.insert(jti, error);
+                }
+            }
+        }
+        heard
+    }
+}
+
+impl TransmitterState {
+    fn interval(&self) -> Duration {
+        match &self.config.way {
+            EventDelivery::Fetched { interval, .. } => *interval,
+            EventDelivery::Pushed { .. } => Duration::ZERO,
+        }
+    }
+
+    fn is_up(&self) {
+        *self.down.lock() = None;
+        self.outage.succeeded();
+    }
+
+    fn is_down(&self, why: &str) {
+        *self.down.lock() = Some(Arc::from(why));
+        self.outage.failed(why);
+    }
+}

@@ -1,0 +1,142 @@
+//! Tokens that are pushed (RFC 8935): which requests bring one, who may, and what they are answered.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use auth::request::{Canonical, Field};
+use auth::token::jwt::MAX_TOKEN_BYTES;
+use auth::token_error::TokenError;
+use aws_lc_rs::constant_time;
+use http_engine::labels::Outcome;
+use http_engine::local_reply::LocalReply;
+use zeroize::Zeroizing;
+
+use super::{EventRefused, RETRY_AFTER, Receiver, TransmitterState};
+
+/// Largest body that is read: more than a token may have, so that whoever brings one that is too large is told so.
+pub const MAX_BODY: usize = 2 * MAX_TOKEN_BYTES;
+
+/// A request that brings a token.
+pub struct EventPush {
+    receiver: Arc<Receiver>,
+    transmitter: usize,
+    /// It is said to be one.
+    is_token: bool,
+    /// Whoever brings it may.
+    is_known: bool,
+}
+
+impl Receiver {
+    /// What a request is that goes where tokens are pushed to; or what it is answered at once.
+    pub fn call(
+        self: &Arc<Self>,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+    ) -> Option<Result<EventPush, LocalReply>> {
+        let here = |one: &TransmitterState| one.config.is_pushed_to(request.authority(), request.path());
+        let (transmitter, one) = self.transmitters.iter().enumerate().find(|(_, one)| here(one))?;
+        if request.method() != "POST" {
+            let mut answer =
+                refusal(405, "invalid_request", "tokens are brought by POST", Outcome::Malformed);
+            answer.fields.push(("allow".into(), "POST".into()));
+            return Some(Err(answer));
+        }
+        let named = |name: &str| {
+            let mut found = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+            match (found.next(), found.next()) {
+                (Some(field), None) => Some(field.value),
+                _ => None,
+            }
+        };
+        let kind = named("content-type").and_then(|kind| kind.split(|byte| *byte == b';').next());
+        let is_token =
+            kind.is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"application/secevent+jwt"));
+        let is_known = named("authorization").is_some_and(|shown| is_one_of(shown, &one.tokens.read()));
+        Some(Ok(EventPush { receiver: self.clone(), transmitter, is_token, is_known }))
+    }
+}
+
+/// Whether a credential is one of these tokens; each is compared.
+fn is_one_of(shown: &[u8], tokens: &[Zeroizing<String>]) -> bool {
+    let Some((scheme, shown)) = shown.split_at_checked("Bearer ".len()) else { return false };
+    let same = |token: &Zeroizing<String>| {
+        constant_time::verify_slices_are_equal(shown.trim_ascii(), token.as_bytes()).is_ok()
+    };
+    let found = tokens.iter().fold(false, |found, token| found | same(token));
+    scheme.eq_ignore_ascii_case(b"Bearer ") && found
+}
+
+impl EventPush {
+    /// Whether its body is read before it is answered: nobody's who may not.
+    pub fn wants_body(&self) -> bool {
+        self.is_known && self.is_token
+    }
+
+    /// Answers it. What it begins goes on when nobody waits for it any more.
+    pub async fn answer(self, body: Vec<u8>) -> LocalReply {
+        let Self { receiver, transmitter, is_token, is_known } = self;
+        let one = &receiver.transmitters[transmitter];
+        if !is_known {
+            one.count("unknown", "authentication_failed", 1);
+            if one.told.is_due() {
+                let transmitter = one.name();
+                tracing::warn!(
+                    transmitter,
+                    "somebody without its token pushes security events, said once in 10 s"
+                );
+            }
+            let why = "the bearer token is not the one that is configured for this transmitter";
+            let mut answer = refusal(401, "authentication_failed", why, Outcome::Unauthenticated);
+            answer.fields.push(("www-authenticate".into(), "Bearer".into()));
+            return answer;
+        }
+        if !is_token {
+            one.count("unknown", "wrong_content_type", 1);
+            let why = "the body is said to be something else than application/secevent+jwt";
+            return refusal(400, "invalid_request", why, Outcome::Malformed);
+        }
+        let this = receiver.clone();
+        let taking = receiver.surroundings.control.spawn(async move {
+            let one = &this.transmitters[transmitter];
+            this.take(one, body.trim_ascii()).await
+        });
+        match taking.await.unwrap_or(Err(EventRefused::Busy)) {
+            Ok(()) => {
+                let mut answer = refusal(202, "accepted", "", Outcome::Local);
+                answer.fields.retain(|(name, _)| *name == "cache-control");
+                answer.body = Cow::Borrowed(b"");
+                answer
+            }
+            Err(refused) if refused.is_ours() => {
+                let why = refused.to_string();
+                let mut answer = refusal(503, "temporarily_unavailable", &why, Outcome::AuthUnavailable);
+                answer.fields.push(("retry-after".into(), RETRY_AFTER.as_secs().to_string().into()));
+                answer
+            }
+            Err(refused) => {
+                let why = match &refused {
+                    EventRefused::Token(TokenError::TooLarge) => "the token is longer than 16 KiB".to_owned(),
+                    refused => refused.to_string(),
+                };
+                refusal(400, refused.error(), &why, Outcome::Malformed)
+            }
+        }
+    }
+}
+
+/// An answer as RFC 8935 §2.3 has it.
+fn refusal(status: u16, error: &'static str, why: &str, outcome: Outcome) -> LocalReply {
+    let body = serde_json::json!({ "err": error, "description": why });
+    LocalReply {
+        status,
+        code: error,
+        outcome,
+        fields: vec![
+            ("content-type".into(), "application/json".into()),
+            ("content-language".into(), "en".into()),
+            ("cache-control".into(), "no-store".into()),
+        ],
+        body: Cow::Owned(body.to_string().into_bytes()),
+        close: false,
+    }
+}

@@ -1,0 +1,186 @@
+//! An issuer that is followed by hand, in the time that tests turn.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests")]
+
+use std::sync::atomic::AtomicUsize;
+
+use coherence::consumer::{Action, Consumer, ConsumerSettings};
+use coherence::denylist::DenylistEntry;
+use coherence::revocation_query::RevocationQuery;
+use coherence::wire::Body;
+use coherence::{ConsumerId, LogEvent, LogHead, Nonce};
+use parking_lot::Mutex;
+
+use super::*;
+
+/// How long a lease of it lasts.
+pub const LEASE: Duration = Duration::from_secs(5);
+/// Its history.
+pub const EPOCH: Epoch = Epoch([1; 16]);
+
+/// The time that tests turn.
+struct Paused(tokio::time::Instant);
+
+impl BootTime for Paused {
+    fn now(&self) -> Boot {
+        // Not from zero: nothing may rest on that.
+        Boot(1_000_000_000_000).plus(self.0.elapsed())
+    }
+}
+
+/// What the issuer says when it is asked about tags.
+#[derive(Clone, Copy)]
+pub enum IssuerSays {
+    /// Nothing, for ever.
+    Nothing,
+    /// It cannot be reached, which shows at once.
+    Unreachable,
+    /// Nothing was taken back, as of this head.
+    Good(LogHead),
+    /// All of it was.
+    Denied(LogHead),
+}
+
+#[derive(Clone)]
+struct Asked(Arc<Mutex<IssuerSays>>, Arc<AtomicUsize>);
+
+impl RevocationQuery for Asked {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+        self.1.fetch_add(1, Relaxed);
+        let says = *self.0.lock();
+        match says {
+            IssuerSays::Nothing => std::future::pending().await,
+            IssuerSays::Unreachable => None,
+            IssuerSays::Good(head) => Some((head, Vec::new())),
+            IssuerSays::Denied(head) => {
+                let denial = DenylistEntry { not_before: None, until: i64::MAX };
+                Some((head, tags.into_iter().map(|tag| (tag, denial)).collect()))
+            }
+        }
+    }
+}
+
+/// An issuer that is followed by hand, in the time that tests turn.
+pub struct FollowedByHand {
+    /// What a gateway knows of it.
+    pub followed: Arc<FollowedIssuer>,
+    consumer: Consumer,
+    asked: Asked,
+    drawn: u128,
+}
+
+impl Default for FollowedByHand {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FollowedByHand {
+    /// Nothing was heard of it yet, and it cannot be reached.
+    pub fn new() -> Self {
+        Self::with_key(7)
+    }
+
+    pub(super) fn with_key(key: u8) -> Self {
+        let asked = Asked(Arc::new(Mutex::new(IssuerSays::Unreachable)), Arc::default());
+        let view = Arc::new(View::new(100).with_denials(100));
+        let (desk, attended) = QueryDesk::new(asked.clone(), view.silence().clone());
+        tokio::spawn(attended);
+        let name = ConsumerName::new("issuer").unwrap();
+        let settings = ConsumerSettings { lease: LEASE, ..ConsumerSettings::default() };
+        let consumer = Consumer::new((ConsumerId([1; 16]), name.clone()), settings, view.clone());
+        let followed = Arc::new(FollowedIssuer {
+            issuer: "https://issuer.test".into(),
+            name,
+            view,
+            tags: TagKey::new(&[key; 32]),
+            clock: Arc::new(Paused(tokio::time::Instant::now())),
+            desk,
+            lease: LEASE,
+            counts: Arc::default(),
+            longest: None,
+            successor: FollowerSuccessor::default(),
+            ahead: IssuerClockSkew::default(),
+        });
+        Self { followed, consumer, asked, drawn: 0 }
+    }
+
+    /// One of which this much was heard just now.
+    pub async fn heard(epoch: Epoch, seq: u64) -> Self {
+        let mut issuer = Self::new();
+        issuer.echo(epoch, seq).await;
+        issuer
+    }
+
+    /// Changes what it answers from now on.
+    pub fn says(&self, says: IssuerSays) {
+        *self.asked.0.lock() = says;
+    }
+
+    /// How often it was asked.
+    pub fn asked(&self) -> usize {
+        self.asked.1.load(Relaxed)
+    }
+
+    /// It is asked how far its log has got, and answers at once.
+    pub async fn echo(&mut self, epoch: Epoch, seq: u64) {
+        let nonce = self.probe().await;
+        self.hear(&Body::Echo { nonce, head: LogHead { epoch, seq } });
+    }
+
+    pub(super) async fn probe(&mut self) -> Nonce {
+        tokio::time::advance(ConsumerSettings::default().period).await;
+        let mut actions = Vec::new();
+        self.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut actions));
+        let asked = actions.iter().find_map(|action| match action {
+            Action::Send(Body::Probe { nonce, .. }) => Some(*nonce),
+            _ => None,
+        });
+        asked.expect("a probe is due")
+    }
+
+    /// It tells that it has taken back whatever carries this tag.
+    pub fn revokes(&mut self, seq: u64, tag: Tag) {
+        let event = LogEvent { seq, tags: vec![tag], not_before: None, until: i64::MAX };
+        let epoch = self.followed.view.epoch().unwrap();
+        self.hear(&Body::Event { epoch, event });
+    }
+
+    pub(super) fn hear(&mut self, body: &Body) {
+        let mut actions = Vec::new();
+        self.drive(|consumer, now, nonce| consumer.message(now, body, nonce, &mut actions));
+        let head = LogHead {
+            epoch: self.followed.view.epoch().unwrap_or(EPOCH),
+            seq: self.followed.view.contiguous(),
+        };
+        for action in actions {
+            // Nothing is denied that was not told.
+            if let Action::Load { ticket } = action {
+                self.drive(|consumer, now, _| consumer.loaded(now, ticket, Some(head)));
+            }
+        }
+    }
+
+    pub(super) fn drive(&mut self, what: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce)) {
+        let Self { followed, consumer, drawn, .. } = self;
+        what(consumer, followed.clock.now(), &mut || {
+            *drawn += 1;
+            Nonce(drawn.to_le_bytes())
+        });
+    }
+
+    /// A token of its own, by its `jti`.
+    pub fn token(&self, jti: &str) -> RevocableToken {
+        RevocableToken::new(self.followed.clone(), Arc::new([self.tag(jti)]), 1, 0)
+    }
+
+    /// The tag that a token of this `jti` is revoked by.
+    pub fn tag(&self, jti: &str) -> Tag {
+        self.followed.tags.tag(TagSubject::Token(jti))
+    }
+
+    /// An introspection of a token.
+    pub fn statement(&self, jti: &str, epoch: Epoch, seq: u64) -> RevocationTags {
+        RevocationTags { as_of: LogHead { epoch, seq }, issued_at: 0, tags: vec![self.tag(jti)] }
+    }
+}

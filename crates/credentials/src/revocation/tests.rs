@@ -1,0 +1,183 @@
+use coherence::LogHead;
+use coherence::denylist::DenylistEntry;
+use coherence::wire::Body;
+
+use super::test_support::{EPOCH, FollowedByHand, IssuerSays, LEASE};
+use super::*;
+
+const ANOTHER: Epoch = Epoch([2; 16]);
+
+fn word(vouched: &AuthoritativeAnswer) -> &'static str {
+    match vouched {
+        AuthoritativeAnswer::Good(_, Some(_)) => "good",
+        AuthoritativeAnswer::Good(_, None) => "good once",
+        AuthoritativeAnswer::Denied => "denied",
+        AuthoritativeAnswer::Silent => "silent",
+        AuthoritativeAnswer::Again => "again",
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_that_was_only_read_lets_nobody_in_without_a_lease() {
+    let issuer = FollowedByHand::heard(EPOCH, 3).await;
+    let hold = async || issuer.followed.depart().hold(issuer.statement("a", EPOCH, 3)).await;
+    assert_eq!((word(&hold().await), issuer.asked()), ("good", 0), "nothing else is asked with one");
+    tokio::time::advance(LEASE).await;
+    for (says, expected) in [
+        (IssuerSays::Unreachable, "silent"),
+        (IssuerSays::Nothing, "silent"),
+        (IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }), "good"),
+        (IssuerSays::Denied(LogHead { epoch: EPOCH, seq: 4 }), "denied"),
+    ] {
+        issuer.says(says);
+        let before = issuer.asked();
+        assert_eq!((word(&hold().await), issuer.asked()), (expected, before + 1));
+    }
+    // Who was denied here knows so for good.
+    issuer.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }));
+    assert_eq!(word(&hold().await), "again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_of_another_history_lets_nobody_in_who_was_refused() {
+    let mut issuer = FollowedByHand::heard(ANOTHER, 3).await;
+    issuer.revokes(4, issuer.tag("refused"));
+    let hold = async |jti| issuer.followed.depart().hold(issuer.statement(jti, EPOCH, 9)).await;
+    assert_eq!((word(&hold("refused").await), issuer.asked()), ("denied", 0));
+    // Of the others, whoever was deposed cannot say so.
+    assert_eq!(word(&hold("other").await), "silent");
+    issuer.says(IssuerSays::Good(LogHead { epoch: ANOTHER, seq: 4 }));
+    assert_eq!(word(&hold("other").await), "good");
+    // And whoever has lost it does not bring it back.
+    let proven = async |jti| issuer.token(jti).ask().await;
+    for (epoch, seq) in [(ANOTHER, 4), (EPOCH, 9)] {
+        issuer.says(IssuerSays::Good(LogHead { epoch, seq }));
+        assert!(matches!(proven("refused").await, IssuerAnswer::Denied));
+        assert!(matches!(proven("other").await, IssuerAnswer::Good(_)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_asked_for_before_more_became_known_lets_nobody_in() {
+    let once = |issuer: &FollowedByHand, departed: &PendingAnswer, epoch| {
+        matches!(issuer.token("a").kept(departed, (epoch, 3)), AnswerUse::Once)
+    };
+    // Nothing is known but what is answered.
+    let mut issuer = FollowedByHand::new();
+    let departed = issuer.followed.depart();
+    assert!(once(&issuer, &departed, EPOCH));
+    // All that the other history tells is known since, and whoever revoked the token may have been told so.
+    issuer.echo(ANOTHER, 4).await;
+    assert!(!once(&issuer, &departed, EPOCH));
+    assert!(once(&issuer, &issuer.followed.depart(), EPOCH), "it was asked after that");
+
+    // A probe that is answered late gives a short lease.
+    let mut issuer = FollowedByHand::new();
+    let nonce = issuer.probe().await;
+    tokio::time::advance(LEASE * 3 / 4).await;
+    let departed = issuer.followed.depart();
+    issuer.hear(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq: 4 } });
+    tokio::time::advance(LEASE / 2).await;
+    assert!(issuer.followed.view.lease() < issuer.followed.clock.now());
+    assert!(!once(&issuer, &departed, EPOCH));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_not_whole_refuses_nobody_and_admits_nobody() {
+    let issuer = FollowedByHand::new();
+    let denials = issuer.followed.view.denials().unwrap();
+    denials.add(issuer.tag("denied"), DenylistEntry { not_before: None, until: i64::MAX });
+    issuer.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }));
+    let told = issuer.token("denied").ask().await;
+    assert!(matches!(told, IssuerAnswer::Silent), "what is cached may not know of it yet");
+    issuer.says(IssuerSays::Denied(LogHead { epoch: EPOCH, seq: 4 }));
+    assert!(matches!(issuer.token("denied").ask().await, IssuerAnswer::Denied));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_word_of_somebody_who_follows_counts_for_no_more_than_is_known_here() {
+    let mut issuer = FollowedByHand::new();
+    let once = |issuer: &FollowedByHand, jti, epoch| {
+        let relayed = issuer.followed.depart().hold_relayed(issuer.statement(jti, epoch, 4));
+        relayed.map(|(_, hold)| hold.is_none())
+    };
+    assert_eq!(once(&issuer, "a", EPOCH), Some(true), "nothing is known here");
+    issuer.echo(EPOCH, 3).await;
+    issuer.revokes(4, issuer.tag("refused"));
+    assert_eq!(once(&issuer, "a", EPOCH), Some(false));
+    assert_eq!(once(&issuer, "a", ANOTHER), None, "another history than the one that is heard of");
+    tokio::time::advance(LEASE).await;
+    assert_eq!(once(&issuer, "a", EPOCH), Some(true));
+    assert_eq!(once(&issuer, "a", ANOTHER), Some(true));
+    for epoch in [EPOCH, ANOTHER] {
+        assert_eq!(once(&issuer, "refused", epoch), None, "it was refused here");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_follows_on_speaks_for_what_was_begun_before() {
+    let old = FollowedByHand::heard(EPOCH, 3).await;
+    let (good, revoked) = (old.token("good"), old.token("revoked"));
+    let mut new = FollowedByHand::heard(EPOCH, 3).await;
+    let stranger = FollowedByHand::with_key(8);
+    let follows = FollowedIssuers::default();
+    let twin = FollowedByHand::new();
+    follows.replace(vec![&stranger, &new, &twin].into_iter().map(|one| one.followed.clone()).collect());
+    follows.succeed(&[&old, &new, &twin].map(|one| one.followed.clone()));
+    assert!(Arc::ptr_eq(old.followed.latest(), &new.followed), "whose tags are the same");
+    for still in [&new, &twin] {
+        assert!(Arc::ptr_eq(still.followed.latest(), &still.followed), "who is followed is not succeeded");
+    }
+    assert!(matches!(good.known(), RevocationStatus::Good(_)));
+    new.revokes(4, new.tag("revoked"));
+    assert!(matches!(revoked.known(), RevocationStatus::Denied));
+    tokio::time::advance(LEASE).await;
+    new.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 4 }));
+    assert!(matches!(good.told().await, IssuerAnswer::Good(_)));
+    assert_eq!((old.asked(), new.asked()), (0, 1));
+}
+
+#[test]
+fn an_issuer_whose_clock_is_ahead_makes_what_is_older_than_it_says() {
+    let (at, ahead) = (Timestamp::from_secs, IssuerClockSkew::default());
+    let now = at(1000);
+    assert_eq!(ahead.corrected(at(900), now), at(900));
+    assert_eq!(ahead.corrected(at(1001), now), at(1001), "a second is nothing");
+    assert_eq!(ahead.corrected(at(1002), now), at(942));
+    assert_eq!(ahead.corrected(at(1002), at(1100)), at(942), "also when its time has come");
+    assert_eq!(ahead.corrected(at(900), now), at(840), "and all the others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_comes_back_while_a_question_waits_is_as_good_as_its_answer() {
+    let mut issuer = FollowedByHand::heard(EPOCH, 3).await;
+    tokio::time::advance(LEASE).await;
+    issuer.says(IssuerSays::Nothing);
+    let token = issuer.token("a");
+    let waits = tokio::spawn(async move { matches!(token.told().await, IssuerAnswer::Good(Some(_))) });
+    while issuer.asked() == 0 {
+        tokio::task::yield_now().await;
+    }
+    issuer.echo(EPOCH, 3).await;
+    assert!(waits.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_issuer_that_answers_nothing() {
+    let mut issuer = FollowedByHand::heard(EPOCH, 3).await;
+    issuer.says(IssuerSays::Nothing);
+    let began = tokio::time::Instant::now();
+    while !issuer.followed.desk.is_silent() {
+        assert!(began.elapsed() < 2 * LEASE);
+        tokio::time::advance(Duration::from_millis(100)).await;
+        issuer.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut Vec::new()));
+    }
+    assert!(began.elapsed() >= LEASE && issuer.followed.clock.now() >= issuer.followed.view.lease());
+    let (silent, asked) = (tokio::time::Instant::now(), issuer.asked());
+    for _ in 0..100 {
+        assert!(matches!(issuer.token("a").told().await, IssuerAnswer::Silent));
+    }
+    assert_eq!((silent.elapsed(), issuer.asked()), (Duration::ZERO, asked));
+    issuer.echo(EPOCH, 3).await;
+    assert!(matches!(issuer.token("a").told().await, IssuerAnswer::Good(_)));
+}

@@ -1,0 +1,254 @@
+//! Sessions that have ended before their time, for as long as somebody here may still believe in them.
+//!
+//! Owns: the list, its bound, and what happens when it is full. Does not own: who says so, or what other processes ended: where
+//! sessions are kept in a database, that is read there ([`login::endings`]).
+//!
+//! A session's fact is looked at here on every hit, so that an end is an end with the next request, not when the cache forgets.
+//! The list has a bound, and never forgets in favour of somebody: when it is full, every session that began before that moment
+//! is over. Its holder logs in again, which the provider makes short.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use auth::time::Timestamp;
+use parking_lot::RwLock;
+
+use crate::session_store::{SessionKey, SessionsOf};
+
+/// The most entries: about 100 bytes each.
+const MOST: usize = 100_000;
+
+/// What a session can be ended by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RevocationMarks {
+    /// Its own name.
+    pub id: SessionKey,
+    /// Its name in the store, where it was found there.
+    pub kept: Option<SessionKey>,
+    /// Of whom it is.
+    pub subject: SessionKey,
+    /// The provider's session.
+    pub sid: Option<SessionKey>,
+    /// When it began.
+    pub began: Timestamp,
+}
+
+/// The list.
+pub struct RevokedSessions {
+    /// Entries, and one more while there is a floor: what a hit reads when there is nothing to read.
+    count: AtomicUsize,
+    list: RwLock<RevokedList>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct RevokedList {
+    entries: HashMap<SessionKey, RevokedEntry>,
+    /// Sessions that began before this are over.
+    floor: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy)]
+struct RevokedEntry {
+    logout: LogoutScope,
+    /// Nobody can believe in it from here on.
+    until: Timestamp,
+}
+
+/// Which sessions an end means, of those that bear its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogoutScope {
+    /// What began later is not meant, by our clock.
+    pub began: Timestamp,
+    /// Nor is a login that was under way, if its ID token was made later, by the provider's clock.
+    pub issued: Timestamp,
+}
+
+impl LogoutScope {
+    /// All of them, whenever they begin.
+    pub const WHOLE: Self = Self { began: Timestamp::MAX, issued: Timestamp::MAX };
+
+    /// Both.
+    fn and(self, other: Self) -> Self {
+        Self { began: self.began.max(other.began), issued: self.issued.max(other.issued) }
+    }
+}
+
+impl RevokedList {
+    /// Whether one of the ends that bear a name of this session means it.
+    fn meant(&self, marks: &RevocationMarks, means: impl Fn(LogoutScope) -> bool) -> bool {
+        let names = [Some(&marks.id), marks.kept.as_ref(), Some(&marks.subject), marks.sid.as_ref()];
+        let mut names = names.into_iter().flatten();
+        names.any(|name| self.entries.get(name).is_some_and(|entry| means(entry.logout)))
+    }
+}
+
+impl Default for RevokedSessions {
+    fn default() -> Self {
+        Self::bounded(MOST)
+    }
+}
+
+impl RevokedSessions {
+    fn bounded(most: usize) -> Self {
+        Self { count: AtomicUsize::new(0), list: RwLock::default(), most }
+    }
+
+    /// Whether a session is over.
+    pub fn holds(&self, marks: &RevocationMarks) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let list = self.list.read();
+        list.floor.is_some_and(|floor| marks.began < floor)
+            || list.meant(marks, |logout| marks.began <= logout.began)
+    }
+
+    /// Whether a session that begins now is over already: its holder was sent to log in before an end was heard of, and came back with an
+    /// ID token that was `issued` no later than the end.
+    pub fn holds_begun(&self, marks: &RevocationMarks, sent: Timestamp, issued: Timestamp) -> bool {
+        let on_its_way = |logout: LogoutScope| sent <= logout.began && issued <= logout.issued;
+        self.holds(marks) || self.list.read().meant(marks, on_its_way)
+    }
+
+    /// One session is over, by either of its names. Nobody can believe in it from `until` on.
+    pub fn end(&self, id: SessionKey, now: Timestamp, until: Timestamp) {
+        self.put(id, RevokedEntry { logout: LogoutScope::WHOLE, until }, now);
+    }
+
+    /// All of somebody's are over that are meant.
+    pub fn end_of(&self, whose: SessionsOf, logout: LogoutScope, now: Timestamp, until: Timestamp) {
+        let (SessionsOf::Sid(digest) | SessionsOf::Subject(digest)) = whose;
+        self.put(digest, RevokedEntry { logout, until }, now);
+    }
+
+    fn put(&self, digest: SessionKey, entry: RevokedEntry, now: Timestamp) {
+        let mut list = self.list.write();
+        if list.entries.len() >= self.most && !list.entries.contains_key(&digest) {
+            list.entries.retain(|_, entry| now < entry.until);
+            if list.entries.len() >= self.most {
+                tracing::warn!(
+                    entries = self.most,
+                    "too many sessions ended to keep count of: all that began before now are over"
+                );
+                list.entries.clear();
+                list.floor = Some(now);
+            }
+        }
+        let held = list.entries.entry(digest).or_insert(entry);
+        held.logout = held.logout.and(entry.logout);
+        held.until = held.until.max(entry.until);
+        self.count.store(list.entries.len() + usize::from(list.floor.is_some()), Ordering::Release);
+    }
+
+    /// Entries, for metrics.
+    pub fn entries(&self) -> usize {
+        self.list.read().entries.len()
+    }
+
+    /// Forgets what nobody can believe in any more.
+    pub fn sweep(&self, now: Timestamp) {
+        let mut list = self.list.write();
+        list.entries.retain(|_, entry| now < entry.until);
+        self.count.store(list.entries.len() + usize::from(list.floor.is_some()), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1000);
+    const LATER: Timestamp = Timestamp::from_secs(2000);
+
+    fn until(time: Timestamp) -> LogoutScope {
+        LogoutScope { began: time, issued: time }
+    }
+
+    fn marks(id: u8, subject: u8, sid: Option<u8>, began: u64) -> RevocationMarks {
+        let digest = |n: u8| [n; 32];
+        RevocationMarks {
+            id: digest(id),
+            kept: None,
+            subject: digest(subject),
+            sid: sid.map(digest),
+            began: Timestamp::from_secs(began),
+        }
+    }
+
+    #[test]
+    fn a_session_ends_by_its_name_its_owner_or_the_provider_s_session() {
+        let ended = RevokedSessions::default();
+        let session = marks(1, 2, Some(3), 900);
+        assert!(!ended.holds(&session));
+        ended.end([1; 32], NOW, LATER);
+        assert!(ended.holds(&session));
+        assert!(!ended.holds(&marks(4, 2, Some(3), 900)), "another of the same person");
+        ended.end([7; 32], NOW, LATER);
+        let kept = RevocationMarks { kept: Some([7; 32]), ..marks(4, 2, Some(3), 900) };
+        assert!(ended.holds(&kept), "by its name in the store");
+        ended.end_of(SessionsOf::Sid([3; 32]), until(NOW), NOW, LATER);
+        assert!(ended.holds(&marks(4, 2, Some(3), 1000)));
+        assert!(!ended.holds(&marks(4, 2, Some(3), 1001)), "began after the logout");
+        assert!(!ended.holds(&marks(4, 2, None, 900)));
+        ended.end_of(SessionsOf::Subject([2; 32]), until(NOW), NOW, LATER);
+        assert!(ended.holds(&marks(4, 2, None, 900)));
+        assert!(!ended.holds(&marks(4, 5, None, 900)));
+    }
+
+    #[test]
+    fn a_later_end_counts_for_more_and_an_earlier_one_takes_nothing_back() {
+        let ended = RevokedSessions::default();
+        ended.end_of(SessionsOf::Subject([2; 32]), until(LATER), NOW, LATER);
+        ended.end_of(SessionsOf::Subject([2; 32]), until(NOW), NOW, NOW);
+        ended.sweep(NOW);
+        assert!(ended.holds(&marks(1, 2, None, 1500)));
+    }
+
+    #[test]
+    fn a_login_that_was_under_way_is_over_unless_it_was_confirmed_later() {
+        let ended = RevokedSessions::default();
+        ended.end_of(SessionsOf::Subject([2; 32]), until(NOW), NOW, LATER);
+        let session = marks(1, 2, None, 1001);
+        let at = Timestamp::from_secs;
+        assert!(!ended.holds(&session));
+        assert!(ended.holds_begun(&session, at(999), at(1000)), "sent before, and confirmed before");
+        assert!(!ended.holds_begun(&session, at(999), at(1001)), "the provider has seen them since");
+        assert!(!ended.holds_begun(&session, at(1001), at(1000)), "sent since");
+        assert!(!ended.holds_begun(&marks(1, 5, None, 1001), at(999), at(999)), "somebody else");
+        ended.end_of(SessionsOf::Sid([3; 32]), LogoutScope::WHOLE, NOW, LATER);
+        assert!(
+            ended.holds_begun(&marks(1, 5, Some(3), 1001), at(1001), at(1001)),
+            "that never begins again"
+        );
+    }
+
+    #[test]
+    fn what_nobody_can_believe_in_is_forgotten() {
+        let ended = RevokedSessions::default();
+        ended.end([1; 32], NOW, LATER);
+        ended.sweep(Timestamp::from_secs(1999));
+        assert_eq!(ended.entries(), 1);
+        ended.sweep(LATER);
+        assert_eq!((ended.entries(), ended.count.load(Ordering::Acquire)), (0, 0));
+    }
+
+    #[test]
+    fn a_full_list_ends_everybody_rather_than_forget_somebody() {
+        let ended = RevokedSessions::bounded(3);
+        for id in 0..3 {
+            ended.end([id; 32], NOW, LATER);
+        }
+        assert!(!ended.holds(&marks(9, 9, None, 900)));
+        ended.end([3; 32], NOW, LATER);
+        for id in [0, 1, 2, 3, 9] {
+            assert!(ended.holds(&marks(id, 9, None, 999)), "{id}");
+        }
+        assert!(!ended.holds(&marks(9, 9, None, 1000)), "began since");
+        // What is old makes room first.
+        let ended = RevokedSessions::bounded(1);
+        ended.end([1; 32], NOW, NOW);
+        ended.end([2; 32], NOW, LATER);
+        assert!(!ended.holds(&marks(9, 9, None, 900)));
+    }
+}

@@ -1,0 +1,66 @@
+//! Why an exchange with an upstream failed, and what follows: one table for the client's answer, one for the log.
+//!
+//! Does not own: when an exchange fails ([`crate::relay`]), what it means for the endpoint ([`crate::forward`]).
+
+use credentials::revocation::CutReason;
+use http_engine::http_stream::HttpStreamError;
+use http_engine::labels::Outcome;
+
+use crate::refusal::Refusal;
+
+/// Why an exchange failed.
+#[derive(Debug)]
+pub(crate) enum ExchangeError {
+    /// The client's connection or stream failed or was closed.
+    ClientGone,
+    /// The client's body is outside the grammar.
+    ClientBody(HttpStreamError),
+    /// The client did not send (or take) a byte in time.
+    ClientStalled,
+    /// The request body grew over the limit.
+    BodyTooLarge,
+    /// The upstream's connection failed or closed before a response.
+    UpstreamClosed(HttpStreamError),
+    /// The upstream sent what cannot be framed or was not asked for.
+    UpstreamProtocol(HttpStreamError),
+    /// The upstream did not answer, or stopped moving, in time.
+    UpstreamTimeout,
+    /// The whole exchange took longer than its route allows.
+    RequestTimeout,
+    /// What the client was let in by is worth nothing any more, or nobody can say.
+    Unfit(CutReason),
+}
+
+impl ExchangeError {
+    /// What the client is told, if it can be told anything.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::ClientGone => None,
+            Self::ClientBody(_) => Some(Refusal::Body),
+            Self::ClientStalled => Some(Refusal::ClientStalled),
+            Self::BodyTooLarge => Some(Refusal::BodyTooLarge),
+            Self::RequestTimeout => Some(Refusal::RequestTimeout),
+            Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
+            Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
+            Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
+            Self::Unfit(why) => Some(Refusal::unfit(*why)),
+        }
+    }
+
+    /// How the request ended, and the word for it, once its answer has begun or nobody is left to answer.
+    pub(crate) fn told(&self) -> (Outcome, &'static str) {
+        match self {
+            Self::ClientGone => (Outcome::ClientAborted, "client_gone"),
+            Self::ClientBody(_) => (Outcome::Malformed, "malformed_body"),
+            Self::ClientStalled => (Outcome::Timeout, "client_stalled"),
+            Self::BodyTooLarge => (Outcome::TooLarge, "body_too_large"),
+            Self::UpstreamClosed(_) => (Outcome::UpstreamError, "upstream_closed"),
+            Self::UpstreamProtocol(_) => (Outcome::UpstreamError, "upstream_protocol"),
+            Self::UpstreamTimeout => (Outcome::Timeout, "upstream_timeout"),
+            Self::RequestTimeout => (Outcome::Timeout, "request_timeout"),
+            Self::Unfit(CutReason::Revoked) => (Outcome::Unauthenticated, "revoked"),
+            Self::Unfit(CutReason::Unheard) => (Outcome::AuthUnavailable, "authority_unavailable"),
+            Self::Unfit(CutReason::Expired) => (Outcome::Unauthenticated, "expired"),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! A request from its whole head to its end, whichever that is.
+//!
+//! Owns: what is begun with a request (its [`RequestRecord`], its place among those in flight, the configuration it
+//! keeps) and that it is counted and logged exactly once: also when its task is dropped where it waits, as the
+//! end of draining does, or unwinds. Does not own: what is counted and logged ([`Worker::finish`]).
+
+use std::rc::Rc;
+
+use telemetry::access_log::RequestProtocol;
+use telemetry::phases::Phase;
+
+use crate::peer::Peer;
+use crate::record::RequestRecord;
+use crate::worker::{ActiveConfig, InFlight, Worker};
+
+/// A request under way; finished when dropped.
+pub(crate) struct InFlightRequest {
+    worker: Rc<Worker>,
+    running: Rc<ActiveConfig>,
+    peer: Rc<Peer>,
+    record: RequestRecord,
+    over: bool,
+    // Last: a request is in flight until it is counted.
+    _in_flight: InFlight,
+}
+
+impl InFlightRequest {
+    /// Begins when a head is complete; `timed` is for one whose phases are counted or shown.
+    pub(crate) fn begin(
+        worker: &Rc<Worker>,
+        peer: &Rc<Peer>,
+        protocol: RequestProtocol,
+        timed: bool,
+    ) -> Self {
+        let started = worker.clock.monotonic();
+        worker.noticed(started);
+        let described = worker.describes();
+        let clock = (timed || described).then(|| worker.clock.clone());
+        let mut record = RequestRecord::begin(started, protocol, clock, timed, described);
+        record.shows_timing = peer.sees_timing;
+        if let (Some(nanos), Some(phases)) = (peer.accept_nanos.take(), &mut record.phases) {
+            phases.add(Phase::Accept, nanos);
+        }
+        Self {
+            worker: worker.clone(),
+            running: worker.running(),
+            peer: peer.clone(),
+            record,
+            over: false,
+            _in_flight: worker.in_flight(),
+        }
+    }
+
+    /// The configuration it keeps, and what is remembered of it.
+    pub(crate) fn parts(&mut self) -> (&Rc<ActiveConfig>, &mut RequestRecord) {
+        (&self.running, &mut self.record)
+    }
+
+    /// It came to an end of its own.
+    pub(crate) fn over(mut self) {
+        self.over = true;
+    }
+}
+
+impl Drop for InFlightRequest {
+    fn drop(&mut self) {
+        if !self.over {
+            self.record.cut(if std::thread::panicking() { "panicked" } else { "gateway_stopped" });
+        }
+        self.worker.finish(&self.running, &self.peer, &self.record);
+    }
+}

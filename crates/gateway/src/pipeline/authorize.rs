@@ -1,0 +1,150 @@
+//! Who has a say in a request whose caller is known: the policies of its route and of those that guard its new path, and authorizers.
+//!
+//! Owns: asking them in order, with what was found out for this request. Does not own: the decision (`auth::decide`), what an authorizer's
+//! answer means ([`crate::authorizer`]), what a refusal becomes (the parent).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use auth::decide::explain::NoTrace;
+use auth::decide::{Denial, Permit, RuleContext, decide_in};
+use auth::identity::Facts;
+use auth::policy::route::Disputed;
+use auth::request::{Canonical, Field};
+use http_engine::clock::Now;
+use telemetry::trace::TraceContext;
+
+use super::{Admission, LookupNeeded, Lookups};
+use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerUnknown, QuestionInput, ambiguous};
+use crate::forward_filter;
+use crate::peer::Peer;
+use crate::record::AuthorizerConsent;
+use crate::refusal::Refusal;
+use crate::review;
+use crate::worker::ActiveConfig;
+
+/// Where a request is decided.
+pub(super) struct RouteAuthorizer<'b> {
+    pub(super) running: &'b Rc<ActiveConfig>,
+    pub(super) peer: &'b Peer,
+    pub(super) fields: &'b [Field<'b>],
+    pub(super) found: &'b Lookups,
+    pub(super) now: Now,
+}
+
+/// Why a request that our own policy permitted does not pass: others have a say in it, or its new path has.
+pub(super) enum NotAuthorized {
+    Denied(Denial),
+    /// Nobody can say who guards the new path.
+    Disputed(Disputed),
+    /// An authorizer has to be asked.
+    Unasked(Box<AuthorizerQuestion>),
+    /// An authorizer answers it.
+    Refused(Arc<AuthorizerAnswer>),
+    /// An authorizer was asked in vain.
+    Unknown,
+    /// A field that an authorizer would be shown, the service could read otherwise.
+    Ambiguous(Box<str>),
+}
+
+impl NotAuthorized {
+    pub(super) fn conclude(self, found: &Lookups) -> Result<Admission, Refusal> {
+        match self {
+            Self::Denied(Denial::Unreviewed(questions)) if !found.unreviewed => {
+                Ok(Admission::Wait(LookupNeeded::Reviews(questions)))
+            }
+            Self::Denied(denial) => Err(Refusal::Denied(denial)),
+            Self::Disputed(disputed) => Err(Refusal::disputed(disputed)),
+            Self::Unasked(question) => Ok(Admission::Wait(LookupNeeded::Consent(question))),
+            Self::Refused(said) => match &*said {
+                AuthorizerAnswer::Refused(refused) => Ok(Admission::Answer(Box::new(refused.answer()))),
+                AuthorizerAnswer::Allowed(_) => Err(Refusal::AuthorizerUnavailable),
+            },
+            Self::Unknown => Err(Refusal::AuthorizerUnavailable),
+            Self::Ambiguous(name) => Err(Refusal::Ambiguous(name)),
+        }
+    }
+}
+
+impl RouteAuthorizer<'_> {
+    /// Decides about a request by a route's policy.
+    pub(super) fn decide<'r>(
+        &self,
+        route: usize,
+        request: &'r Canonical<'r>,
+        facts: Option<&'r Facts>,
+    ) -> Result<Permit<'r>, Denial> {
+        let policy = &self.running.config.routes[route].policy;
+        self.sit(route, request, |court| {
+            decide_in(court, policy, route, request, facts, self.now.wall, &mut NoTrace)
+        })
+    }
+
+    /// What a decision by a route's policy may look at.
+    fn sit<T>(&self, route: usize, request: &Canonical<'_>, decide: impl FnOnce(&RuleContext<'_>) -> T) -> T {
+        let Some(reviewer) = &self.running.reviewer else { return decide(&RuleContext::without_reviews()) };
+        let known = review::ReviewResult { reviewer, now: self.now, found: &self.found.reviews };
+        let captures = self.running.config.table.captures(route, request);
+        decide(&RuleContext { fields: self.fields, captures, reviews: &known })
+    }
+
+    /// What the authorizer of a route says to a request; `None`: it has none.
+    pub(super) fn consent(
+        &self,
+        route: usize,
+        request: &Canonical<'_>,
+        trace: Option<&TraceContext>,
+    ) -> Result<Option<AuthorizerConsent>, NotAuthorized> {
+        let config = &self.running.config;
+        let Some(at) = config.routes[route].authorizer else { return Ok(None) };
+        let asked = &self.running.authorizers[at].authorizer;
+        let about = QuestionInput {
+            request,
+            fields: self.fields,
+            forwarded: &self.peer.forwarded,
+            logs_in: config.login.is_some(),
+            trace,
+        };
+        if let Some(name) = ambiguous(asked.config(), self.fields) {
+            return Err(NotAuthorized::Ambiguous(name.into()));
+        }
+        let key = asked.key(&about);
+        let found = self.found.consents.iter().find(|(of, _)| *of == key);
+        let (said, kept) = match found {
+            Some((_, Ok(said))) => (said.clone(), false),
+            Some((_, Err(AuthorizerUnknown))) => return Err(NotAuthorized::Unknown),
+            None => match asked.peek(key, self.now) {
+                Some(said) => (said, true),
+                None => {
+                    return Err(NotAuthorized::Unasked(Box::new(about.question(asked.config(), at, key))));
+                }
+            },
+        };
+        match &*said {
+            AuthorizerAnswer::Allowed(_) => Ok(Some(AuthorizerConsent { authorizer: at, kept, said })),
+            AuthorizerAnswer::Refused(_) => Err(NotAuthorized::Refused(said)),
+        }
+    }
+
+    /// Exchanges the path where the route says so, with the consent of all whom the new one concerns.
+    pub(super) fn rewritten<'r>(
+        &self,
+        permit: Permit<'r>,
+        trace: Option<&TraceContext>,
+    ) -> Result<(Permit<'r>, Vec<AuthorizerConsent>), NotAuthorized> {
+        let config = &self.running.config;
+        let permit = forward_filter::rewrite(config, permit, self.now.wall, &mut NoTrace);
+        let (mut permit, mut agreed) = (permit.map_err(NotAuthorized::Denied)?, Vec::new());
+        for other in forward_filter::guards(config, &permit, self.fields).map_err(NotAuthorized::Disputed)? {
+            let policy = &config.routes[other].policy;
+            // The permit is used up by asking.
+            let request = permit.request().clone();
+            let confirmed =
+                self.sit(other, &request, |court| permit.confirm(court, policy, self.now.wall, &mut NoTrace));
+            permit = confirmed.map_err(NotAuthorized::Denied)?;
+            // Whose word it is that the service gets is the first one's; this one only has to agree.
+            agreed.extend(self.consent(other, permit.request(), trace)?);
+        }
+        Ok((permit, agreed))
+    }
+}

@@ -1,0 +1,55 @@
+//! Pushed authorization requests (RFC 9126): the client sends its request here first, out of sight of the browser.
+
+use std::sync::Arc;
+
+use auth::token::opaque::OpaqueKind;
+use axum::{extract::State, http::StatusCode, response::Response};
+use serde::Serialize;
+use store::pushed_requests::PushRequest;
+
+use super::{
+    answer,
+    authorize::{NESTED, PUSHED_URN, refusal, rights},
+    client_request::ClientRequest,
+};
+use crate::{
+    authorization::request::read,
+    client::authenticate::AuthenticatedClient,
+    oauth::{error::OAuthFault, form::Form, grant_type::GrantType},
+    provider::Provider,
+};
+
+#[derive(Serialize)]
+struct Pushed {
+    request_uri: String,
+    /// Seconds.
+    expires_in: u64,
+}
+
+/// `POST /par`.
+pub async fn push(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
+    let pushed = keep(&provider, &asked.client, &asked.form).await;
+    asked.answered(&provider, pushed.map(|pushed| answer::json(StatusCode::CREATED, &pushed)))
+}
+
+async fn keep(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Pushed, OAuthFault> {
+    if !client.may_use(GrantType::AuthorizationCode) {
+        return Err(OAuthFault::GrantNotAllowed);
+    }
+    if form.get("request_uri").is_some() {
+        return Err(OAuthFault::Request(NESTED));
+    }
+    read(form, rights(client)).map_err(|refused| refusal(&refused))?;
+    client.audiences_for(form)?;
+    let token = provider.draw_token(OpaqueKind::Pushed)?;
+    let lifetime = provider.lifetimes().pushed_request;
+    let push = PushRequest {
+        digest: provider.secrets().digest(&token),
+        client_id: client.id().to_owned(),
+        // how the client proved itself is nobody's business later
+        parameters: form.without(&["client_secret", "client_assertion", "client_assertion_type"]).to_query(),
+        expires_at: provider.now().plus(lifetime),
+    };
+    provider.store().write(push).await?;
+    Ok(Pushed { request_uri: format!("{PUSHED_URN}{}", &**token), expires_in: lifetime.as_secs() })
+}

@@ -1,0 +1,199 @@
+//! Lines in panels that share the axis along the bottom.
+
+use std::fmt::Write as _;
+
+use super::scale::{Scale, Unit};
+use super::{COLOURS, WIDTH, legend, open};
+use crate::offline::render::escape::escape;
+
+const LEFT: f64 = 74.0;
+const RIGHT: f64 = 14.0;
+const GAP: f64 = 34.0;
+const BOTTOM: f64 = 46.0;
+/// More points than this are not seen on this width.
+const MOST_POINTS: usize = 500;
+/// Points that are kept of a stretch.
+const KEPT: usize = 4;
+
+/// Lines over one vertical axis.
+#[derive(Debug)]
+pub(crate) struct Panel {
+    /// What is shown.
+    pub(crate) name: String,
+    /// Its unit.
+    pub(crate) unit: Unit,
+    /// Height, 150 is usual.
+    pub(crate) height: f64,
+    /// The lines.
+    pub(crate) lines: Vec<Line>,
+    /// A place along the bottom to mark, with a word.
+    pub(crate) mark: Option<(f64, String)>,
+}
+
+/// A line.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its colour.
+    pub(crate) colour: usize,
+    /// Broken: a limit, or what does not count.
+    pub(crate) dashed: bool,
+    /// Constant from each point to the next.
+    pub(crate) steps: bool,
+    /// A dot at each point: points are few and stand for themselves.
+    pub(crate) dots: bool,
+    /// Along the bottom, and up.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+impl Line {
+    /// A line through points.
+    pub(crate) fn new(name: impl Into<String>, colour: usize, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), colour, dashed: false, steps: false, dots: false, points }
+    }
+}
+
+pub(super) fn draw(panels: &[Panel], across: Unit, title: &str) -> String {
+    let all = panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
+    let bottom = Scale::of(across, all.map(|point| point.0));
+    // One key for all panels where they show the same lines, else each has its own beside its name.
+    let common = panels.windows(2).all(|pair| names(&pair[0]) == names(&pair[1]));
+    let shared = panels.first().filter(|_| common).map(names).unwrap_or_default();
+    let (key, key_height) =
+        if shared.is_empty() { (String::new(), 0.0) } else { legend(&shared, LEFT, 10.0) };
+    let height = key_height + panels.iter().map(|panel| panel.height + GAP).sum::<f64>() + BOTTOM;
+    let mut svg = open(height, title);
+    svg.push_str(&key);
+    let mut top = key_height;
+    for (number, panel) in panels.iter().enumerate() {
+        top += GAP;
+        let last = number + 1 == panels.len();
+        if !common {
+            // A letter is about 7 wide.
+            let beside = LEFT + 24.0 + 7.0 * panel.name.chars().count() as f64;
+            svg.push_str(&legend(&names(panel), beside, top - 14.0).0);
+        }
+        draw_panel(&mut svg, panel, &bottom, (top, number == 0, last));
+        top += panel.height;
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{}</text>\n</svg>",
+        WIDTH - RIGHT,
+        top + 36.0,
+        across.label()
+    );
+    svg
+}
+
+/// The key of a panel.
+fn names(panel: &Panel) -> Vec<(String, usize, bool)> {
+    panel.lines.iter().map(|line| (line.name.clone(), line.colour, line.dashed)).collect()
+}
+
+fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last): (f64, bool, bool)) {
+    let floor = top + panel.height;
+    let side = Scale::of(panel.unit, panel.lines.iter().flat_map(|line| &line.points).map(|point| point.1));
+    let _ = writeln!(
+        svg,
+        "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
+        top - 10.0,
+        escape(&panel.name)
+    );
+    for (value, text) in side.ticks() {
+        let y = side.at(value, floor, top);
+        let _ = writeln!(
+            svg,
+            "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{:.1}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+            WIDTH - RIGHT,
+            LEFT - 8.0,
+            y + 4.0
+        );
+    }
+    for (value, text) in bottom.ticks() {
+        let x = bottom.at(value, LEFT, WIDTH - RIGHT);
+        let _ = writeln!(svg, "<path class=\"axis\" d=\"M{x:.1} {floor:.1}v4\"/>");
+        if last {
+            // The text at the end would hang out of the picture.
+            let anchor = if x > WIDTH - RIGHT - 20.0 { "end" } else { "middle" };
+            let at = if anchor == "end" { WIDTH - RIGHT } else { x };
+            let _ = writeln!(
+                svg,
+                "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{text}</text>",
+                floor + 18.0
+            );
+        }
+    }
+    let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {floor:.1}H{:.1}\"/>", WIDTH - RIGHT);
+    if let Some((at, word)) = &panel.mark {
+        let x = bottom.at(*at, LEFT, WIDTH - RIGHT);
+        let _ = writeln!(svg, "<path class=\"mark\" d=\"M{x:.1} {:.1}V{floor:.1}\"/>", top - 6.0);
+        if first {
+            let side = if x > WIDTH / 2.0 { ("end", -6.0) } else { ("start", 6.0) };
+            let _ = writeln!(
+                svg,
+                "<text class=\"halo\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{}\">{}</text>",
+                x + side.1,
+                floor - 8.0,
+                side.0,
+                escape(word)
+            );
+        }
+    }
+    for line in &panel.lines {
+        draw_line(svg, line, |point| (bottom.at(point.0, LEFT, WIDTH - RIGHT), side.at(point.1, floor, top)));
+    }
+}
+
+/// What is seen of more points than there is room for: of each stretch its first, least, most and last, so that none of the peaks is lost.
+fn seen(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if points.len() <= MOST_POINTS {
+        return points.to_vec();
+    }
+    let mut seen = Vec::new();
+    for stretch in points.chunks((points.len() * KEPT).div_ceil(MOST_POINTS)) {
+        let by = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let ends = [stretch.first(), stretch.iter().min_by(by), stretch.iter().max_by(by), stretch.last()];
+        let mut kept: Vec<(f64, f64)> = ends.into_iter().flatten().copied().collect();
+        kept.sort_by(|a, b| a.0.total_cmp(&b.0));
+        kept.dedup();
+        seen.extend(kept);
+    }
+    seen
+}
+
+fn draw_line(svg: &mut String, line: &Line, place: impl Fn((f64, f64)) -> (f64, f64)) {
+    let colour = line.colour % COLOURS;
+    let mut path = String::new();
+    for (number, point) in seen(&line.points).into_iter().enumerate() {
+        let (x, y) = place(point);
+        let _ = match (number, line.steps) {
+            (0, _) => write!(path, "M{x:.1} {y:.1}"),
+            (_, true) => write!(path, "H{x:.1}V{y:.1}"),
+            (_, false) => write!(path, "L{x:.1} {y:.1}"),
+        };
+        if line.dots {
+            let _ = writeln!(svg, "<circle class=\"f{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>");
+        }
+    }
+    let dash = if line.dashed { " stroke-dasharray=\"5 4\"" } else { "" };
+    let _ = writeln!(svg, "<path class=\"plot l{colour}\" d=\"{path}\"{dash}/>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_among_thousands_of_points_is_seen() {
+        let mut points: Vec<(f64, f64)> = (0..4000).map(|at| (f64::from(at), 1.0)).collect();
+        points[1237].1 = 50.0;
+        points[2411].1 = 0.0;
+        let seen = seen(&points);
+        assert!(seen.len() <= MOST_POINTS + KEPT, "{}", seen.len());
+        assert!(seen.contains(&(1237.0, 50.0)) && seen.contains(&(2411.0, 0.0)));
+        assert_eq!((seen[0], seen[seen.len() - 1]), ((0.0, 1.0), (3999.0, 1.0)));
+        assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}

@@ -1,0 +1,42 @@
+//! What was done to components while load lasted, and what they counted of it.
+
+use std::collections::BTreeSet;
+
+use crate::offline::render::{Section, Table, words};
+use crate::record::{Record, Variant};
+use crate::statistics::{Figure, figures, median};
+
+/// Two tables: the events of each iteration, and how much components' own counters grew.
+pub(super) fn meanwhile(record: &Record) -> Section {
+    let mut section = Section::new("What was done meanwhile");
+    let mut done = Table::new("Events, from the start of the iteration", ["variant", "iteration", "what"]);
+    let mut counted = Table::new(
+        "What components counted, least and most of the iterations",
+        ["variant", "component", "counter", "median", "least", "most"],
+    );
+    for variant in &record.variants {
+        for iteration in variant.iterations.iter().filter(|iteration| !iteration.events.is_empty()) {
+            let what = words::events(&iteration.events).join("; ");
+            done.row(vec![variant.name.clone(), iteration.number.to_string(), what]);
+        }
+        for (component, name) in counters(variant) {
+            let grown = figures(variant, &Figure::Counter(component.to_owned(), name.to_owned()));
+            let least = grown.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = grown.iter().copied().fold(0.0, f64::max);
+            let numbers = [median(&grown), least, most].map(words::grouped);
+            let names = [variant.name.clone(), component.to_owned(), name.to_owned()];
+            counted.row(names.into_iter().chain(numbers).collect());
+        }
+    }
+    section.table(done);
+    section.table(counted);
+    section
+}
+
+/// Components and the counters that they have of themselves.
+fn counters(variant: &Variant) -> BTreeSet<(&str, &str)> {
+    let components = variant.iterations.iter().flat_map(|iteration| &iteration.components);
+    components
+        .flat_map(|component| component.counters.keys().map(|name| (component.name.as_str(), name.as_str())))
+        .collect()
+}

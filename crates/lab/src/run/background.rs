@@ -1,0 +1,104 @@
+//! Connections that are held beside a load.
+//!
+//! Owns: opening them before it, closing them after it, and what the record says of them. Does not own: what they do ([`crate::idle_connections`]).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Failed;
+use crate::idle_connections::{HeldConnections, HoldPlan, Manner, open_files_limit};
+use crate::interrupt::Interrupt;
+use crate::load::{Protocol, RequestTemplate};
+use crate::observe::process::Tree;
+use crate::record::Held;
+use crate::scenario::{Hold, Holding, Load};
+use crate::topology::Running;
+
+/// Connections being opened at once: below the backlog of every usual listener.
+const OPENING: usize = 64;
+/// Files that the lab needs beside held connections: those of the load, and its own.
+const SPARE: u64 = 1000;
+/// Longer than any load: they are closed when it ends.
+const FOREVER: Duration = Duration::from_hours(365 * 24);
+
+/// Held connections, and what was before them.
+pub(super) struct Open {
+    beside: HeldConnections,
+    hold: Hold,
+    memory_before: BTreeMap<String, u64>,
+}
+
+/// Lets this process, and whatever it starts, open as many files as the system allows.
+pub(super) fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // Who may not have more goes on with what there is, and says so when it does not suffice.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// Opens what a load wants held.
+pub(super) fn open(
+    running: &Running,
+    tokens: &[String],
+    load: &Load,
+    interrupt: &Interrupt,
+) -> Result<Option<Open>, Failed> {
+    let Some(hold) = &load.hold else { return Ok(None) };
+    // Where the system allows fewer files there are fewer connections, and the report says how many.
+    let room = open_files_limit().map_or(u64::MAX, |limit| limit.saturating_sub(SPARE).max(1));
+    let connections = usize::try_from(u64::from(hold.connections).min(room)).unwrap_or(usize::MAX);
+    let manner = match hold.manner {
+        Holding::Idle => {
+            let first = RequestTemplate {
+                tokens: tokens.iter().take(1).cloned().collect(),
+                ..RequestTemplate::get()
+            };
+            Manner::Idle { first: Some(Box::new(first)) }
+        }
+        Holding::Silent => Manner::Idle { first: None },
+        Holding::SlowLoris(interval) => Manner::SlowLoris { interval },
+    };
+    let plan = HoldPlan {
+        target: running.entry(load.path.as_deref(), Protocol::Http1)?,
+        connections,
+        manner,
+        hold: FOREVER,
+        timeout: load.timeout,
+        opening: OPENING,
+        watch: Vec::new(),
+    };
+    let memory_before = memory(running);
+    Ok(Some(Open { beside: HeldConnections::open(plan, interrupt)?, hold: hold.clone(), memory_before }))
+}
+
+/// Resident memory of every component that runs here, bytes.
+fn memory(running: &Running) -> BTreeMap<String, u64> {
+    let of = |(name, pid): (String, u32)| Some((name, Tree::new(pid).read()?.rss_bytes));
+    running.processes().into_iter().filter_map(of).collect()
+}
+
+impl Open {
+    /// Closes them; what became of them.
+    pub(super) fn close(self) -> Result<Held, Failed> {
+        let report = self.beside.close()?;
+        let lived = |us: f64| (report.closed_by_peer > 0).then_some(us);
+        let manner = match self.hold.manner {
+            Holding::Idle => "idle",
+            Holding::Silent => "silent",
+            Holding::SlowLoris(_) => "slow-loris",
+        };
+        Ok(Held {
+            manner: manner.to_owned(),
+            asked: u64::from(self.hold.connections),
+            opened: report.opened,
+            open_at_end: report.open_at_end,
+            closed_by_server: report.closed_by_peer,
+            lifetime_p50_us: lived(report.lifetime_us.p50),
+            lifetime_max_us: lived(report.lifetime_us.max),
+            open_longest_us: report.open_longest_us,
+            statuses: report.statuses,
+            memory_before: self.memory_before,
+        })
+    }
+}

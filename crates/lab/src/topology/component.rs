@@ -1,0 +1,219 @@
+//! A component of a topology that runs, stands by, or runs elsewhere.
+//!
+//! Owns: its process from start to end, how it is known to be ready, and its files, which can be written anew. Does not own: the order of components
+//! and what stands for names ([`super::running`]), nor when something is done to it ([`super::during`]).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::account::Account;
+use super::description::{Metrics, Ready};
+use super::process::{Launch, Process};
+use super::template::Values;
+use super::{TopologyError, ready};
+use crate::cgroup::{self, Group, Limits};
+use crate::interrupt::Interrupt;
+use crate::topology::workdir::{failed, private};
+
+/// Between two looks at whether it has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A component, for whoever watches it.
+#[derive(Debug, Clone)]
+pub(crate) struct Started {
+    pub(crate) name: String,
+    /// Absent for what runs elsewhere.
+    pub(crate) root: Option<Root>,
+    /// What its process started is somebody else's.
+    pub(crate) alone: bool,
+    /// Ports that it listens on.
+    pub(crate) ports: Vec<u16>,
+    pub(crate) limits: Limits,
+    /// File with the counters of its CPU limit.
+    pub(crate) counters: Option<PathBuf>,
+    /// File that counts its programs that the kernel ended for want of memory.
+    pub(crate) memory_events: Option<PathBuf>,
+    pub(crate) metrics: Option<Metrics>,
+}
+
+/// The process of a component; another one after it was started anew.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Root(Arc<AtomicU32>);
+
+impl Root {
+    /// Its number; `None` while it stands by.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
+    }
+
+    /// From here on it is this one.
+    pub(crate) fn set(&self, pid: u32) {
+        self.0.store(pid, Ordering::Relaxed);
+    }
+}
+
+/// How it is known that a component is ready.
+#[derive(Default)]
+pub(super) struct Readiness {
+    /// What it is asked; absent where nothing is.
+    pub(super) how: Option<Ready>,
+    /// Longest wait for it.
+    pub(super) timeout: Duration,
+    /// Between two questions.
+    pub(super) pause: Duration,
+}
+
+/// Files of a component.
+#[derive(Default)]
+pub(super) struct Files {
+    folder: PathBuf,
+    account: Option<Account>,
+    /// What stands for names in them.
+    pub(super) values: Values,
+    /// Those that are not as they were in the beginning.
+    pub(super) other: BTreeSet<String>,
+}
+
+impl Files {
+    pub(super) fn new(folder: PathBuf, account: Option<Account>, values: Values) -> Self {
+        Self { folder, account, values, other: BTreeSet::new() }
+    }
+
+    /// Puts another text in place of a file, all at once: nobody reads half of it.
+    pub(super) fn replace(&self, name: &str, text: &str) -> Result<(), TopologyError> {
+        let (path, fresh) = (self.folder.join(name), self.folder.join(format!(".{name}.new")));
+        private(&fresh, text)?;
+        if let Some(account) = self.account {
+            account.give(&fresh).map_err(failed("give away", &fresh))?;
+        }
+        fs::rename(&fresh, &path).map_err(failed("write", &path))
+    }
+}
+
+/// A component.
+pub(super) struct Live {
+    pub(super) about: Started,
+    pub(super) process: Option<Process>,
+    /// How it is started, until it is.
+    launch: Option<Launch>,
+    ready: Readiness,
+    pub(super) files: Files,
+    /// It was ended on purpose while load lasted.
+    pub(super) put_down: bool,
+}
+
+impl Live {
+    /// One that is started here, and not started yet.
+    pub(super) fn new(about: Started, launch: Launch, ready: Readiness, files: Files) -> Self {
+        Self { about, process: None, launch: Some(launch), ready, files, put_down: false }
+    }
+
+    /// One that runs elsewhere.
+    pub(super) fn elsewhere(about: Started) -> Self {
+        let (ready, files) = (Readiness::default(), Files::default());
+        Self { about, process: None, launch: None, ready, files, put_down: false }
+    }
+
+    /// It is started here, and was not yet.
+    pub(super) fn stands_by(&self) -> bool {
+        self.launch.is_some()
+    }
+
+    /// Starts it for the first time and waits until it is ready.
+    pub(super) fn begin(&mut self, interrupt: &Interrupt) -> Result<(), TopologyError> {
+        let Some(launch) = self.launch.take() else { return Ok(()) };
+        self.process = Some(start(&self.about.name, launch)?);
+        self.wait(interrupt)
+    }
+
+    /// Waits until it is ready, after a start.
+    pub(super) fn wait(&mut self, interrupt: &Interrupt) -> Result<(), TopologyError> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        self.put_down = false;
+        self.about.root.iter().for_each(|root| root.set(process.pid()));
+        wait_until_ready(&self.about.name, &self.ready, process, interrupt)
+    }
+
+    /// Asks it to end, and waits until it has, with exit code 0.
+    pub(super) fn end(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<(), TopologyError> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        self.put_down = true;
+        process.ask_to_end();
+        let until = Instant::now() + patience;
+        loop {
+            match process.ended() {
+                Some(status) if status == "exit code 0" => return Ok(()),
+                Some(status) => return Err(ended(&self.about.name, status, process)),
+                None if Instant::now() >= until => {
+                    return Err(TopologyError::Unended {
+                        component: self.about.name.clone(),
+                        seconds: patience.as_secs_f64(),
+                        log: process.log().to_path_buf(),
+                        tail: process.tail(),
+                    });
+                }
+                None if interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),
+                None => {}
+            }
+        }
+    }
+
+    /// Fails when it has ended.
+    pub(super) fn check(&mut self) -> Result<(), TopologyError> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        process.ended().map_or(Ok(()), |status| Err(ended(&self.about.name, status, process)))
+    }
+}
+
+/// Starts the program of a component.
+pub(super) fn start(component: &str, launch: Launch) -> Result<Process, TopologyError> {
+    let program = launch.program.display().to_string();
+    Process::start(launch).map_err(|error| TopologyError::Start {
+        component: component.to_owned(),
+        program,
+        error,
+    })
+}
+
+pub(super) fn ended(name: &str, mut status: String, process: &Process) -> TopologyError {
+    let events = process.group().and_then(Group::memory_events);
+    if events.is_some_and(|events| cgroup::oom_kills(&events).is_some_and(|kills| kills > 0)) {
+        status.push_str(", for want of memory: raise its memory limit");
+    }
+    TopologyError::Ended {
+        component: name.to_owned(),
+        status,
+        log: process.log().to_path_buf(),
+        tail: process.tail(),
+    }
+}
+
+/// Waits until a component that was started is ready.
+fn wait_until_ready(
+    name: &str,
+    ready: &Readiness,
+    process: &mut Process,
+    interrupt: &Interrupt,
+) -> Result<(), TopologyError> {
+    let Some(how) = &ready.how else { return Ok(()) };
+    match ready::wait(how, ready.timeout, ready.pause, interrupt, || process.ended()) {
+        ready::Waited::Ready => Ok(()),
+        ready::Waited::Interrupted => Err(TopologyError::Interrupted),
+        ready::Waited::Ended(status) => Err(ended(name, status, process)),
+        ready::Waited::Late(why) => Err(unready(name, ready.timeout, why, process)),
+    }
+}
+
+pub(super) fn unready(name: &str, timeout: Duration, why: String, process: &Process) -> TopologyError {
+    TopologyError::Unready {
+        component: name.to_owned(),
+        seconds: timeout.as_secs_f64(),
+        why,
+        log: process.log().to_path_buf(),
+        tail: process.tail(),
+    }
+}

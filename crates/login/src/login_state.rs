@@ -1,0 +1,245 @@
+//! A login under way: what is known of it when the browser comes back from the provider.
+//!
+//! Owns: `state` (RFC 6749 §10.12), the nonce and the PKCE verifier that belong to it, and that it is good once. Does not own:
+//! what is done when it comes back.
+//!
+//! All of it travels in `state`, sealed for one browser, which holds one cookie that tells it from others. So however many
+//! tabs somebody logs in from, there is one cookie; no tab takes another's away, and no header grows too large. Nonce and verifier
+//! are not stored anywhere: they are derived, by the key that sealed the state, from its identifier and the cookie.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use aws_lc_rs::digest;
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::rand::SecureRandom;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::keys::{Purpose, SessionKeys};
+
+/// How long somebody may take at the provider.
+pub(crate) const PATIENCE: Duration = Duration::from_hours(1);
+/// How many identifiers of used states are kept. A code is good once at the provider as well.
+const USED: usize = 65_536;
+
+/// A login under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LoginAttempt {
+    /// Random; one is used once.
+    #[serde(rename = "i")]
+    id: String,
+    /// When it began, in milliseconds.
+    #[serde(rename = "t")]
+    began: u64,
+    /// At which provider, by name.
+    #[serde(rename = "p")]
+    pub(crate) provider: String,
+    /// Which provider that is, and as which client.
+    #[serde(rename = "k")]
+    pub(crate) binding: String,
+    /// Where to go afterwards; judged before.
+    #[serde(rename = "r")]
+    pub(crate) target: String,
+}
+
+/// What goes to the provider with a login.
+pub(crate) struct AuthorizationRequest {
+    /// `state`.
+    pub(crate) state: String,
+    /// What is held against the ID token.
+    pub(crate) proofs: LoginProofs,
+}
+
+/// What only the browser and key that began a login know of it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct LoginProofs {
+    /// `nonce` (`OpenID` Connect Core 1.0 §3.1.2.1).
+    pub(crate) nonce: String,
+    /// `code_verifier` (RFC 7636 §4.1).
+    pub(crate) verifier: String,
+}
+
+impl std::fmt::Debug for LoginProofs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Proofs")
+    }
+}
+
+impl LoginProofs {
+    /// `code_challenge` of method `S256` (RFC 7636 §4.2).
+    pub(crate) fn challenge(&self) -> String {
+        URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, self.verifier.as_bytes()))
+    }
+}
+
+/// 128 bits, for identifiers; with 256, for secrets.
+pub(crate) fn random_text<const N: usize>(random: &dyn SecureRandom) -> Result<String, Unspecified> {
+    let mut bytes = [0; N];
+    random.fill(&mut bytes)?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+/// Whether a text can be what a browser's cookie holds: nothing else is ever set.
+pub(crate) fn is_browser(text: &[u8]) -> bool {
+    text.len() == 43 && URL_SAFE_NO_PAD.decode(text).is_ok()
+}
+
+impl LoginAttempt {
+    /// Begins one in a browser.
+    pub(crate) fn begin(
+        (provider, binding): (&str, &str),
+        target: String,
+        now: Timestamp,
+        random: &dyn SecureRandom,
+    ) -> Result<Self, Unspecified> {
+        let id = random_text::<16>(random)?;
+        Ok(Self {
+            id,
+            began: now.as_millis(),
+            provider: provider.to_owned(),
+            binding: binding.to_owned(),
+            target,
+        })
+    }
+
+    /// What to send along.
+    pub(crate) fn question(
+        &self,
+        keys: &SessionKeys,
+        origin: &str,
+        browser: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<AuthorizationRequest, Unspecified> {
+        let text = serde_json::to_vec(self).map_err(|_| Unspecified)?;
+        let state = keys.seal(Purpose::Attempt, &[origin.as_bytes(), browser], &text, random)?;
+        let key = keys.newest();
+        let parts = [origin.as_bytes(), browser, self.id.as_bytes()];
+        let proofs =
+            LoginProofs { nonce: key.derive("nonce", &parts), verifier: key.derive("verifier", &parts) };
+        Ok(AuthorizationRequest { state, proofs })
+    }
+
+    /// The one that a browser comes back with; `None`: none that began in it, at this origin.
+    pub(crate) fn open(
+        keys: &SessionKeys,
+        origin: &str,
+        browser: &[u8],
+        state: &str,
+    ) -> Option<(Self, LoginProofs)> {
+        let holder = [origin.as_bytes(), browser];
+        let (text, key) = keys.open(Purpose::Attempt, &holder, state.as_bytes())?;
+        let attempt: Self = serde_json::from_slice(&text).ok()?;
+        let parts = [origin.as_bytes(), browser, attempt.id.as_bytes()];
+        let proofs =
+            LoginProofs { nonce: key.derive("nonce", &parts), verifier: key.derive("verifier", &parts) };
+        Some((attempt, proofs))
+    }
+
+    /// When it began.
+    pub(crate) fn began(&self) -> Timestamp {
+        Timestamp::from_millis(self.began)
+    }
+
+    /// Whether it took too long.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        now >= self.began().plus(PATIENCE)
+    }
+}
+
+/// Which logins have come back.
+#[derive(Default)]
+pub(crate) struct UsedStates(Mutex<(HashSet<String>, VecDeque<String>)>);
+
+impl UsedStates {
+    /// Takes it as used; false when it was already.
+    pub(crate) fn take(&self, attempt: &LoginAttempt) -> bool {
+        let (known, order) = &mut *self.0.lock();
+        if !known.insert(attempt.id.clone()) {
+            return false;
+        }
+        order.push_back(attempt.id.clone());
+        if order.len() > USED
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_lc_rs::rand::SystemRandom;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+    const HERE: &str = "https://app.example";
+    const BROWSER: &[u8] = b"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+    fn keys() -> SessionKeys {
+        SessionKeys::parse("sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=").unwrap()
+    }
+
+    fn begun() -> (LoginAttempt, AuthorizationRequest) {
+        let attempt = LoginAttempt::begin(("id", "b"), "/a?b".into(), NOW, &SystemRandom::new()).unwrap();
+        let question = attempt.question(&keys(), HERE, BROWSER, &SystemRandom::new()).unwrap();
+        (attempt, question)
+    }
+
+    #[test]
+    fn a_login_comes_back_as_it_began_in_the_same_browser() {
+        let (attempt, question) = begun();
+        let (back, proofs) = LoginAttempt::open(&keys(), HERE, BROWSER, &question.state).unwrap();
+        assert_eq!((back, proofs.clone()), (attempt, question.proofs));
+        assert_ne!(proofs.nonce, proofs.verifier);
+        assert_eq!((proofs.verifier.len(), proofs.challenge().len()), (43, 43));
+    }
+
+    #[test]
+    fn it_comes_back_nowhere_else() {
+        let (_, question) = begun();
+        let other = b"BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+        assert!(LoginAttempt::open(&keys(), HERE, other, &question.state).is_none(), "another browser");
+        assert!(LoginAttempt::open(&keys(), "https://b.example", BROWSER, &question.state).is_none());
+        assert!(LoginAttempt::open(&keys(), HERE, BROWSER, "").is_none());
+        assert!(LoginAttempt::open(&keys(), HERE, BROWSER, &question.state[1..]).is_none());
+    }
+
+    #[test]
+    fn tabs_do_not_get_into_each_others_way() {
+        let (one, two) = (begun().1, begun().1);
+        assert_ne!(one.proofs, two.proofs);
+        for question in [&two, &one] {
+            let (_, proofs) = LoginAttempt::open(&keys(), HERE, BROWSER, &question.state).unwrap();
+            assert_eq!(proofs, question.proofs);
+        }
+    }
+
+    #[test]
+    fn it_is_good_once_and_for_an_hour() {
+        let (attempt, _) = begun();
+        let used = UsedStates::default();
+        assert!(used.take(&attempt));
+        assert!(!used.take(&attempt));
+        assert!(used.take(&begun().0));
+        assert!(!attempt.is_over(NOW.plus(PATIENCE).minus(Duration::from_secs(1))));
+        assert!(attempt.is_over(NOW.plus(PATIENCE)));
+    }
+
+    #[test]
+    fn a_browser_s_cookie_has_one_form() {
+        assert!(is_browser(random_text::<32>(&SystemRandom::new()).unwrap().as_bytes()));
+        for odd in [
+            "",
+            "short",
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA!",
+        ] {
+            assert!(!is_browser(odd.as_bytes()), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Whose session a cookie is, when that is not known at once.
+//!
+//! Owns: whether it holds, by itself, by the list of those that ended and by its provider when that is due; the fact that it becomes. Does not
+//! own: where it is ([`super::find`]), asking the provider ([`super::renew`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::identity::Facts;
+use auth::time::Timestamp;
+use credentials::authenticate::{SessionCredential, Verified};
+use credentials::cache::{self, EntryBasis, FlightResult, Lifetime, Ticket};
+use credentials::open_session::OpenSession;
+use credentials::revocation::{FollowedIssuer, IssuerAnswer, RevocableToken, TokenEvidence};
+use credentials::revoked_sessions::RevocationMarks;
+use http_engine::clock::Now;
+use telemetry::phases::CacheUse;
+
+use super::find::{FoundSession, sealed, silent};
+use super::provider::LoginProviderClient;
+use super::renew::{RETRY, Renewed, SUCCESSION};
+use super::session::BrowserSession;
+use super::{Login, SessionLookup, SessionRejected};
+use crate::config::LoginKind;
+
+/// Looking up, waiting and finding out, so often at most for one request.
+const ROUNDS: usize = 8;
+/// How long somebody waits for another process to renew a session.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often they look.
+const LOOK: Duration = Duration::from_millis(50);
+/// For how long a request may go on with a session that has become due while it waited.
+const UNDER_WAY: Duration = Duration::from_secs(30);
+
+/// What came of finding out, and what the cache had to do with it.
+pub type SessionOutcome = (Result<Arc<Verified>, SessionRejected>, CacheUse);
+
+/// What a request is told of a session that is good.
+struct ValidSession {
+    found: FoundSession,
+    /// In its provider's words, where they were heard just now.
+    claims: Option<String>,
+    /// To be believed until then, without looking again.
+    until: Timestamp,
+    /// What its provider may take back at any moment, where that tells; and what it rests on then, without which nothing is remembered.
+    revocable: Option<(RevocableToken, Option<EntryBasis>)>,
+}
+
+impl Login {
+    /// Finds out whose session a cookie is that [`Login::lookup`] does not know.
+    pub async fn find_out(self: &Arc<Self>, origin: usize, cookie: &[u8]) -> SessionOutcome {
+        let key = self.scopes[origin].key(cookie);
+        let clock = &self.surroundings.clock;
+        for _ in 0..ROUNDS {
+            match self.cache.lookup(key, clock.now()) {
+                cache::CacheLookup::Hit(verified) if self.is_ended(&verified) => {
+                    return (Err(SessionRejected::Over), CacheUse::Denied);
+                }
+                cache::CacheLookup::Hit(verified) => return (Ok(verified), CacheUse::Hit),
+                cache::CacheLookup::Denied(why) => return (Err(why), CacheUse::Denied),
+                cache::CacheLookup::Pending(flight) => match flight.land().await {
+                    FlightResult::Known(verified) if self.is_ended(&verified) => {
+                        return (Err(SessionRejected::Over), CacheUse::Denied);
+                    }
+                    FlightResult::Known(verified) => return (Ok(verified), CacheUse::Coalesced),
+                    FlightResult::Denied(why) => return (Err(why), CacheUse::Coalesced),
+                    FlightResult::Again => {}
+                },
+                cache::CacheLookup::Miss(ticket) => {
+                    let (this, cookie) = (self.clone(), cookie.to_vec());
+                    // It goes on when nobody waits: what was renewed must be known to those who come next.
+                    let finding = self.control().spawn(async move {
+                        // What is found may be as old as the looking.
+                        let began = this.surroundings.clock.now();
+                        let good = match this.recognise(origin, &cookie).await {
+                            Ok(good) => this.held(good, &ticket).await,
+                            Err(rejected) => Err(rejected),
+                        };
+                        let now = this.surroundings.clock.now();
+                        match good.and_then(|good| this.verified(origin, good, began)) {
+                            Ok((verified, life)) => ticket.fill(verified, life, now).map(Ok),
+                            Err(SessionRejected::Over) => {
+                                ticket.deny(SessionRejected::Over, now);
+                                Ok(Err(SessionRejected::Over))
+                            }
+                            Err(SessionRejected::Silent) => {
+                                ticket.fail(SessionRejected::Silent);
+                                Ok(Err(SessionRejected::Silent))
+                            }
+                        }
+                    });
+                    match finding.await {
+                        Ok(Ok(answer)) => return (answer, CacheUse::Miss),
+                        // A flush overtook it: look again.
+                        Ok(Err(cache::FlightVoided)) => {}
+                        Err(_) => break,
+                    }
+                }
+            }
+        }
+        (Err(SessionRejected::Silent), CacheUse::Miss)
+    }
+
+    /// The session of a cookie, whether it is known or not.
+    pub(super) async fn session_of(
+        self: &Arc<Self>,
+        origin: usize,
+        cookie: Option<&[u8]>,
+    ) -> Option<Result<Arc<Verified>, SessionRejected>> {
+        let cookie = cookie?;
+        match self.lookup(origin, cookie, self.surroundings.clock.now()) {
+            SessionLookup::Hit(verified) => Some(Ok(verified)),
+            SessionLookup::Denied(why) => Some(Err(why)),
+            SessionLookup::Unknown => Some(self.find_out(origin, cookie).await.0),
+        }
+    }
+
+    /// The same, if its provider has not taken it back, where that tells.
+    async fn held(
+        &self,
+        good: ValidSession,
+        ticket: &Ticket<Verified, SessionRejected>,
+    ) -> Result<ValidSession, SessionRejected> {
+        let session = &good.found.session;
+        let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
+        let Some(followed) = self.followed_of(provider) else { return Ok(good) };
+        let email = followed.longest.and_then(|_| session.email());
+        let lineage = session.lineage(&provider.config.client_id, email.as_deref());
+        let now = self.surroundings.clock.now().wall;
+        let revocable = followed.revocable(&lineage, TokenEvidence::Told, now);
+        if !revocable.is_heard_of() {
+            ticket.close();
+        }
+        match revocable.told().await {
+            IssuerAnswer::Good(hold) => {
+                // What was told while the provider was asked is compared with now that the fact has its place in the log: one that is
+                // outdated already is for this request alone.
+                let hold = if self.is_outdated(session).await? { None } else { hold };
+                Ok(ValidSession { revocable: Some((revocable, hold)), ..good })
+            }
+            IssuerAnswer::Denied => Err(SessionRejected::Over),
+            IssuerAnswer::Silent => Err(SessionRejected::Silent),
+        }
+    }
+
+    fn followed_of(&self, provider: &LoginProviderClient) -> Option<Arc<FollowedIssuer>> {
+        let LoginKind::OpenId { issuer, .. } = &provider.config.kind else { return None };
+        self.surroundings.follows.of(issuer)
+    }
+
+    /// Whether what is known of a session's holder has changed since it was told, by what their provider says of its own accord.
+    pub(super) async fn is_outdated(&self, session: &BrowserSession) -> Result<bool, SessionRejected> {
+        let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
+        let Some(followed) = self.followed_of(provider).filter(|followed| followed.longest.is_some()) else {
+            return Ok(false);
+        };
+        let email = session.email();
+        let lineage = session.lineage(&provider.config.client_id, email.as_deref());
+        let Some(outdated) = followed.outdated(&lineage, session.told()) else { return Ok(false) };
+        match outdated.told().await {
+            IssuerAnswer::Good(_) => Ok(false),
+            IssuerAnswer::Denied => Ok(true),
+            IssuerAnswer::Silent => Err(SessionRejected::Silent),
+        }
+    }
+
+    /// The fact that a session is, and how long it holds.
+    fn verified(
+        &self,
+        origin: usize,
+        good: ValidSession,
+        began: Now,
+    ) -> Result<(Arc<Verified>, Lifetime), SessionRejected> {
+        let ValidSession { found, claims, until, revocable } = good;
+        let session = &found.session;
+        let kept = found.kept.map(|(id, _)| id);
+        let marks = RevocationMarks { kept, ..session.marks() };
+        if self.shared.ended.holds(&marks) {
+            return Err(SessionRejected::Over);
+        }
+        let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
+        let heard = claims.as_deref().unwrap_or(&session.claims);
+        let identity = super::session::identity(&provider.config, heard, session.more.as_deref());
+        let identity = identity.map_err(|why| {
+            // It was good when it began: the mapping has changed since.
+            tracing::warn!(provider = &*provider.config.name, why, "a session names nobody: it is over");
+            SessionRejected::Over
+        })?;
+        let until = until.min(session.ends(&self.config));
+        // A request that waits for something else may go on with it: what is due to be renewed has not ended.
+        let expires = until.plus(UNDER_WAY).min(session.ends(&self.config));
+        let facts = Facts { identity, expires, not_before: Timestamp::from_millis(0) };
+        let renewed = match (&found.kept, found.succeeded) {
+            (None, true) => {
+                Some(self.cookie_of(origin, session, began.wall).map_err(|fault| sealed(&fault))?)
+            }
+            _ => None,
+        };
+        let access_token = session.access_token.clone().filter(|_| self.passes_tokens);
+        let lasting = OpenSession { marks, ends: session.ends(&self.config), signs: self.signs.clone() };
+        let of_session = SessionCredential { lasting, renewed: renewed.map(Into::into), access_token };
+        let lasts = match (&found.kept, found.succeeded) {
+            (None, true) => SUCCESSION,
+            _ => self.limits.ttl,
+        };
+        let lasts = if provider.is_openshift() { lasts.min(self.config.ttl) } else { lasts };
+        let (revocable, hold) = revocable.unzip();
+        let lasts = if matches!(hold, Some(None)) { Duration::ZERO } else { lasts };
+        let life = Lifetime { expires: until, until: Some(began.monotonic + lasts), hold: hold.flatten() };
+        let verified = self.rendering.verified_session(facts, of_session).until_revoked(revocable);
+        Ok((Arc::new(verified), life))
+    }
+
+    pub(super) fn provider_of(&self, session: &BrowserSession) -> Option<&LoginProviderClient> {
+        let is_his = |provider: &&LoginProviderClient| {
+            *provider.config.name == *session.provider && provider.binding == session.binding
+        };
+        self.providers.iter().find(is_his)
+    }
+
+    /// Finds the session of a cookie, renewed if that is due.
+    async fn recognise(&self, origin: usize, cookie: &[u8]) -> Result<ValidSession, SessionRejected> {
+        let now = || self.surroundings.clock.now().wall;
+        let mut found = self.find(origin, cookie, now()).await?;
+        let began = now();
+        loop {
+            let session = &found.session;
+            if session.is_over(&self.config, now()) || self.shared.ended.holds(&session.marks()) {
+                return Err(SessionRejected::Over);
+            }
+            let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
+            if self.followed_of(provider).is_some_and(|followed| followed.desk.is_silent()) {
+                // Whatever is found, nobody could say whether it was taken back.
+                return Err(SessionRejected::Silent);
+            }
+            let outdated = self.is_outdated(session).await?;
+            if !outdated && !session.is_due(now()) {
+                let until = Timestamp::from_millis(session.fresh);
+                // Its tokens can be revoked, and only it knows.
+                let told =
+                    if provider.is_openshift() { Some(self.ask(provider, session).await?) } else { None };
+                return Ok(ValidSession {
+                    found,
+                    claims: told.map(|told| told.claims),
+                    until,
+                    revocable: None,
+                });
+            }
+            let renewed = match (&self.store, found.kept) {
+                (Some(store), Some((id, version))) => {
+                    let until = now().plus(provider.longest());
+                    if store.claim(id, version, now(), until).await.map_err(silent)? {
+                        self.renew_kept(origin, provider, &**store, &found).await
+                    } else {
+                        // Another process does: its answer will be there in a moment, unless it has ended.
+                        if now().since(began) >= PATIENCE {
+                            let forgiven =
+                                if outdated { None } else { self.forgiven(provider, found, now()) };
+                            return forgiven.ok_or(SessionRejected::Silent);
+                        }
+                        tokio::time::sleep(LOOK).await;
+                        found = self.find(origin, cookie, now()).await?;
+                        continue;
+                    }
+                }
+                _ => self.renew_carried(provider, &found.session).await,
+            };
+            return match renewed {
+                // Nobody is let in on the strength of what no longer holds. Where the provider was asked and what changed cannot be had again, they
+                // log in; where it said nothing, they come again.
+                Ok(Some(Renewed { session, confirmed }))
+                    if outdated && self.is_outdated(&session).await? =>
+                {
+                    Err(if confirmed { SessionRejected::Over } else { SessionRejected::Silent })
+                }
+                Ok(None) if outdated => Err(SessionRejected::Silent),
+                Ok(Some(Renewed { session, .. })) => {
+                    let until = Timestamp::from_millis(session.fresh);
+                    let succeeded = found.kept.is_none();
+                    let found = FoundSession { session, succeeded, ..found };
+                    Ok(ValidSession { found, claims: None, until, revocable: None })
+                }
+                Ok(None) => self.forgiven(provider, found, now()).ok_or(SessionRejected::Silent),
+                Err(rejected) => Err(rejected),
+            };
+        }
+    }
+
+    /// A session of which nobody can say whether it still holds. Its own token does, for a while; but for one that can be
+    /// deleted before.
+    #[expect(clippy::unused_self, reason = "one of the ways a session is judged, like those beside it")]
+    fn forgiven(
+        &self,
+        provider: &LoginProviderClient,
+        found: FoundSession,
+        now: Timestamp,
+    ) -> Option<ValidSession> {
+        let expires = Timestamp::from_millis(found.session.expires);
+        let forgiven = !provider.is_openshift() && now < expires;
+        let until = now.plus(RETRY).min(expires);
+        forgiven.then(|| ValidSession { found, claims: None, until, revocable: None })
+    }
+}

@@ -1,0 +1,244 @@
+//! `postern admin backup` and `restore`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::rand::SystemRandom;
+use http_engine::clock::{Clock as _, SystemClock};
+use idp::Entropy as _;
+use idp::secrets::Purpose;
+use store::Epoch;
+use store::audit::AnnouncedEntry;
+use store::backup::{BackupContents, BackupError, Imported};
+
+use super::Done;
+use crate::cmd::admin::context;
+use crate::exit::{Failure, Outcome};
+use crate::provider::{self, OpenedProvider};
+use crate::terminal::{ERROR, GOOD, HINT};
+
+/// Arguments of `postern admin backup`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The copy is as of one moment, whoever writes meanwhile. It holds hashes of passwords and personal data, and signing
+keys that are sealed with the provider's secret. The secret itself is not in it: keep a copy of it elsewhere, for a
+database without its secret is of no use.")]
+pub(super) struct Backup {
+    /// A new file, or - for standard output
+    file: String,
+}
+
+/// Arguments of `postern admin restore`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The database that the configuration names must be empty, and the provider's secret must be that of the copy. It may be
+another kind of database than the one that was copied. What caches have heard of the old one is heard anew.
+
+Exit codes: 0 all of it is restored, 1 the copy, the database or the secret is not the right one and nothing was restored,
+3 it cannot be done here, or it is not known whether it was done.")]
+pub(super) struct Restore {
+    /// A file of `backup`, or - for standard input
+    file: String,
+}
+
+/// A file that is there whole or not at all, and that nobody else can read; or standard output.
+pub(super) enum Target {
+    File { file: File, path: PathBuf, new: PathBuf },
+    Output(io::Stdout),
+}
+
+impl Target {
+    pub(super) fn open(file: &str) -> Result<Self, Failure> {
+        if file == "-" {
+            return Ok(Self::Output(io::stdout()));
+        }
+        let path = PathBuf::from(file);
+        if path.symlink_metadata().is_ok() {
+            return Err(Failure::new(format!("{file} is there already: name a new file")));
+        }
+        let mut new = path.clone().into_os_string();
+        new.push(format!(".{}", std::process::id()));
+        let new = PathBuf::from(new);
+        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+        let file = opened.map_err(|error| {
+            Failure::new(format!("cannot write to {}: {error}; is the folder there?", new.display()))
+        })?;
+        Ok(Self::File { file, path, new })
+    }
+
+    /// Gives the file its name, when all of it is on the disk.
+    pub(super) fn keep(mut self) -> Result<(), Failure> {
+        let kept = match &mut self {
+            Self::Output(out) => out.flush(),
+            Self::File { file, path, new } => file.sync_all().and_then(|()| name(new, path)).and_then(|()| {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+            }),
+        };
+        kept.map_err(|error| Failure::new(format!("the file cannot be kept: {error}")))
+    }
+}
+
+/// A link, unlike a rename, leaves a file alone that somebody put there meanwhile; not every file system has links.
+fn name(new: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(new, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(new, path),
+        linked => linked,
+    }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::File { file, .. } => file.write(bytes),
+            Self::Output(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::File { file, .. } => file.flush(),
+            Self::Output(out) => out.flush(),
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Self::File { new, .. } = self {
+            // it has its name by now, or is half a file
+            let _ = fs::remove_file(new);
+        }
+    }
+}
+
+pub(super) async fn backup(config: &config::ProviderSettings, backup: &Backup) -> Done {
+    if let Some(file) = &config.database.file
+        && !file.exists()
+    {
+        return Err(
+            Failure::new(format!("there is no database {}: nothing to back up", file.display())).into()
+        );
+    }
+    let mut target = Target::open(&backup.file)?;
+    let OpenedProvider { store, .. } = provider::open(config).await?;
+    context::note_migrated(store.migrated());
+    let exported = store.export(&mut target).await;
+    store.close().await;
+    let exported = exported.map_err(|error| Failure::new(format!("no backup was made: {error}")))?;
+    target.keep()?;
+    let secret = config.secret.path.display();
+    anstream::eprintln!(
+        "{GOOD}done{GOOD:#}: {} rows written to {}",
+        exported.rows,
+        named(&backup.file, "output")
+    );
+    anstream::eprintln!(
+        "{HINT}note{HINT:#}: keep a copy of {secret} elsewhere; the backup is of no use without it"
+    );
+    Ok(Outcome::Good)
+}
+
+pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore, operator: &str) -> Done {
+    if config.secret.text.is_none() {
+        let secret = config.secret.path.display();
+        let text = format!(
+            "put the secret that the copy was made with to {secret} first: it is of no use with another"
+        );
+        return Err(Failure::new(text).into());
+    }
+    let mut from: BufReader<Box<dyn io::Read + Send>> = BufReader::new(match &*restore.file {
+        "-" => Box::new(io::stdin()),
+        file => {
+            Box::new(File::open(file).map_err(|error| Failure::new(format!("cannot read {file}: {error}")))?)
+        }
+    });
+    let mut epoch = [0; 16];
+    SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
+    let OpenedProvider { store, secrets, .. } = provider::open(config).await?;
+    let accept = |copied: &BackupContents| {
+        if copied.key_ring.as_ref().is_some_and(|ring| secrets.open(Purpose::KeyRing, "", ring).is_none()) {
+            let secret = config.secret.path.display();
+            return Err(format!(
+                "the secret in {secret} is not the one of the copy: put that one there first"
+            ));
+        }
+        Ok(vec![AnnouncedEntry {
+            actor: context::actor(operator),
+            action: "database.restore".into(),
+            target: "database".into(),
+            detail: format!("{{\"rows\":{}}}", copied.rows),
+            at: SystemClock.now().wall,
+        }])
+    };
+    let imported = store.import(&mut from, Epoch(epoch), accept).await;
+    store.close().await;
+    match imported {
+        Ok(Imported { rows, head, migrated }) => {
+            let epoch = config::hex(&head.epoch.0);
+            anstream::eprintln!(
+                "{GOOD}done{GOOD:#}: {rows} rows restored; the history of revocations goes on as {epoch} after {}",
+                head.seq
+            );
+            context::note_migrated(&migrated);
+            Ok(Outcome::Good)
+        }
+        Err(error) => not_restored(&error, named(&restore.file, "input")),
+    }
+}
+
+/// What there is to say: the copy is at fault, or it cannot be done now, or nobody knows.
+fn not_restored(error: &BackupError, file: &str) -> Done {
+    match error {
+        BackupError::Unclear(_) => {
+            let hint = "it is not known whether it was restored: look with `postern admin user list`; if anything is there, all of it is";
+            Err(Failure::new(format!("{error}; {hint}")).into())
+        }
+        BackupError::Database(_) | BackupError::File(_) => {
+            Err(Failure::new(format!("nothing was restored: {error}")).into())
+        }
+        _ => {
+            anstream::eprintln!("{ERROR}refused{ERROR:#}: nothing was restored from {file}: {error}");
+            Ok(Outcome::No)
+        }
+    }
+}
+
+fn named<'f>(file: &'f str, stream: &'f str) -> &'f str {
+    match (file, stream) {
+        ("-", "output") => "standard output",
+        ("-", _) => "standard input",
+        (file, _) => file,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::StoreError;
+
+    use super::super::Fault;
+    use super::*;
+
+    /// What is said on the way out, and with which code.
+    fn said(error: &BackupError) -> (u8, String) {
+        match not_restored(error, "copy") {
+            Ok(outcome) => (u8::from(outcome == Outcome::No), String::new()),
+            Err(Fault::Failure(failure)) => (3, failure.to_string()),
+            Err(fault) => panic!("{fault:?}"),
+        }
+    }
+
+    #[test]
+    fn a_copy_is_refused_when_it_is_at_fault_and_nothing_is_said_that_is_not_known() {
+        let (code, text) = said(&BackupError::Unclear(StoreError::Busy));
+        assert!(code == 3 && text.contains("it is not known") && !text.contains("nothing"), "{text}");
+        let (code, text) = said(&BackupError::Database(StoreError::Busy));
+        assert!(code == 3 && text.starts_with("nothing was restored: "), "{text}");
+        let refused = BackupError::Refused { first: 1, last: 2, error: StoreError::Dangling };
+        for refused in [refused, BackupError::NotEmpty("users"), BackupError::Unwanted("no".into())] {
+            assert_eq!(said(&refused), (1, String::new()), "{refused}");
+        }
+    }
+}

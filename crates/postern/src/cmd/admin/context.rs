@@ -1,0 +1,190 @@
+//! Where an operator works: the provider of a configuration, opened beside whoever serves it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use aws_lc_rs::rand::SystemRandom;
+use coherence::secret::SharedSecret;
+use config::Severity;
+use http_engine::clock::{Clock as _, SystemClock};
+use idp::admin::{Admin, AdminFault, Page};
+use idp::{Answered, Outbound, Parts, Post};
+use serde::Serialize;
+
+use super::Output;
+use crate::exit::{Failure, Outcome};
+use crate::provider::{self, OpenedProvider};
+use crate::terminal::{ERROR, Findings, GOOD, HINT};
+
+/// Entries that are read at once.
+pub(super) const PAGE: Option<u32> = Some(500);
+
+/// A configuration file; `None`: it is faulty, which was said.
+pub(super) fn configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
+    match config::load_file(path, SystemClock.now().wall, 1) {
+        Ok(loaded) => Some(loaded),
+        Err(refused) => {
+            anstream::eprint!("{}", Findings(&refused.report));
+            let faults = refused.report.count(Severity::Fault);
+            anstream::eprintln!("{ERROR}{}{ERROR:#}: faulty ({faults}), nothing was done", path.display());
+            None
+        }
+    }
+}
+
+/// The provider of a configuration file.
+pub(super) fn provider_of(
+    loaded: Box<config::LoadedConfig>,
+    path: &Path,
+) -> Result<config::ProviderSettings, Failure> {
+    loaded.provider.ok_or_else(|| {
+        Failure::new(format!(
+            "{} has no [provider], so there is nothing to administer; name the file that has it",
+            path.display()
+        ))
+    })
+}
+
+/// Clients that have to hear something hear it from whoever serves: it waits in the database.
+struct RemoteDatabase;
+
+impl Outbound for RemoteDatabase {
+    fn post(&self, _: Post) -> Answered {
+        Box::pin(async { Err("not from the command line".into()) })
+    }
+}
+
+/// A provider that does not serve, and who works with it.
+pub(super) struct AdminContext {
+    provider: Arc<idp::Provider>,
+    shared: SharedSecret,
+    operator: String,
+    output: Output,
+}
+
+impl AdminContext {
+    pub(super) async fn open(
+        config: &config::ProviderSettings,
+        operator: &str,
+        output: Output,
+    ) -> Result<Self, Failure> {
+        let OpenedProvider { checked, store, secrets, .. } = provider::open(config).await?;
+        note_migrated(store.migrated());
+        let shared = provider::shared(config, &secrets)?;
+        let parts = Parts {
+            store,
+            secrets,
+            clock: Arc::new(|| SystemClock.now().wall),
+            entropy: Arc::new(SystemRandom::new()),
+            outbound: Arc::new(RemoteDatabase),
+        };
+        let provider = idp::Provider::start(checked, parts).await;
+        let provider =
+            provider.map_err(|fault| Failure::new(format!("the provider cannot be opened: {fault}")))?;
+        Ok(Self { provider, shared, operator: actor(operator), output })
+    }
+
+    pub(super) fn admin(&self) -> Admin<'_> {
+        Admin::new(&self.provider, self.operator.as_str())
+    }
+
+    /// What those need who follow the provider from elsewhere.
+    pub(super) fn follow_secret(&self) -> String {
+        self.shared.to_text().to_string()
+    }
+
+    /// Whether answers are for programs.
+    pub(super) fn is_for_programs(&self) -> bool {
+        self.output == Output::Json
+    }
+
+    /// What was begun is made durable.
+    pub(super) async fn close(self) {
+        self.provider.store().close().await;
+    }
+
+    /// Says what there is: as JSON, or as a text.
+    pub(super) fn show<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<Outcome, Failure> {
+        match self.output {
+            Output::Text => anstream::print!("{}", text(value)),
+            Output::Json => anstream::println!("{}", pretty(value)?),
+        }
+        Ok(Outcome::Good)
+    }
+
+    /// Says what was done; programs are told by JSON.
+    pub(super) fn did<T: Serialize>(&self, value: &T, what: &str) -> Result<Outcome, Failure> {
+        if self.output == Output::Json {
+            anstream::println!("{}", pretty(value)?);
+        }
+        anstream::eprintln!("{GOOD}done{GOOD:#}: {what}");
+        Ok(Outcome::Good)
+    }
+
+    /// Says what was done, and shows what nobody can ask for again.
+    pub(super) fn did_once<T: Serialize>(
+        &self,
+        value: &T,
+        secret: Option<&str>,
+        what: &str,
+    ) -> Result<Outcome, Failure> {
+        let outcome = self.did(value, what)?;
+        if let (Output::Text, Some(secret)) = (self.output, secret) {
+            println(secret);
+        }
+        Ok(outcome)
+    }
+}
+
+/// Every page of a list.
+pub(super) async fn all<T>(
+    mut page: impl AsyncFnMut(Option<String>) -> Result<Page<T>, AdminFault>,
+) -> Result<Vec<T>, AdminFault> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let Page { items, next } = page(after).await?;
+        all.extend(items);
+        after = match next {
+            Some(next) => Some(next),
+            None => return Ok(all),
+        };
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a secret is not looked through for styles")]
+fn println(text: &str) {
+    println!("{text}");
+}
+
+pub(super) fn pretty(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::new(format!("the answer cannot be written: {error}")))
+}
+
+/// How the audit log calls an operator.
+pub(super) fn actor(operator: &str) -> String {
+    format!("operator:{operator}")
+}
+
+/// The name of this process's user, or the number where the machine has no name for it.
+pub(super) fn user_name() -> String {
+    let id = rustix::process::getuid().as_raw().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1) == Some(&id)).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| format!("uid-{id}"))
+}
+
+/// Says what the migration of a database or a copy changed, if operators are to know.
+pub(super) fn note_migrated(migrated: &store::Migrated) {
+    if let Some(note) = migrated.note() {
+        anstream::eprintln!("{HINT}note{HINT:#}: {note}");
+    }
+}

@@ -1,0 +1,191 @@
+//! The tour: what a visitor would try, tried by a plain HTTP client and compared with what should happen.
+
+use std::time::Duration;
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{Attribute, Cell, Color, Table};
+use http::Method;
+use http_engine::url::Url;
+
+use super::provider::{ADA, MANAGER, READER};
+use super::visitor::Visitor;
+use crate::client::{Client, Reply, Version};
+use crate::cmd::demo::fixture::Fixture;
+use crate::cmd::token::{TokenRequest, discover};
+use crate::exit::{Failure, Outcome};
+use crate::terminal::{ERROR, GOOD};
+
+/// How long the gateway may take to have the provider's keys.
+const READY: Duration = Duration::from_secs(10);
+
+/// What was tried, what should have come of it, and what did.
+struct Step {
+    what: &'static str,
+    expected: &'static str,
+    seen: String,
+}
+
+/// Takes the tour and prints it.
+pub(super) fn take(town: &Fixture) -> Result<Outcome, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
+    let steps = runtime.block_on(SelfCheck { town, client: Client::default() }.steps())?;
+    let differences = steps.iter().filter(|step| step.expected != step.seen).count();
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).enforce_styling();
+    table.set_header(
+        ["", "what", "expected", "seen"].map(|text| Cell::new(text).add_attribute(Attribute::Bold)),
+    );
+    for Step { what, expected, seen } in &steps {
+        let same = expected == seen;
+        let (mark, colour) = if same { ("✓", Color::Green) } else { ("✗", Color::Red) };
+        let seen = Cell::new(seen);
+        table.add_row([
+            Cell::new(mark).fg(colour),
+            Cell::new(what),
+            Cell::new(expected),
+            if same { seen } else { seen.fg(Color::Red) },
+        ]);
+    }
+    anstream::println!("{table}");
+    if differences > 0 {
+        anstream::println!("{ERROR}{differences} of {} differ{ERROR:#}", steps.len());
+        return Ok(Outcome::No);
+    }
+    anstream::println!("{GOOD}all {} as expected{GOOD:#}", steps.len());
+    Ok(Outcome::Good)
+}
+
+struct SelfCheck<'a> {
+    town: &'a Fixture,
+    client: Client,
+}
+
+/// Fields of a request.
+type Fields<'a> = &'a [(&'a str, &'a str)];
+
+impl SelfCheck<'_> {
+    async fn steps(&self) -> Result<Vec<Step>, Failure> {
+        let mut steps = Vec::new();
+        let mut step = |what, expected, seen| steps.push(Step { what, expected, seen });
+        step("the gateway has the provider's keys", "ready", self.ready().await?);
+        let [reader, manager] = self.town.secrets();
+        let reader = self.token(READER, reader).await?;
+        let manager = self.token(MANAGER, manager).await?;
+        let (reader, manager) = (format!("Bearer {reader}"), format!("Bearer {manager}"));
+        let bearer = [("authorization", &*reader)];
+
+        let reply = self.ask(Method::GET, "/", &[]).await?;
+        step("a public path, nobody asks who it is", "200", status(&reply));
+        let reply = self.ask(Method::GET, "/orders", &[]).await?;
+        let seen = format!("{}, {}", status(&reply), header(&reply, "www-authenticate"));
+        step("orders, without a token", "401, Bearer realm=\"demo\"", seen);
+        let reply = self.ask(Method::GET, "/orders", &bearer).await?;
+        let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
+        step("orders, with a token that may read them", "200, for shop", seen);
+        let reply = self.client.send(Version::Http2, Method::GET, &self.url("/orders")?, &bearer, "").await;
+        step("the same over HTTP/2", "200", status(&reply.map_err(Failure::new)?));
+        let reply = self.ask(Method::GET, "/orders", &bearer).await?;
+        step("the token does not reach the service", "absent", seen_by_service(&reply, "authorization"));
+        let forged = [bearer[0], ("x-forwarded-user", "root"), ("X_Forwarded_Groups", "managers")];
+        let reply = self.ask(Method::GET, "/orders", &forged).await?;
+        let seen =
+            [seen_by_service(&reply, "x-forwarded-user"), seen_by_service(&reply, "x_forwarded_groups")];
+        step("identity headers of the client's own", "shop, absent", seen.join(", "));
+        let reply = self.ask(Method::DELETE, "/orders/7", &bearer).await?;
+        step("deleting an order, with the same token", "403", status(&reply));
+        let reply = self.ask(Method::DELETE, "/orders/7", &[("authorization", &manager)]).await?;
+        let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-groups"));
+        step("deleting it with a manager's token", "200, for managers", seen);
+        let (signed, _) = reader.rsplit_once('.').unwrap_or_default();
+        let (_, signature) = manager.rsplit_once('.').unwrap_or_default();
+        let broken = format!("{signed}.{signature}");
+        let reply = self.ask(Method::GET, "/orders", &[("authorization", &broken)]).await?;
+        let error = header(&reply, "www-authenticate").contains("error=\"invalid_token\"");
+        let seen = format!("{}{}", status(&reply), if error { ", invalid_token" } else { "" });
+        step("a token with another token's signature", "401, invalid_token", seen);
+        let reply = self.ask(Method::GET, "/orders/..%2fadmin", &bearer).await?;
+        step("a path with two readings", "400", status(&reply));
+        let reply = self.ask(Method::GET, "/nowhere", &bearer).await?;
+        step("a path without a route", "404", status(&reply));
+        let mut ada = Visitor::new(&self.client, self.town.provider());
+        let back = format!("{}/", self.town.gateway());
+        let token = ada.token(ADA, self.town.password(), &back).await?;
+        let seen = ada.title("/account").await?;
+        step("Ada logs in with her password and allows the order desk", "Your account", seen);
+        let bearer = format!("Bearer {token}");
+        let reply = self.ask(Method::DELETE, "/orders/7", &[("authorization", &bearer)]).await?;
+        let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
+        step("deleting the order as Ada, who is a manager", "200, for demo-ada", seen);
+        let metrics = self.client.send(Version::Http1, Method::GET, &self.admin("/metrics")?, &[], "").await;
+        let metrics = metrics.map_err(Failure::new)?;
+        let metrics = String::from_utf8_lossy(&metrics.body);
+        let hits =
+            metrics.lines().find_map(|l| l.strip_prefix("postern_cache_lookups_total{result=\"hit\"} "));
+        step(
+            "the token was verified once, then found in the cache",
+            "4 times",
+            format!("{} times", hits.unwrap_or("no")),
+        );
+        Ok(steps)
+    }
+
+    async fn ask(&self, method: Method, target: &str, fields: Fields<'_>) -> Result<Reply, Failure> {
+        let reply = self.client.send(Version::Http1, method, &self.url(target)?, fields, "").await;
+        reply.map_err(Failure::new)
+    }
+
+    fn url(&self, target: &str) -> Result<Url, Failure> {
+        Url::parse(&format!("{}{target}", self.town.gateway()))
+            .map_err(|fault| Failure::new(fault.to_string()))
+    }
+
+    fn admin(&self, target: &str) -> Result<Url, Failure> {
+        Url::parse(&format!("{}{target}", self.town.admin())).map_err(|fault| Failure::new(fault.to_string()))
+    }
+
+    async fn token(&self, id: &str, secret: &str) -> Result<String, Failure> {
+        let endpoint = discover(&self.client, &self.town.provider()).await?;
+        let request = TokenRequest { id, secret, scope: None, resources: &[], audiences: &[] };
+        request.send(&self.client, &endpoint).await?.map_err(Failure::new)
+    }
+
+    /// Asks `/readyz` until it says so, or for as long as it may take.
+    async fn ready(&self) -> Result<String, Failure> {
+        let url = self.admin("/readyz")?;
+        let until = tokio::time::Instant::now() + READY;
+        loop {
+            let reply =
+                self.client.send(Version::Http1, Method::GET, &url, &[], "").await.map_err(Failure::new)?;
+            let text = String::from_utf8_lossy(&reply.body).trim().to_owned();
+            if reply.status == 200 || tokio::time::Instant::now() > until {
+                return Ok(text);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn status(reply: &Reply) -> String {
+    reply.status.as_u16().to_string()
+}
+
+fn header(reply: &Reply, name: &str) -> String {
+    reply
+        .headers
+        .get(name)
+        .map_or_else(|| "absent".into(), |v| String::from_utf8_lossy(v.as_bytes()).into_owned())
+}
+
+/// A header of the request as it reached the service, by its exact name in any case.
+fn seen_by_service(reply: &Reply, name: &str) -> String {
+    #[derive(serde::Deserialize)]
+    struct Reflected {
+        headers: Vec<(String, String)>,
+    }
+    let reflected = serde_json::from_slice::<Reflected>(&reply.body);
+    let headers = reflected.map(|reflected| reflected.headers).unwrap_or_default();
+    let values: Vec<String> =
+        headers.into_iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect();
+    if values.is_empty() { "absent".into() } else { values.join(" and ") }
+}

@@ -1,0 +1,193 @@
+//! What those hear over HTTP who follow the provider from elsewhere.
+//!
+//! Owns: four endpoints below the issuer's path: `POST coherence/denials`, all that is denied, page by page; `POST coherence/confirm`,
+//! what of some tags is; `POST coherence/messages`, the answer to one message of the protocol; `GET coherence/events`, an event stream of
+//! what is taken back from now on. Whoever asks shows that they have the secret; each answer carries a MAC that binds it to its question.
+//! Does not own: the protocol and the form of questions and answers (`coherence`), the facts (`store`).
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{DefaultBodyLimit, Extension, State};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use coherence::event_loops::QueryAnswers;
+use coherence::query::{LogAnswer, LogQuery, LogQuestion};
+use coherence::revocation_query::RevocationQuery;
+use coherence::secret::SharedSecret;
+use hyper::body::Frame;
+use store::Store;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc};
+
+use super::server::Stop;
+use crate::revocation::asked::{DATA, MessageStream, STIR, text_of};
+
+/// Tags of one page.
+const PAGE: u32 = 5000;
+/// Bytes of a question.
+const QUESTION: usize = 256 << 10;
+/// Bytes of the event stream that are sent at once, if there are as many.
+const PIECE: usize = 16 << 10;
+/// Pieces that wait to be sent.
+const PIECES: usize = 4;
+/// What says nothing.
+const STIRRED: &[u8] = b":\n\n";
+
+struct RevocationApi {
+    secret: SharedSecret,
+    answers: QueryAnswers<Store>,
+}
+
+/// The endpoints, below the issuer's path.
+pub(super) fn router(path: &str, secret: SharedSecret, answers: QueryAnswers<Store>) -> Router {
+    let facts = Arc::new(RevocationApi { secret, answers });
+    Router::new()
+        .route(&format!("{path}/coherence/denials"), post(denials))
+        .route(&format!("{path}/coherence/confirm"), post(confirm))
+        .route(&format!("{path}/coherence/messages"), post(messages))
+        .route(&format!("{path}/coherence/events"), get(events))
+        .layer(DefaultBodyLimit::max(QUESTION))
+        .with_state(facts)
+}
+
+impl RevocationApi {
+    fn refuse(&self, headers: &HeaderMap) -> Option<Response> {
+        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let shown = shown.and_then(|shown| shown.strip_prefix(b"Bearer "));
+        if shown.is_some_and(|shown| self.secret.is_bearer(shown)) {
+            return None;
+        }
+        let challenge = [(WWW_AUTHENTICATE, "Bearer realm=\"coherence\"")];
+        Some(
+            (StatusCode::UNAUTHORIZED, challenge, "this is for gateways that follow the provider\n")
+                .into_response(),
+        )
+    }
+
+    fn query(&self, body: &[u8]) -> Option<LogQuery> {
+        LogQuery::read(&self.answers.end.authority, body).ok()
+    }
+
+    fn sealed(&self, query: &LogQuery, to: &LogAnswer) -> Response {
+        answer("application/octet-stream", query.seal(to, &self.answers.end.keys))
+    }
+}
+
+async fn denials(State(facts): State<Arc<RevocationApi>>, headers: HeaderMap, body: Bytes) -> Response {
+    if let Some(refused) = facts.refuse(&headers) {
+        return refused;
+    }
+    let Some(query) = facts.query(&body) else { return malformed() };
+    let LogQuestion::Denials { after } = *query.question() else { return malformed() };
+    match facts.answers.log.page(after, PAGE).await {
+        Ok(page) => facts.sealed(&query, &page),
+        Err(_) => unavailable(),
+    }
+}
+
+async fn confirm(State(facts): State<Arc<RevocationApi>>, headers: HeaderMap, body: Bytes) -> Response {
+    if let Some(refused) = facts.refuse(&headers) {
+        return refused;
+    }
+    let Some(query) = facts.query(&body) else { return malformed() };
+    let LogQuestion::Confirm(tags) = query.question() else { return malformed() };
+    match RevocationQuery::denied(&facts.answers.log, tags.clone()).await {
+        Some((head, denied)) => facts.sealed(&query, &LogAnswer { head, denied, more: false }),
+        None => unavailable(),
+    }
+}
+
+async fn messages(State(facts): State<Arc<RevocationApi>>, headers: HeaderMap, body: Bytes) -> Response {
+    if let Some(refused) = facts.refuse(&headers) {
+        return refused;
+    }
+    let answers = facts.answers.once(&body).await;
+    let messages = MessageStream { messages: answers.iter().map(|answer| text_of(answer)).collect() };
+    match serde_json::to_vec(&messages) {
+        Ok(body) => answer("application/json", body),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// Server-sent events (WHATWG HTML section 9.2), a message of the protocol in each.
+async fn events(
+    State(facts): State<Arc<RevocationApi>>,
+    Extension(stop): Extension<Stop>,
+    headers: HeaderMap,
+) -> Response {
+    if let Some(refused) = facts.refuse(&headers) {
+        return refused;
+    }
+    let (to, pieces) = mpsc::channel(PIECES);
+    tokio::spawn(tell(facts.answers.relay.listen(), to, stop));
+    let fields = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+    (fields, Body::new(Pieces(pieces))).into_response()
+}
+
+/// Until whoever listens is gone, the server ends, or the log is another's.
+async fn tell(mut heard: broadcast::Receiver<Bytes>, to: mpsc::Sender<Bytes>, mut stop: Stop) {
+    // So that proxies pass the head on.
+    let mut piece = STIRRED.to_vec();
+    loop {
+        tokio::select! {
+            sent = to.send(Bytes::from(std::mem::take(&mut piece))) => if sent.is_err() { return },
+            () = stop.told() => return,
+        }
+        tokio::select! {
+            first = heard.recv() => match first {
+                Ok(message) => put(&mut piece, &message),
+                // Whoever follows asks for what it missed.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            },
+            () = tokio::time::sleep(STIR) => piece.extend(STIRRED),
+            () = to.closed() => return,
+            () = stop.told() => return,
+        }
+        while piece.len() < PIECE
+            && let Ok(message) = heard.try_recv()
+        {
+            put(&mut piece, &message);
+        }
+    }
+}
+
+fn put(piece: &mut Vec<u8>, message: &[u8]) {
+    piece.extend(DATA);
+    piece.extend(text_of(message).into_bytes());
+    piece.extend(b"\n\n");
+}
+
+/// A body whose pieces are made elsewhere.
+struct Pieces(mpsc::Receiver<Bytes>);
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+fn answer(kind: &'static str, body: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store")], body).into_response()
+}
+
+fn malformed() -> Response {
+    (StatusCode::BAD_REQUEST, "the body is no question of this kind and version\n").into_response()
+}
+
+fn unavailable() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response()
+}

@@ -1,0 +1,313 @@
+//! A way for messages to a provider elsewhere that needs nothing but HTTP.
+//!
+//! Owns: questions, each of which is a request whose answer carries the messages that answer it; and an event stream
+//! (`GET …/coherence/events`), over which the provider tells at once what it takes back. The stream may break, and may be none: then
+//! what was taken back is heard with the next question, half a second later. Does not own: the exchanges ([`Remote`]).
+//!
+//! A question is never kept from being sent by those before it that hang: where there is no place for it, one of those is given up. The
+//! first of them is not, unless the provider is silent: it may only be slow. While it is silent one question is under way at a time, each until
+//! the next comes, a tenth of a second later, over another connection: what swallowed the ones before may be gone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use coherence::silence::Silence;
+use coherence::transport::{QUEUE, Subscription, Topic, Transport, TransportState};
+use coherence::wire;
+use http::{Method, StatusCode};
+use http_engine::http_client::StreamedAnswer;
+use outage::Outage;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::random;
+use super::remote::Remote;
+
+/// Questions that are under way at once.
+const UNDER_WAY: usize = 8;
+/// The same, to a provider that is silent.
+const TO_SILENT: usize = 1;
+/// How often the event stream says something, though there be nothing to say.
+pub const STIR: Duration = Duration::from_secs(2);
+/// A stream over which nothing comes for so long is given up.
+const SILENCE: Duration = Duration::from_secs(7);
+/// Between two attempts at the stream: at first, and at most.
+const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
+/// Before a provider that has no such stream is asked for it again.
+const NONE_THERE: Duration = Duration::from_mins(1);
+/// What stands before a message on its line of the stream.
+pub const DATA: &[u8] = b"data: ";
+
+/// Messages, each in base64.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MessageStream {
+    /// In the order in which they were made.
+    pub messages: Vec<String>,
+}
+
+/// Bytes as these texts have them.
+pub fn text_of(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// The way.
+pub struct AskedLog {
+    questions: mpsc::Sender<(Topic, Bytes)>,
+    subscribers: Arc<Subscribers>,
+    state: watch::Receiver<TransportState>,
+    listening: AbortHandle,
+}
+
+/// Those who want what the provider says.
+type Subscribers = Mutex<Vec<mpsc::Sender<Bytes>>>;
+
+impl AskedLog {
+    /// To this provider, which may be silent; what it takes runs on this runtime, and ends with it.
+    pub fn new(remote: Remote, silence: Arc<Silence>, outage: Outage, on: &Handle) -> Self {
+        let (questions, waiting) = mpsc::channel(QUEUE);
+        let (tell, state) = watch::channel(TransportState::Starting);
+        let subscribers = Arc::<Subscribers>::default();
+        let asking =
+            AskingState { remote: remote.clone(), silence, subscribers: subscribers.clone(), tell, outage };
+        on.spawn(asking.run(waiting));
+        let listening = on.spawn(listening(remote, subscribers.clone())).abort_handle();
+        Self { questions, subscribers, state, listening }
+    }
+}
+
+impl Drop for AskedLog {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+/// What carries the questions.
+struct AskingState {
+    remote: Remote,
+    silence: Arc<Silence>,
+    subscribers: Arc<Subscribers>,
+    tell: watch::Sender<TransportState>,
+    outage: Outage,
+}
+
+impl AskingState {
+    async fn run(self, mut waiting: mpsc::Receiver<(Topic, Bytes)>) {
+        let asking = Arc::new(self);
+        let mut under_way = QuestionInFlight::default();
+        while let Some((_, question)) = waiting.recv().await {
+            let silent = asking.silence.is_silent();
+            // Whether it answers at all is found out first.
+            if silent && !wire::is_probe(&question) {
+                continue;
+            }
+            let given_up = under_way.make_room(if silent { TO_SILENT } else { UNDER_WAY });
+            if silent && given_up {
+                asking.said(TransportState::Down(asking.remote.unanswered().into()));
+            }
+            under_way.0.push_back(tokio::spawn(asking.clone().exchange(question)).abort_handle());
+        }
+    }
+
+    async fn exchange(self: Arc<Self>, question: Bytes) {
+        match exchange(&self.remote, question).await {
+            Ok(messages) => {
+                self.said(TransportState::Up);
+                deliver(&self.subscribers, &messages);
+            }
+            Err(why) => self.said(TransportState::Down(why.into())),
+        }
+    }
+
+    /// Says how it is.
+    fn said(&self, now: TransportState) {
+        match &now {
+            TransportState::Down(why) => self.outage.failed(why),
+            TransportState::Up | TransportState::Starting => self.outage.succeeded(),
+        }
+        self.tell.send_if_modified(|before| {
+            let (was, is) =
+                (matches!(before, TransportState::Down(_)), matches!(now, TransportState::Down(_)));
+            // Another cause of the same outage is no news.
+            let news = *before != now && was != is || *before == TransportState::Starting;
+            *before = now;
+            news
+        });
+    }
+}
+
+/// Exchanges under way, in the order in which they began.
+#[derive(Default)]
+struct QuestionInFlight(VecDeque<AbortHandle>);
+
+impl QuestionInFlight {
+    /// Gives up as many as are one too many where `most` may be; whether there were any. The first one stays where another one can go.
+    fn make_room(&mut self, most: usize) -> bool {
+        self.0.retain(|exchange| !exchange.is_finished());
+        let given_up = self.0.len() >= most;
+        while self.0.len() >= most {
+            let oldest = usize::from(most > 1);
+            let Some(exchange) = self.0.remove(oldest) else { break };
+            exchange.abort();
+        }
+        given_up
+    }
+}
+
+impl Drop for QuestionInFlight {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn exchange(remote: &Remote, question: Bytes) -> Result<Vec<Bytes>, String> {
+    let answer = remote.ask(Method::POST, "messages", "application/octet-stream", question).await?;
+    let MessageStream { messages } =
+        serde_json::from_slice(&answer).map_err(|_| "it answers nothing that makes sense")?;
+    let messages = messages.iter().map(|text| STANDARD.decode(text).map(Bytes::from));
+    messages.collect::<Result<_, _>>().map_err(|_| "it answers nothing that makes sense".to_owned())
+}
+
+/// Hands on what the stream brings, and begins it anew when it ends.
+async fn listening(remote: Remote, subscribers: Arc<Subscribers>) {
+    let mut pause = AGAIN;
+    loop {
+        match remote.events().await {
+            Ok((StatusCode::OK, stream)) => {
+                tracing::debug!("an issuer that is followed tells what it revokes as it does");
+                if heard(stream, &subscribers).await {
+                    pause = AGAIN;
+                }
+            }
+            Ok((status, _)) => {
+                tracing::debug!(%status, "an issuer that is followed tells what it revokes only when asked");
+                if matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
+                    pause = NONE_THERE;
+                }
+            }
+            Err(why) => tracing::debug!(%why, "an issuer that is followed cannot be listened to"),
+        }
+        // Not all at once, after a node has ended that many listened to.
+        let share = random().map_or(0, u16::from_le_bytes);
+        sleep(pause.mul_f64(0.5 + f64::from(share) / f64::from(u16::MAX) / 2.0)).await;
+        pause = (pause * 2).min(AGAIN_AT_MOST);
+    }
+}
+
+/// Until it ends, breaks, or is silent. Whether it was of use: each begins by stirring, and one that brings no more than that would be
+/// begun anew without end.
+async fn heard(mut stream: StreamedAnswer, subscribers: &Subscribers) -> bool {
+    let (mut lines, mut pieces) = (Lines::default(), 0_u64);
+    while let Ok(Ok(Some(bytes))) = timeout(SILENCE, stream.next()).await {
+        pieces += 1;
+        let Some(messages) = lines.take(&bytes) else { break };
+        deliver(subscribers, &messages);
+    }
+    pieces > 1
+}
+
+/// The messages of an event stream, whose pieces end anywhere.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    /// A line that is longer holds no message.
+    const MAX: usize = DATA.len() + wire::MAX.div_ceil(3) * 4 + 2;
+
+    /// What has come whole with this piece; `None` when it is no such stream.
+    fn take(&mut self, piece: &[u8]) -> Option<Vec<Bytes>> {
+        self.0.extend_from_slice(piece);
+        let mut messages = Vec::new();
+        let whole = self.0.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        for line in self.0[..whole].split(|byte| *byte == b'\n') {
+            // Other lines stir, or are of a later version.
+            if let Some(text) = line.trim_ascii_end().strip_prefix(DATA) {
+                messages.push(Bytes::from(STANDARD.decode(text).ok()?));
+            }
+        }
+        self.0.drain(..whole);
+        (self.0.len() <= Self::MAX).then_some(messages)
+    }
+}
+
+fn deliver(subscribers: &Subscribers, messages: &[Bytes]) {
+    subscribers.lock().retain(|to| {
+        // A queue that is full drops.
+        for message in messages {
+            let _ = to.try_send(message.clone());
+        }
+        !to.is_closed()
+    });
+}
+
+impl Transport for AskedLog {
+    fn send(&self, topic: &Topic, message: Bytes) {
+        // What others are to hear is nobody's here.
+        if matches!(topic, Topic::Questions(_)) {
+            let _ = self.questions.try_send((topic.clone(), message));
+        }
+    }
+
+    fn subscribe(&self, topic: Topic) -> Subscription {
+        let (to, subscription) = mpsc::channel(QUEUE);
+        // It is asked about one log, and nobody asks questions here.
+        if matches!(topic, Topic::Events(_)) {
+            self.subscribers.lock().push(to);
+        }
+        subscription
+    }
+
+    fn state(&self) -> watch::Receiver<TransportState> {
+        self.state.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_from_pieces_that_end_anywhere() {
+        let stream = b":\n\ndata: b25l\n\n: stir\ndata: dHdv\r\n\nevent: later\nretry: 5\ndata: dGhyZWU=\n\n";
+        for length in 1..=stream.len() {
+            let mut lines = Lines::default();
+            let read: Vec<_> = stream.chunks(length).flat_map(|piece| lines.take(piece).unwrap()).collect();
+            assert_eq!(read, ["one", "two", "three"], "in pieces of {length}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_hangs_makes_room_for_the_next_and_the_first_is_waited_for() {
+        let hang = || tokio::spawn(std::future::pending::<()>());
+        let mut under_way = QuestionInFlight::default();
+        let hanging: Vec<_> = (0..20)
+            .map(|_| {
+                under_way.make_room(UNDER_WAY);
+                let hanging = hang();
+                under_way.0.push_back(hanging.abort_handle());
+                hanging
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let left: Vec<_> = (0..20).filter(|at| !hanging[*at].is_finished()).collect();
+        assert_eq!(left, [0, 13, 14, 15, 16, 17, 18, 19]);
+        assert!(under_way.make_room(TO_SILENT), "nobody is waited for who is silent");
+        tokio::task::yield_now().await;
+        assert!(hanging.iter().all(tokio::task::JoinHandle::is_finished) && !under_way.make_room(TO_SILENT));
+    }
+
+    #[test]
+    fn what_is_no_event_stream_is_given_up() {
+        assert_eq!(Lines::default().take(b"data: not base64!\n"), None);
+        let mut endless = Lines::default();
+        assert!((0..100).any(|_| endless.take(&[b'a'; 1000]).is_none()), "and is not kept without end");
+    }
+}

@@ -1,0 +1,146 @@
+//! A provider elsewhere: what it denies, and what it answers, over HTTP.
+//!
+//! Owns: sending the questions, and counting answers that were refused. Does not own: what a question and its answer are
+//! (`coherence::query`), the way for messages ([`super::asked`]), connections (`http_engine::http_client`), the answers
+//! (`crate::provider::revocation_api`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use coherence::denylist::{Denylist, DenylistEntry};
+use coherence::event_loops::DenylistCopy;
+use coherence::message_channel::ChannelCounts;
+use coherence::query::{CopyProgress, DenylistCopying, LogAnswer, LogQuery, LogQuestion};
+use coherence::revocation_query::RevocationQuery;
+use coherence::wire::Keys;
+use coherence::{ConsumerName, LogHead, Nonce, Tag};
+use config::FollowConfig;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, StatusCode};
+use http_engine::http_client::{HttpClient, StreamedAnswer};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use super::{name_of, random};
+
+/// How often a page of what is denied is asked for before the copy is given up.
+const TRIES: u32 = 3;
+/// Between two of those.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// A provider elsewhere. Clones are one.
+#[derive(Clone)]
+pub struct Remote(Arc<RemotePlace>);
+
+struct RemotePlace {
+    outbound: HttpClient,
+    url: Box<str>,
+    bearer: HeaderValue,
+    /// What it is called as an authority.
+    name: ConsumerName,
+    /// Who may have answered.
+    keys: Keys,
+    counts: Arc<ChannelCounts>,
+}
+
+impl Remote {
+    /// As it is configured; connections live on this runtime. Answers that are refused are counted among these.
+    pub fn new(follow: &FollowConfig, counts: Arc<ChannelCounts>, on: &Handle) -> Self {
+        let bearer = format!("Bearer {}", &*follow.secret.bearer());
+        // Base64 is.
+        let mut bearer = HeaderValue::from_str(&bearer).unwrap_or_else(|_| HeaderValue::from_static(""));
+        bearer.set_sensitive(true);
+        let outbound = HttpClient::new(&follow.server, on.clone());
+        let (name, keys) = (name_of(&follow.issuer), follow.secret.message_keys());
+        Self(Arc::new(RemotePlace { outbound, url: follow.url.clone(), bearer, name, keys, counts }))
+    }
+
+    /// What is at a path below `/coherence`, or why it cannot be had.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &'static str,
+        body: Bytes,
+    ) -> Result<Bytes, String> {
+        let RemotePlace { outbound, url, bearer, .. } = &*self.0;
+        let request = Request::builder().method(method).uri(format!("{url}/coherence/{path}"));
+        let request = request.header(AUTHORIZATION, bearer.clone()).header(CONTENT_TYPE, kind).body(body);
+        let request = request.map_err(|error| error.to_string())?;
+        let answer = outbound.ask_as_nobody(request).await.map_err(|error| format!("{url}: {error}"))?;
+        match answer.status {
+            StatusCode::OK => Ok(answer.body),
+            StatusCode::UNAUTHORIZED => Err(format!(
+                "{url} does not know the secret of this gateway; is `follow_secret_file` what `postern admin follow-secret` prints there?"
+            )),
+            StatusCode::NOT_FOUND => Err(format!(
+                "{url} is no provider that can be followed; `follow_url` says where one of its nodes is"
+            )),
+            status => Err(format!("{url} answered {status}")),
+        }
+    }
+
+    /// Why there is no answer to a question that was given up.
+    pub(super) fn unanswered(&self) -> String {
+        format!("{}: no answer for as long as it is believed", self.0.url)
+    }
+
+    /// The stream of what is taken back, and the status of the answer. On the runtime that connections live on.
+    pub(super) async fn events(&self) -> Result<(StatusCode, StreamedAnswer), String> {
+        let RemotePlace { outbound, url, bearer, .. } = &*self.0;
+        let request = Request::builder().uri(format!("{url}/coherence/events"));
+        let request = request.header(AUTHORIZATION, bearer.clone()).header(ACCEPT, "text/event-stream");
+        let request = request.body(Bytes::new()).map_err(|error| error.to_string())?;
+        let stream = outbound.stream(request).await.map_err(|error| format!("{url}: {error}"))?;
+        Ok((stream.status, stream))
+    }
+
+    /// What a node answers to this question, and to no other.
+    async fn query(&self, path: &str, question: LogQuestion) -> Option<LogAnswer> {
+        let RemotePlace { name, keys, counts, .. } = &*self.0;
+        let query = LogQuery::new(name, Nonce(random().ok()?), question);
+        let body = Bytes::copy_from_slice(query.bytes());
+        let answer = self.ask(Method::POST, path, "application/octet-stream", body).await.ok()?;
+        let opened = query.open(&answer, keys);
+        if let Err(why) = &opened {
+            counts.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(url = &*self.0.url, path, %why, "an answer was refused");
+        }
+        opened.ok()
+    }
+
+    /// The same, asked again where there is no answer: a copy need not begin anew for one that was lost.
+    async fn page(&self, question: LogQuestion) -> Option<LogAnswer> {
+        for _ in 1..TRIES {
+            let answer = self.query("denials", question.clone()).await;
+            if answer.is_some() {
+                return answer;
+            }
+            sleep(AGAIN).await;
+        }
+        self.query("denials", question).await
+    }
+}
+
+impl DenylistCopy for Remote {
+    async fn load(&self, denials: &Denylist) -> Option<LogHead> {
+        let mut copying = DenylistCopying::default();
+        loop {
+            let page = self.page(copying.question()).await?;
+            match copying.take(page, denials) {
+                CopyProgress::More => {}
+                CopyProgress::Whole(head) => return Some(head),
+                CopyProgress::Void => return None,
+            }
+        }
+    }
+}
+
+impl RevocationQuery for Remote {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
+        let LogAnswer { head, denied, .. } = self.query("confirm", LogQuestion::Confirm(tags)).await?;
+        Some((head, denied))
+    }
+}

@@ -1,0 +1,301 @@
+//! Reading a copy: all of it in one transaction, whose end is the only thing that may stay unknown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, Read as _};
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, Row as _};
+
+use super::tables::{self, Kind, Table};
+use super::{BackupContents, BackupError, FORMAT, Imported, answer};
+use crate::audit::AnnouncedEntry;
+use crate::dialect::{Dialect, Incarnation};
+use crate::error::StoreError;
+use crate::invalidation::{self, Epoch, LogHead};
+use crate::migrations::{self, Migrated};
+use crate::name_conflicts;
+use crate::pooled::PooledConnection;
+use crate::write::Tx;
+
+/// Rows that are written at once.
+const TOGETHER: usize = 100;
+/// Longer than any line.
+const LINE: u64 = 64 << 20;
+/// Tables of one row that a new database has.
+const HEADS: [&str; 2] = ["invalidation_head", "audit_head"];
+
+/// Where lines come from.
+struct Lines<'f, R> {
+    from: &'f mut R,
+    /// The number of the last one.
+    number: u64,
+    line: Vec<u8>,
+    digest: digest::Context,
+}
+
+impl<R: BufRead> Lines<'_, R> {
+    /// The next line's value; the line itself counts as read with [`Lines::accept`].
+    fn next(&mut self) -> Result<Value, BackupError> {
+        self.line.clear();
+        self.number += 1;
+        self.from.take(LINE).read_until(b'\n', &mut self.line)?;
+        if self.line.last() != Some(&b'\n') {
+            let cut = self.line.len() as u64 != LINE;
+            return Err(if cut { BackupError::Cut(self.number) } else { self.malformed("it does not end") });
+        }
+        serde_json::from_slice(&self.line)
+            .map_err(|error| self.malformed(format!("it is no JSON from column {} on", error.column())))
+    }
+
+    /// The line belongs to what the digest covers.
+    fn accept(&mut self) {
+        self.digest.update(&self.line);
+    }
+
+    fn malformed(&self, what: impl Into<String>) -> BackupError {
+        BackupError::Malformed { line: self.number, what: what.into() }
+    }
+}
+
+/// Rows of one table on their way into the database.
+struct Section<'t> {
+    table: &'t Table,
+    /// Those of the copy, in its order.
+    columns: Vec<(&'static str, Kind)>,
+    rows: Vec<Vec<Value>>,
+    count: u64,
+}
+
+pub(crate) async fn run(
+    pool: &AnyPool,
+    dialect: Dialect,
+    from: &mut (impl BufRead + Send),
+    epoch: Epoch,
+    accept: impl FnOnce(&BackupContents) -> Result<Vec<AnnouncedEntry>, String> + Send,
+) -> Result<Imported, BackupError> {
+    let mut lines =
+        Lines { from, number: 0, line: Vec::new(), digest: digest::Context::new(&digest::SHA256) };
+    let schema = header(&mut lines)?;
+    let tables = tables::all();
+    let mut loan = answer(dialect, PooledConnection::of(pool)).await?;
+    let mut transaction = answer(dialect, loan.connection().begin_with(dialect.begin())).await?;
+    take(&mut transaction, dialect, &tables).await?;
+    let counts = sections(&mut lines, &tables, &mut transaction, dialect).await?;
+    for head in HEADS {
+        // The log and the chain of the audit log could not go on without.
+        if counts.get(head).and_then(Value::as_u64) != Some(1) {
+            return Err(lines.malformed(format!("there is no row of {head} in the copy")));
+        }
+    }
+    let rows = counts.values().filter_map(Value::as_u64).sum();
+    let (head, migrated) = answer(dialect, begin_history(&mut transaction, epoch, schema)).await?;
+    // And one of before there were forms of names.
+    let mut filled = String::new();
+    while let Some(last) = answer(dialect, name_conflicts::fill(&mut transaction, &filled)).await? {
+        filled = last;
+    }
+    let key_ring = answer(dialect, key_ring(&mut transaction)).await?;
+    let entries = accept(&BackupContents { rows, key_ring }).map_err(BackupError::Unwanted)?;
+    let mut tx = Tx {
+        connection: &mut transaction,
+        dialect,
+        incarnation: Incarnation::Untold,
+        events: Vec::new(),
+        entries,
+        voided: BTreeSet::new(),
+        used: BTreeMap::new(),
+        names_locked: false,
+        ended: Vec::new(),
+    };
+    answer(dialect, tx.write_entries()).await?;
+    answer(dialect, transaction.commit()).await.map_err(at_commit)?;
+    Ok(Imported { rows, head, migrated })
+}
+
+/// Reads the tables up to the end of the copy, and writes them; how many rows each has.
+async fn sections<R: BufRead>(
+    lines: &mut Lines<'_, R>,
+    tables: &[Table],
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+) -> Result<Map<String, Value>, BackupError> {
+    let mut counts = Map::new();
+    let mut ahead = tables.iter();
+    let mut section: Option<Section<'_>> = None;
+    loop {
+        let value = lines.next()?;
+        if let Value::Array(row) = value {
+            let Some(section) = &mut section else { return Err(lines.malformed("a row without a table")) };
+            if row.len() != section.columns.len() {
+                return Err(lines.malformed("a row has as many values as its table has columns"));
+            }
+            lines.accept();
+            section.rows.push(row);
+            section.count += 1;
+            if section.rows.len() == TOGETHER {
+                section.write(connection, dialect, lines.number).await?;
+            }
+            continue;
+        }
+        // Whatever else it is, the section ends before it.
+        if let Some(mut section) = section.take() {
+            section.write(connection, dialect, lines.number - 1).await?;
+            counts.insert(section.table.name.to_owned(), section.count.into());
+        }
+        if value.get("table").is_some() {
+            section = Some(begin(&value, &mut ahead, lines)?);
+            lines.accept();
+        } else if value == super::trailer(&counts, &lines.digest.clone().finish()) {
+            break;
+        } else if value.get("sha256").is_some() {
+            return Err(BackupError::Changed(lines.number));
+        } else {
+            return Err(lines.malformed("neither a table, nor a row, nor the copy's end"));
+        }
+    }
+    if lines.from.fill_buf()?.is_empty() { Ok(counts) } else { Err(BackupError::Longer(lines.number + 1)) }
+}
+
+/// Gives the log of revocations a history of its own, from which it goes on.
+async fn begin_history(
+    connection: &mut AnyConnection,
+    epoch: Epoch,
+    schema: u64,
+) -> Result<(LogHead, Migrated), StoreError> {
+    sqlx::query("UPDATE invalidation_head SET epoch = $1, incarnation = NULL WHERE id = 1")
+        .bind(&epoch.0[..])
+        .execute(&mut *connection)
+        .await?;
+    let migrated = migrations::restored(connection, schema).await?;
+    Ok((invalidation::head_within(connection).await?, migrated))
+}
+
+async fn key_ring(connection: &mut AnyConnection) -> Result<Option<Vec<u8>>, StoreError> {
+    let row = sqlx::query("SELECT content FROM key_ring WHERE id = 1").fetch_optional(connection).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// Nobody knows what became of a transaction whose end was not answered; whatever the database says of it, it has not made it.
+fn at_commit(error: StoreError) -> BackupError {
+    match error.at_commit() {
+        lost @ StoreError::Unavailable(_) => BackupError::Unclear(lost),
+        refused => BackupError::Database(refused),
+    }
+}
+
+/// Reads the header: the version of the schema that the copy is of.
+fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<u64, BackupError> {
+    let header = match lines.next() {
+        Err(BackupError::File(error)) => return Err(error.into()),
+        Err(_) => return Err(BackupError::Foreign),
+        Ok(header) => header,
+    };
+    if header.get("format").and_then(Value::as_str) != Some(FORMAT) {
+        return Err(BackupError::Foreign);
+    }
+    let known = migrations::LATEST;
+    let copy = header.get("schema").and_then(Value::as_u64).ok_or(BackupError::Foreign)?;
+    if copy > known {
+        return Err(BackupError::Newer { copy, known });
+    }
+    lines.accept();
+    Ok(copy)
+}
+
+/// Keeps all others from writing, makes sure that nothing is there, and makes room for the heads.
+async fn take(connection: &mut AnyConnection, dialect: Dialect, tables: &[Table]) -> Result<(), BackupError> {
+    answer(dialect, connection.execute(dialect.patient())).await?;
+    if let Some(lock) = dialect.lock_tables(tables.iter().map(|table| table.name)) {
+        answer(dialect, connection.execute(sqlx::AssertSqlSafe(lock))).await?;
+    }
+    for table in tables {
+        let statement = if HEADS.contains(&table.name) {
+            format!("SELECT 1 FROM {} WHERE seq > 0", table.name)
+        } else {
+            format!("SELECT 1 FROM {} LIMIT 1", table.name)
+        };
+        let found = sqlx::query(sqlx::AssertSqlSafe(statement)).fetch_optional(&mut *connection);
+        if answer(dialect, found).await?.is_some() {
+            return Err(BackupError::NotEmpty(table.name));
+        }
+    }
+    for head in HEADS {
+        let statement = format!("DELETE FROM {head}");
+        answer(dialect, sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *connection)).await?;
+    }
+    Ok(())
+}
+
+/// Begins with a table that comes after those that were there already.
+fn begin<'t, R: BufRead>(
+    value: &Value,
+    ahead: &mut std::slice::Iter<'t, Table>,
+    lines: &Lines<'_, R>,
+) -> Result<Section<'t>, BackupError> {
+    let name = value.get("table").and_then(Value::as_str).unwrap_or_default();
+    let Some(table) = ahead.find(|table| table.name == name) else {
+        return Err(lines.malformed(format!("there is no table {name:?}, or it is not its turn")));
+    };
+    let column = |value: &Value| table.columns.iter().find(|(name, _)| value == name).copied();
+    let columns: Option<Vec<_>> = match value.get("columns") {
+        Some(Value::Array(columns)) => columns.iter().map(column).collect(),
+        _ => None,
+    };
+    let columns = columns.ok_or_else(|| lines.malformed(format!("{name} has other columns")))?;
+    Ok(Section { table, columns, rows: Vec::new(), count: 0 })
+}
+
+impl Section<'_> {
+    /// Writes what was collected, up to line `last`.
+    async fn write(
+        &mut self,
+        connection: &mut AnyConnection,
+        dialect: Dialect,
+        last: u64,
+    ) -> Result<(), BackupError> {
+        let rows = std::mem::take(&mut self.rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let first = last + 1 - rows.len() as u64;
+        let width = self.columns.len();
+        let tuples: Vec<String> = (0..rows.len())
+            .map(|row| {
+                let marks: Vec<String> = (1..=width).map(|n| format!("${}", row * width + n)).collect();
+                format!("({})", marks.join(", "))
+            })
+            .collect();
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let statement =
+            format!("INSERT INTO {} ({}) VALUES {}", self.table.name, names.join(", "), tuples.join(", "));
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(statement));
+        for (row, line) in rows.into_iter().zip(first..) {
+            for ((name, kind), value) in self.columns.iter().zip(row) {
+                let what =
+                    || BackupError::Malformed { line, what: format!("{name} has a value of another kind") };
+                query = match (kind, value) {
+                    (Kind::Text, Value::Null) => query.bind(None::<String>),
+                    (Kind::Text, Value::String(text)) => query.bind(text),
+                    (Kind::Integer, Value::Null) => query.bind(None::<i64>),
+                    (Kind::Integer, Value::Number(number)) => query.bind(number.as_i64().ok_or_else(what)?),
+                    (Kind::Bytes, Value::Null) => query.bind(None::<Vec<u8>>),
+                    (Kind::Bytes, Value::String(text)) => {
+                        query.bind(STANDARD.decode(text).map_err(|_| what())?)
+                    }
+                    _ => return Err(what()),
+                };
+            }
+        }
+        match answer(dialect, query.execute(connection)).await {
+            Ok(_) => Ok(()),
+            Err(error @ (StoreError::Taken(_) | StoreError::Dangling | StoreError::Mismatch(_))) => {
+                Err(BackupError::Refused { first, last, error })
+            }
+            // The rows are not at fault.
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Whether changes are stored, as those of late have shown, and whether the database can be had at all.
+//!
+//! Owns: which errors are the database's, so that it counts as away; for how long it counts as not storing. Does not own: making changes
+//! ([`crate::write`]), the lines in the log ([`outage`]: one when it goes and one when it is back, whoever met it).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outage::Outage;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::error::StoreError;
+
+/// So long nothing must fail before all is said to be well: a small change may find room where a large one did not, and one connection do what
+/// another does not.
+const CALM: Duration = Duration::from_secs(10);
+
+/// What is said of a database, by whoever goes to it.
+pub fn outage_of(name: &str) -> Outage {
+    Outage::of(name).with_effect("what needs it is answered 503").with_calm(CALM)
+}
+
+/// Takes note of what came of going to a database.
+pub(crate) fn note<T>(way: &Outage, outcome: &Result<T, StoreError>) {
+    match outcome {
+        // We ended it.
+        Err(StoreError::Unavailable(error)) if matches!(**error, sqlx::Error::PoolClosed) => {}
+        Err(error) if error.is_outage() => way.failed(error),
+        // What is refused for what it is is answered.
+        Ok(_) | Err(_) => way.succeeded(),
+    }
+}
+
+/// Whether changes are stored. A database that answers questions may take none: its disk is full, or another server has become the primary.
+/// Cheap to clone; clones share it.
+#[derive(Debug, Clone)]
+pub struct StorageHealth(Arc<Changes>);
+
+#[derive(Debug)]
+struct Changes {
+    way: Outage,
+    failing: Mutex<Option<Failing>>,
+}
+
+#[derive(Debug)]
+struct Failing {
+    why: StoreError,
+    last: Instant,
+}
+
+impl StorageHealth {
+    /// Changes go to the database this way.
+    pub(crate) fn new(way: Outage) -> Self {
+        Self(Arc::new(Changes { way, failing: Mutex::default() }))
+    }
+
+    /// Why changes could not be stored lately. `None`: they could, as far as any were made.
+    pub fn fault(&self) -> Option<StoreError> {
+        self.0.failing.lock().as_ref().map(|failing| failing.why.clone())
+    }
+
+    /// Takes note of what became of a transaction.
+    pub(crate) fn note<T>(&self, made: &Result<T, StoreError>, now: Instant) {
+        let Changes { way, failing } = &*self.0;
+        let mut failing = failing.lock();
+        match made {
+            // What is refused for what it is is answered.
+            Err(error) if !error.is_outage() => {}
+            Err(error) => {
+                way.failed(format_args!("changes cannot be stored: {error}"));
+                *failing = Some(Failing { why: error.clone(), last: now });
+            }
+            Ok(_) => {
+                way.succeeded();
+                if failing.as_ref().is_some_and(|failing| now.duration_since(failing.last) >= CALM) {
+                    *failing = None;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pooled::lost;
+
+    #[test]
+    fn what_fails_is_told_until_nothing_has_failed_for_a_while() {
+        let (storing, began) = (StorageHealth::new(outage_of("database")), Instant::now());
+        let at = |seconds| began + Duration::from_secs(seconds);
+        storing.note::<()>(&Err(StoreError::Taken("the name")), at(0));
+        assert!(storing.fault().is_none(), "the database has answered");
+        storing.note::<()>(&Err(lost("away")), at(1));
+        assert!(storing.fault().is_some());
+        storing.note(&Ok(()), at(2));
+        storing.note::<()>(&Err(lost("away again")), at(3));
+        storing.note(&Ok(()), at(12));
+        let told = storing.clone().fault().map(|error| error.to_string());
+        assert!(told.as_ref().is_some_and(|told| told.contains("away again")), "{told:?}");
+        storing.note::<()>(&Err(StoreError::GaveWay), at(13));
+        assert!(storing.fault().is_some(), "nothing was stored yet");
+        storing.note(&Ok(()), at(13));
+        assert!(storing.fault().is_none());
+    }
+}
