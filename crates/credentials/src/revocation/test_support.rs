@@ -11,7 +11,10 @@ use coherence::wire::Body;
 use coherence::{ConsumerId, LogEvent, LogHead, Nonce};
 use parking_lot::Mutex;
 
-use super::*;
+use super::{
+    Arc, Boot, BootTime, ConsumerName, Duration, Epoch, FollowedIssuer, FollowerSuccessor, IssuerClockSkew,
+    QueryDesk, Relaxed, RevocableToken, RevocationTags, Tag, TagKey, TagSubject, View,
+};
 
 /// How long a lease of it lasts.
 pub const LEASE: Duration = Duration::from_secs(5);
