@@ -1,7 +1,7 @@
 //! Sessions that somebody was let in by for longer than a moment: with a WebSocket, an event stream, a long answer.
 //!
 //! Owns: whether such a session is over: at its end, by the list of those that ended here, and by the store, in which others end
-//! them who share it. Does not own: when that is looked at, and what becomes of whoever may not stay ([`gateway::stream_guard`]).
+//! them who share it. Does not own: when that is looked at, and what becomes of whoever may not stay (`gateway::stream_guard`).
 //!
 //! It is looked at and no more: nothing is renewed here, for what came of that could not be given to the browser.
 

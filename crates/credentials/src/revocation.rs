@@ -6,7 +6,7 @@
 //!
 //! Owns: which tags a token of theirs carries, what an answer is worth that vouches for one ([`PendingAnswer`]), whether it was taken back as
 //! far as is known here, and asking where that is not known (`revocable`). Does not own: how the log is followed (`coherence`), signatures
-//! ([`crate::authenticate`]), what is remembered ([`crate::cache`]), when it is looked at again ([`gateway::stream_guard`]).
+//! ([`crate::authenticate`]), what is remembered ([`crate::cache`]), when it is looked at again (`gateway::stream_guard`).
 //!
 //! A signature says that a token was issued, and nothing of what came later. So a token of an issuer that is followed is good
 //! when its signature is, and nothing speaks against it that the issuer has said up to now. Three things can be known of it:

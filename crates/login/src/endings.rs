@@ -16,7 +16,7 @@ use credentials::session_store::RevokedPage;
 
 use super::{Login, UNDER_WAY};
 
-/// How often the list is read. With the time between two looks at what lasts ([`gateway::stream_guard`]) it is less than the second that
+/// How often the list is read. With the time between two looks at what lasts (`gateway::stream_guard`) it is less than the second that
 /// docs/login.md promises.
 const EVERY: Duration = Duration::from_millis(250);
 

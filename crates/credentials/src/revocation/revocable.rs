@@ -1,7 +1,7 @@
 //! A token that its issuer may take back at any moment: what is known of it, and what the issuer says when it is asked.
 //!
 //! Owns: the questions, what an answer is good for, and until when what was found holds for those who go on. Does not own: by what it
-//! is taken back (the parent), when it is looked at again ([`gateway::stream_guard`]).
+//! is taken back (the parent), when it is looked at again (`gateway::stream_guard`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

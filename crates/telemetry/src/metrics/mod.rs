@@ -2,7 +2,7 @@
 //!
 //! Owns: the registry of routes, listeners and endpoints by name, the per-worker shards, the samples of
 //! other rooms, and their text forms ([`Format`]). Does not own: the HTTP around a scrape
-//! ([`gateway::admin`]) or the state sampled through closures.
+//! (`gateway::admin`) or the state sampled through closures.
 //!
 //! Flow: `Metrics::new(workers)` once; each worker thread takes its [`WorkerMetrics`] and passes it to every writing
 //! method; [`Metrics::render`] walks all shards.
@@ -46,7 +46,7 @@ use crate::trace;
 /// What a part of the process knows, as families of a scrape. Each part implements it for its own status, so that this module
 /// knows none of them.
 pub trait Collect: Sized {
-    /// Writes the families of `all`; of nothing where that says more than families without a sample.
+    /// Writes the families of `all`. May write none when `all` is empty.
     fn collect(all: &[Self], encoder: &mut Encoder);
 }
 
