@@ -1,4 +1,4 @@
-//! What a cached decision costs: nanoseconds for reading a request, finding its route and deciding.
+//! Cost of a cached decision: nanoseconds for parsing a request, finding its route and deciding.
 //!
 //! `cargo run --release -p auth --example decide_cost`
 
@@ -19,7 +19,7 @@ use auth::time::Timestamp;
 const ROUNDS: u32 = 9;
 const TURNS: u32 = 200_000;
 
-/// The median over the rounds, in nanoseconds per turn.
+/// Prints the median over the rounds, in nanoseconds per turn.
 fn measure(name: &str, mut turn: impl FnMut()) {
     let mut rounds: Vec<f64> = (0..ROUNDS)
         .map(|_| {

@@ -1,7 +1,7 @@
-//! What verifying a token costs, in microseconds: `cargo run --release -p auth --example verify_cost`.
+//! Cost of verifying a token, in microseconds: `cargo run --release -p auth --example verify_cost`.
 //!
-//! A claim set like a Keycloak access token's, about 900 bytes signed; the best of several rounds, because a
-//! busy machine can only add to the cost.
+//! The claim set is like that of a Keycloak access token, about 900 bytes signed. The result is the
+//! best of several rounds, since a busy machine can only add to the cost.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

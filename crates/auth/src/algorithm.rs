@@ -1,6 +1,6 @@
-//! The signature algorithms of RFC 7518 §3.1 and RFC 8037 that a public key can verify.
+//! Signature algorithms of RFC 7518 §3.1 and RFC 8037 that a public key can verify.
 //!
-//! There is no `none` and no HMAC here, and so nothing downstream can be talked into them.
+//! There is no `none` and no HMAC here, so no later code can be made to use them.
 
 /// An asymmetric JWS algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,8 +59,8 @@ impl Algorithm {
         }
     }
 
-    /// By its name in a JOSE `alg` member, letter case included. `Ed25519` (RFC 9864) is another name of
-    /// `EdDSA` here, because Curve25519 is the only Edwards curve supported.
+    /// The algorithm with this name in a JOSE `alg` member; letter case matters. `Ed25519`, of RFC
+    /// 9864, is another name of `EdDSA` here, since Curve25519 is the only supported Edwards curve.
     pub fn from_name(name: &str) -> Option<Self> {
         if name == "Ed25519" {
             return Some(Self::EdDsa);
@@ -76,7 +76,7 @@ pub struct AlgorithmSet(u16);
 impl AlgorithmSet {
     /// Every algorithm this crate verifies.
     pub const ALL: Self = Self((1 << Algorithm::ALL.len()) - 1);
-    /// None of them.
+    /// The set without members.
     pub const EMPTY: Self = Self(0);
 
     /// Whether `algorithm` is a member.
@@ -84,7 +84,7 @@ impl AlgorithmSet {
         self.0 & (1 << algorithm as u16) != 0
     }
 
-    /// This set and `algorithm`.
+    /// This set with `algorithm` added.
     #[must_use]
     pub const fn with(self, algorithm: Algorithm) -> Self {
         Self(self.0 | 1 << algorithm as u16)

@@ -1,16 +1,18 @@
-//! The decision, and the only maker of a [`Permit`].
+//! Decision: authorizes a request, and is the only maker of a [`Permit`].
 //!
-//! Owns: the order in which a policy is evaluated, the value that proves it was, the table of refusals, and
-//! the explanation of a decision ([`explain`]).
+//! Owns: the order in which a policy is evaluated, the value that proves it was evaluated, the
+//! table of refusals, and the explanation of a decision ([`explain`]).
 //!
-//! Does not own: finding the route or verifying the credential (both are arguments), and forwarding, which
-//! takes a `Permit` and nothing else.
+//! Does not own: finding the route or verifying the credential (both are arguments), and
+//! forwarding, which takes a `Permit` and nothing else.
 //!
-//! Flow: `valid at now? → parameters unambiguous? → deny rules → allow rules → review, if there is one → Permit | Denial`.
-//! Evaluated on every request from cached facts; without a trace it allocates only for a refusal.
+//! Flow: `valid at now? → parameters unambiguous? → deny rules → allow rules → review, if there is
+//! one → Permit | Denial`. It is evaluated on every request, from cached facts. Without a trace it
+//! allocates only for a refusal.
 //!
-//! A review is somebody else's to answer, and takes time. [`Reviews`] tells what is known at once; what is not known is
-//! [`Denial::Unreviewed`] with the questions, and the decision is made again when they have been answered.
+//! Kubernetes answers an access review, which takes time. [`Reviews`] returns the answers that are
+//! known already. Unknown ones lead to [`Denial::Unreviewed`] with the questions, and the caller
+//! decides again when they are answered.
 
 pub mod explain;
 
@@ -23,31 +25,31 @@ use crate::time::Timestamp;
 
 use explain::{Effect, Step, Trace};
 
-/// What a decision may look at beside the request.
+/// What a decision may read besides the request.
 #[derive(Clone)]
 pub struct RuleContext<'c> {
     /// The request's header fields, which reviews may read.
     pub fields: &'c [Field<'c>],
-    /// What the route's template captured of the path.
+    /// Captures of the route's template in the path.
     pub captures: Captures<'c>,
-    /// What is known of reviews.
+    /// Answers of reviews that are known.
     pub reviews: &'c dyn Reviews,
 }
 
 impl RuleContext<'_> {
-    /// Where nothing is reviewed.
+    /// Context for routes without a review.
     pub const fn without_reviews() -> Self {
         Self { fields: &[], captures: Captures::none(), reviews: &NoReviews }
     }
 }
 
-/// Answers to reviews that are known at once.
+/// Answers to access reviews that are known without I/O.
 pub trait Reviews {
-    /// Whether they may; `None`: it is not known.
+    /// Whether the answer is yes; `None` when it is not known.
     fn verdict(&self, question: &ReviewQuestion<'_>) -> Option<bool>;
 }
 
-/// Knows none.
+/// Reviews of which no answer is known.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoReviews;
 
@@ -57,10 +59,10 @@ impl Reviews for NoReviews {
     }
 }
 
-/// [`decide_in`] where nothing is reviewed: a policy that needs a review permits nobody.
+/// [`decide_in`] without reviews: a policy that needs a review permits no request.
 ///
 /// # Errors
-/// As there.
+/// As [`decide_in`].
 pub fn decide<'r>(
     policy: &Policy,
     route: usize,
@@ -74,12 +76,13 @@ pub fn decide<'r>(
 
 /// Decides about one request.
 ///
-/// `route` is the index of the matched route and travels along in the permit; `policy` must be that route's.
-/// `facts` are what the caller's credential proved, `None` without a credential. On a public route, facts
-/// that are not valid at `now` are left out of the permit, so that nobody's expired name is passed on.
+/// `route` is the index of the matched route and is copied into the permit; `policy` must be that
+/// route's. `facts` are what the caller's credential proved, `None` without a credential. On a
+/// public route, facts that are not valid at `now` are left out of the permit, so that no expired
+/// identity is passed on.
 ///
 /// # Errors
-/// [`Denial`]; nothing may reach the upstream.
+/// [`Denial`]: nothing may reach the upstream.
 pub fn decide_in<'r>(
     court: &RuleContext<'_>,
     policy: &Policy,
@@ -93,7 +96,7 @@ pub fn decide_in<'r>(
     Ok(Permit { route, request: Request::Received(request), facts })
 }
 
-/// The proof that a request may be forwarded: what was decided about, and for whom.
+/// Proof that a request may be forwarded: the request and the caller that were decided about.
 ///
 /// Only [`decide`] and [`decide_in`] make one:
 ///
@@ -103,7 +106,7 @@ pub fn decide_in<'r>(
 /// }
 /// ```
 ///
-/// It is used up by forwarding, so it cannot be kept, and cannot be doubled:
+/// Forwarding consumes it, so it cannot be kept, and it cannot be cloned:
 ///
 /// ```compile_fail,E0599
 /// fn twice<'r>(permit: auth::decide::Permit<'r>) -> (auth::decide::Permit<'r>, auth::decide::Permit<'r>) {
@@ -111,8 +114,8 @@ pub fn decide_in<'r>(
 /// }
 /// ```
 ///
-/// The request in it cannot be exchanged; [`Permit::rewrite`] is the only way to forward another path, and
-/// decides again.
+/// The request in it cannot be exchanged. [`Permit::rewrite`] is the only way to forward another
+/// path, and decides again.
 #[derive(Debug)]
 #[must_use = "a permit that is not forwarded means a request without an answer"]
 pub struct Permit<'r> {
@@ -128,7 +131,7 @@ enum Request<'r> {
 }
 
 impl<'r> Permit<'r> {
-    /// The index of the route that took the request.
+    /// The index of the route that matched the request.
     pub fn route(&self) -> usize {
         self.route
     }
@@ -146,25 +149,26 @@ impl<'r> Permit<'r> {
         matches!(self.request, Request::Rewritten(_))
     }
 
-    /// What the caller's credential proved; `None` on a public route without a valid one.
+    /// What the caller's credential proved; `None` on a public route without a valid credential.
     pub fn facts(&self) -> Option<&'r Facts> {
         self.facts
     }
 
-    /// Who is calling, for the headers to the upstream.
+    /// The identity of the caller, for the headers to the upstream.
     pub fn identity(&self) -> Option<&'r Identity> {
         self.facts.map(|facts| &facts.identity)
     }
 
-    /// Exchanges the path, and decides again about the request that results.
+    /// Replaces the path, and decides again about the resulting request.
     ///
-    /// `policy` is the route's own. When one upstream stands behind several routes, stripping a prefix can lead from one
-    /// route's paths into another's, and then the other's policy must be asked too ([`Permit::confirm`]). A review was about
-    /// the request as it was received, and is not asked for again.
+    /// `policy` is the route's own. When several routes lead to one upstream, stripping a prefix
+    /// can lead from one route's paths into another's. Then the other route's policy must be
+    /// checked too ([`Permit::confirm`]). A review was about the request as it was received, and is
+    /// not repeated.
     ///
     /// # Errors
-    /// [`Denial::Rewrite`] when the new path has no canonical form (dot segments among others), else as
-    /// [`decide`]. The permit is gone in either case.
+    /// [`Denial::Rewrite`] when the new path has no canonical form (because of dot segments, among
+    /// others), otherwise as [`decide`]. The permit is consumed in either case.
     pub fn rewrite(
         self,
         policy: &Policy,
@@ -182,10 +186,11 @@ impl<'r> Permit<'r> {
         Ok(Self { route: self.route, request: Request::Rewritten(request), facts })
     }
 
-    /// Asks a further policy about the same request; both have to agree. The court is that of the further policy's route.
+    /// Checks a further policy for the same request; both policies have to permit it. `court`
+    /// belongs to the route of the further policy.
     ///
     /// # Errors
-    /// As [`decide`]. The permit is gone then.
+    /// As [`decide`]. The permit is consumed then.
     pub fn confirm(
         self,
         court: &RuleContext<'_>,
@@ -201,10 +206,10 @@ impl<'r> Permit<'r> {
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
-    /// The route needs a credential and there is none.
+    /// The route requires a credential, and the request has none.
     #[error("the route needs a credential and the request has none")]
     Unauthenticated,
-    /// The credential is expired: `now >= expires`.
+    /// The credential has expired: `now >= expires`.
     #[error("the credential is expired")]
     Expired,
     /// The credential is not valid yet: `now < not_before`.
@@ -213,38 +218,39 @@ pub enum Denial {
     /// A deny rule matches, or no allow rule does.
     #[error("{}", forbidden(*.deny_rule))]
     Forbidden {
-        /// The deny rule that matches; `None` when no allow rule does.
+        /// The deny rule that matches; `None` when no allow rule matches.
         deny_rule: Option<usize>,
     },
     /// Only scopes are missing.
     #[error("the credential lacks a scope; these would do: {needed:?}")]
     InsufficientScope {
-        /// Scopes that would do, separated by spaces, for the challenge's `scope` (RFC 6750 §3); safe to
-        /// quote. Empty when any scope at all would do.
+        /// Scopes that suffice, separated by spaces, for the challenge's `scope` (RFC 6750 §3);
+        /// safe to quote. Empty when any scope at all suffices.
         needed: Box<str>,
     },
     /// A query parameter that the policy reads occurs more than once.
     #[error("the query parameter {name:?}, which the policy reads, is repeated")]
     RepeatedParameter {
-        /// The parameter.
+        /// Name of the parameter.
         name: Box<str>,
     },
     /// A query parameter that the policy reads could be read differently by the upstream.
     #[error("the query has a second reading of {name:?}, which the policy reads: another case, [] or ;")]
     AmbiguousParameter {
-        /// The parameter.
+        /// Name of the parameter.
         name: Box<str>,
     },
-    /// There is nothing that could be reviewed: the request does not say what it is about, or the caller has no name.
+    /// No review can be asked for: the request lacks a value that the review needs, or the caller
+    /// has no usable name.
     #[error(transparent)]
     Unaskable(#[from] Unaskable),
-    /// The review said no.
+    /// The review was answered with no.
     #[error("Kubernetes says that the caller may not")]
     Reviewed,
-    /// It is not known yet what the review says.
+    /// The answer of the review is not known yet.
     #[error("Kubernetes has to be asked")]
     Unreviewed(Vec<OwnedReviewQuestion>),
-    /// A rewrite of the path led to a request that has no canonical form.
+    /// The rewritten path has no canonical form.
     #[error("the rewritten path is refused: {0}")]
     Rewrite(Malformed),
 }
@@ -256,23 +262,23 @@ fn forbidden(deny_rule: Option<usize>) -> String {
     }
 }
 
-/// How a [`Denial`] is told to the client and to the operator.
+/// How a [`Denial`] is reported to the client and to the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DenialAnswer {
-    /// The HTTP status code.
+    /// HTTP status code of the response.
     pub status: u16,
-    /// The RFC 6750 §3.1 error code of the challenge; none where the RFC wants none.
+    /// The RFC 6750 §3.1 error code of the challenge; `None` where the RFC requires none.
     pub error: Option<&'static str>,
-    /// Whether a `WWW-Authenticate` challenge belongs to the answer.
+    /// Whether the response has a `WWW-Authenticate` challenge.
     pub challenge: bool,
-    /// A stable word for logs and metrics.
+    /// A stable identifier for logs and metrics.
     pub code: &'static str,
-    /// What the client is told. Says nothing about the rules.
+    /// Text for the client. It says nothing about the rules.
     pub text: &'static str,
 }
 
 impl Denial {
-    /// The one table of refusals.
+    /// The response to each denial: the only such table.
     #[rustfmt::skip]
     pub const fn answer(&self) -> DenialAnswer {
         let (status, error, challenge, code, text) = match self {
@@ -305,16 +311,16 @@ impl Denial {
     }
 }
 
-/// What becomes of a review.
+/// How a decision handles a review.
 #[derive(Clone, Copy)]
 enum Reviewing<'c> {
-    /// It is looked up.
+    /// Its answer is looked up.
     In(&'c RuleContext<'c>),
-    /// It was, for the same request.
+    /// It was answered with yes already, for the same request.
     Done,
 }
 
-/// The decision itself. Answers the facts that may be passed on.
+/// Evaluates a policy. Returns the facts that may be passed on.
 fn authorize<'f>(
     policy: &Policy,
     request: &Canonical<'_>,
@@ -337,7 +343,7 @@ fn authorize<'f>(
     outcome
 }
 
-/// Facts there must be, and within their time.
+/// Requires facts that are valid at `now`.
 fn valid(facts: Option<&Facts>, now: Timestamp) -> Result<&Facts, Denial> {
     match facts {
         None => Err(Denial::Unauthenticated),
@@ -374,7 +380,7 @@ fn permitted(
     }
 }
 
-/// Whether every question about the request is answered with yes.
+/// Whether every review question about the request is answered with yes.
 fn reviewed(
     review: &ReviewTemplate,
     identity: &Identity,
@@ -396,12 +402,13 @@ fn reviewed(
     if unknown.is_empty() { Ok(()) } else { Err(Denial::Unreviewed(unknown)) }
 }
 
-/// Every parameter that a condition reads must occur once at most and in one spelling: servers take the
-/// first of two, or the last, or both, and some ignore case, take `ns[]` for `ns`, or split at `;`.
+/// Requires that every parameter which a condition reads occurs at most once and in one spelling.
+/// Servers take the first of two, or the last, or both. Some ignore case, take `ns[]` for `ns`, or
+/// split at `;`.
 fn unambiguous(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
     let Some(query) = query else { return Ok(()) };
     let once = rules.parameters().iter().map(|name| (&**name, true));
-    // A review is asked for about each.
+    // A repeated parameter of a review is allowed: each of its values is reviewed.
     let reviewed = rules
         .review()
         .into_iter()
@@ -426,7 +433,8 @@ fn unambiguous(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
     Ok(())
 }
 
-/// The first rule that matches. A trace sees every rule and every condition, also behind the answer.
+/// Index of the first rule that matches. A trace gets every rule and every condition, also those
+/// after the match.
 fn first_match<T: Trace>(
     rules: &[Rule],
     effect: Effect,
@@ -449,7 +457,7 @@ fn first_match<T: Trace>(
     first
 }
 
-/// Tells the trace, if there is one.
+/// Adds a step to the trace, if there is one.
 fn note<'s, T: Trace>(trace: &mut T, step: impl FnOnce() -> Step<'s>) {
     if T::ON {
         trace.step(step());

@@ -1,33 +1,34 @@
-//! Strict JSON of tokens and key sets.
+//! Strict JSON for tokens and key sets.
 //!
-//! RFC 8259 leaves the meaning of repeated members open, and two parsers that disagree about `{"sub":"a",
-//! "sub":"b"}` are an impersonation waiting to happen. Here a repeated member is refused at every depth, as
-//! are nesting beyond [`MAX_DEPTH`] and bytes after the value. The size is bounded by the callers.
+//! RFC 8259 does not define the meaning of repeated members. Two parsers that read
+//! `{"sub":"a", "sub":"b"}` differently permit impersonation. Here a repeated member is refused at
+//! every depth, as are nesting beyond [`MAX_DEPTH`] and bytes after the value. The callers limit
+//! the size.
 //!
-//! A [`Document`] owns its text and a tree that points into it by offsets: no lifetime to carry around, and
-//! a string costs no allocation unless it has escapes.
+//! A [`Document`] owns its text and a tree that points into it by offsets. So it has no lifetime
+//! parameter, and a string needs no allocation unless it has escapes.
 
 use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 
-/// Levels of arrays and objects accepted inside each other.
+/// Most levels of nested arrays and objects.
 pub const MAX_DEPTH: usize = 16;
 
 /// Why bytes are not strict JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// Not UTF-8 (RFC 8259 §8.1).
+    /// The bytes are not UTF-8 (RFC 8259 §8.1).
     #[error("not utf-8")]
     NotUtf8,
-    /// Not JSON, or followed by further bytes.
+    /// The text is not JSON, or more bytes follow it.
     #[error("not one valid json value")]
     Syntax,
-    /// An object has two members of the same name, escapes resolved.
+    /// An object has two members of the same name, after escapes are resolved.
     #[error("json with a repeated member")]
     DuplicateMember,
-    /// Nested deeper than [`MAX_DEPTH`].
+    /// The value is nested deeper than [`MAX_DEPTH`].
     #[error("json nested deeper than 16 levels")]
     TooDeep,
 }
@@ -44,11 +45,11 @@ enum Node {
     Number(Number),
     Text(Text),
     Array(Vec<Node>),
-    /// Sorted by name, names unique.
+    /// Sorted by name; names are unique.
     Object(Vec<(Text, Node)>),
 }
 
-/// A string: where it stands in the document, or its own copy when it had escapes.
+/// A string: its position in the document, or its own copy when it had escapes.
 enum Text {
     Span { start: u32, end: u32 },
     Owned(Box<str>),
@@ -56,8 +57,8 @@ enum Text {
 
 impl Text {
     fn new(document: &str, string: &str) -> Self {
-        // A string without escapes is handed out as a slice of the document itself; its place is found by
-        // address. Any other string fails the comparison of bounds and is copied.
+        // The parser returns a string without escapes as a slice of the document; its position is
+        // found by address. Any other string fails the comparison of bounds and is copied.
         let start = string.as_ptr().addr().wrapping_sub(document.as_ptr().addr());
         let inside = start.checked_add(string.len()).is_some_and(|end| end <= document.len());
         match (u32::try_from(start), u32::try_from(start.wrapping_add(string.len()))) {
@@ -74,14 +75,14 @@ impl Text {
     }
 }
 
-/// A JSON number, exact where JSON was.
+/// A JSON number, exact if it was exact in JSON.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// A non-negative integer.
     Unsigned(u64),
     /// A negative integer.
     Negative(i64),
-    /// Has a fraction or an exponent, or is an integer beyond 64 bits. Always finite.
+    /// It has a fraction or an exponent, or is an integer beyond 64 bits. Always finite.
     Float(f64),
 }
 
@@ -106,7 +107,7 @@ impl Document {
 }
 
 impl fmt::Debug for Document {
-    /// Says nothing of the content: it may be a credential.
+    /// Shows nothing of the content, which may be a credential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Document").field("bytes", &self.text.len()).finish_non_exhaustive()
     }
@@ -120,17 +121,17 @@ pub struct Value<'d> {
 }
 
 impl<'d> Value<'d> {
-    /// The text, if a string.
+    /// The text, if this is a string.
     pub fn as_str(self) -> Option<&'d str> {
         if let Node::Text(text) = self.node { Some(text.resolve(self.text)) } else { None }
     }
 
-    /// The truth value, if a boolean.
+    /// The boolean, if this is one.
     pub fn as_bool(self) -> Option<bool> {
         if let Node::Bool(b) = self.node { Some(*b) } else { None }
     }
 
-    /// The number, if one.
+    /// The number, if this is one.
     pub fn as_number(self) -> Option<Number> {
         if let Node::Number(number) = self.node { Some(*number) } else { None }
     }
@@ -145,7 +146,7 @@ impl<'d> Value<'d> {
         matches!(self.node, Node::Object(_))
     }
 
-    /// The member of that name, if this is an object and has one.
+    /// The member of this name, if this is an object and has one.
     pub fn get(self, name: &str) -> Option<Self> {
         let Node::Object(members) = self.node else { return None };
         let at = members.binary_search_by(|(n, _)| n.resolve(self.text).cmp(name)).ok()?;
@@ -158,14 +159,15 @@ impl<'d> Value<'d> {
         Some(members.iter().map(move |(name, node)| (name.resolve(self.text), Self { node, ..self })))
     }
 
-    /// The elements, if an array.
+    /// The elements, if this is an array.
     pub fn items(self) -> Option<impl ExactSizeIterator<Item = Self>> {
         let Node::Array(items) = self.node else { return None };
         Some(items.iter().map(move |node| Self { node, ..self }))
     }
 }
 
-/// Builds nodes; remembers in `fault` why it stopped, because the parser's own error type cannot carry it.
+/// Builds nodes. It records in `fault` why it stopped, since the parser's own error type cannot
+/// carry that.
 #[derive(Clone, Copy)]
 struct Reader<'r> {
     text: &'r str,
@@ -241,7 +243,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         while let Some(name) = map.next_key_seed(JsonName(self.text))? {
             members.push((name, map.next_value_seed(inner)?));
         }
-        // Sorting finds a repeated name in n log n whatever the sender piled up, and serves the lookups.
+        // Sorting finds a repeated name in n log n for any input, and makes the lookups fast.
         members.sort_unstable_by(|(a, _), (b, _)| a.resolve(self.text).cmp(b.resolve(self.text)));
         if members.windows(2).any(|w| w[0].0.resolve(self.text) == w[1].0.resolve(self.text)) {
             return Err(self.refuse(JsonError::DuplicateMember));

@@ -1,15 +1,20 @@
-//! Who is this, and may they.
+//! Authentication and authorization of requests, without I/O.
 //!
-//! Owns: the one canonical request every other part matches, authorizes, logs and forwards ([`request`]);
-//! finding the credential in a request ([`credential`]); the parsing and verification of tokens ([`token`],
-//! [`keyset`]); what somebody says of a token who was asked about it ([`authority`]); what a verified credential says about its holder ([`mapping`], [`identity`]); routes and
-//! rules ([`policy`]); the decision itself ([`decide`]); and what the upstream is told of the caller
-//! ([`headers`]).
+//! Owns:
+//! - the one canonical request that every other part matches, authorizes, logs and forwards
+//!   ([`request`]);
+//! - finding the credential in a request ([`credential`]);
+//! - the parsing and verification of tokens ([`token`], [`keyset`]);
+//! - reading the answers of token authorities ([`authority`]);
+//! - mapping a verified credential to the identity of the caller ([`mapping`], [`identity`]);
+//! - routes and rules ([`policy`]), and the decision itself ([`decide`]);
+//! - the header fields that tell the upstream who the caller is ([`headers`]).
 //!
-//! Does not own: sockets, clocks, caches, files. This crate is pure: bytes, a time and a configuration in,
-//! a value out. That is what makes each step testable to the last byte and fuzzable.
+//! Does not own: sockets, clocks, caches, files. This crate is pure: bytes, a time and a
+//! configuration in, a value out. So each step can be tested to the last byte, and fuzzed.
 //!
-//! Flow: `Canonical::parse → RouteTable::find → jwt::verify → decide → Permit | Denial → IdentityHeaders`.
+//! Flow: `Canonical::parse → RouteTable::find → jwt::verify → decide → Permit | Denial →
+//! IdentityHeaders`.
 
 pub mod algorithm;
 pub mod authority;

@@ -1,4 +1,4 @@
-//! Instants as arguments. No function of this crate reads a clock.
+//! Timestamps, which are arguments: no function of this crate reads a clock.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The far end of time: what never expires.
+    /// The largest timestamp, for what never expires.
     pub const MAX: Self = Self(u64::MAX);
 
     /// From milliseconds since the Unix epoch.

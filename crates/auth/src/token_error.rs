@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a token, one variant each. All of them deny.
+//! Token errors: everything that can be wrong with a token, one variant each. All of them deny.
 
 use super::json::JsonError;
 
@@ -7,9 +7,9 @@ use super::json::JsonError;
 pub enum Part {
     /// The JOSE header.
     Header,
-    /// The claims.
+    /// The payload with the claims.
     Payload,
-    /// The signature.
+    /// The signature over header and payload.
     Signature,
 }
 
@@ -23,18 +23,19 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// Why a token was not believed. Carries nothing of the token but member names known beforehand, so that it
-/// may be logged and cached.
+/// Why a token was refused. It contains nothing of the token but member names known beforehand, so
+/// that it may be logged and cached.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    // form: known before anyone is asked
-    /// Longer than [`crate::token::jwt::MAX_TOKEN_BYTES`].
+    // Form: errors that are found without keys or queries.
+    /// The token is longer than [`crate::token::jwt::MAX_TOKEN_BYTES`].
     #[error("token is longer than 16 KiB")]
     TooLarge,
-    /// Not of the form `header.payload.signature`: an opaque token, or none at all.
+    /// The token does not have the form `header.payload.signature`: it is an opaque token, or no
+    /// token at all.
     #[error("credential is not a compact JWS of three parts; is it an opaque token?")]
     NotJwt,
-    /// A JWE (five parts, RFC 7516 §7.1); encrypted tokens are not supported.
+    /// The token is a JWE (five parts, RFC 7516 §7.1); encrypted tokens are not supported.
     #[error("token is encrypted (JWE); configure the issuer to send signed tokens")]
     Encrypted,
     /// A part is not canonical base64url: padding, a foreign character, or stray trailing bits.
@@ -43,22 +44,23 @@ pub enum TokenError {
     /// A part is not strict JSON.
     #[error("token {0} is {1}")]
     Json(Part, JsonError),
-    /// A part is JSON, but no object.
+    /// A part is JSON, but not an object.
     #[error("token {0} is not a json object")]
     NotAnObject(Part),
     /// A header member is missing or has the wrong type.
     #[error("token header member `{0}` is missing or no string")]
     HeaderMember(&'static str),
-    /// `alg` is `none`, in whatever letter case (RFC 8725 §3.2).
+    /// `alg` is `none`, in any letter case (RFC 8725 §3.2).
     #[error("token is unsigned (`alg` is none)")]
     Unsigned,
-    /// `alg` is an HMAC: whoever could verify could forge, and a public key is no secret.
+    /// `alg` is an HMAC: a party that can verify it can also forge it, and a public key is not
+    /// secret.
     #[error("token is signed with a shared secret (`alg` is HS*); only public-key signatures are accepted")]
     Symmetric,
-    /// `alg` is none of [`crate::algorithm::Algorithm`].
+    /// `alg` is not one of [`crate::algorithm::Algorithm`].
     #[error("token is signed with an unsupported `alg`")]
     UnsupportedAlgorithm,
-    /// The header has `crit` (RFC 7515 §4.1.11), and no extension is understood.
+    /// The header has `crit` (RFC 7515 §4.1.11), and no extension is supported.
     #[error("token header has `crit`; no critical extension is supported")]
     Critical,
     /// The header has `b64` (RFC 7797).
@@ -68,78 +70,83 @@ pub enum TokenError {
     #[error("token header member `kid` is longer than 256 bytes")]
     KidTooLong,
 
-    // issuer, key and signature
+    // Issuer, key and signature.
     /// `iss` is not exactly the configured issuer.
     #[error("token is from another issuer")]
     WrongIssuer,
-    /// `alg` is not on the issuer's allow list.
+    /// `alg` is not in the issuer's allow list.
     #[error("token algorithm is not allowed for this issuer")]
     AlgorithmNotAllowed,
-    /// No key has the token's `kid`, or, without `kid`, none fits `alg`. The set may be out of date (see
-    /// [`crate::token::jwt::Unverified::may_pass_newer_keys`]).
+    /// No key has the token's `kid`, or, without `kid`, no key fits `alg`. The key set may be out
+    /// of date (see [`crate::token::jwt::Unverified::may_pass_newer_keys`]).
     #[error("token names a key that the issuer's key set does not have")]
     UnknownKey,
     /// The token has no `kid`, and several keys fit.
     #[error("token names no key (`kid`), and several keys of the issuer fit its algorithm")]
     AmbiguousKey,
-    /// The key the token names is not for the token's algorithm. The set may be out of date.
+    /// The key that the token names is for another algorithm. The key set may be out of date.
     #[error("token algorithm does not fit the key it names")]
     KeyMismatch,
-    /// The signature is not the key's over these bytes. Where the token names no key, the set may be out of date.
+    /// The signature was not made by this key over these bytes. If the token names no key, the key
+    /// set may be out of date.
     #[error("token signature is wrong")]
     BadSignature,
 
-    // what the signed claims say
-    /// The header's `typ` is not an accepted one.
+    // Content of the signed claims.
+    /// The header's `typ` is not accepted.
     #[error("token type (`typ`) is not accepted for this issuer")]
     WrongType,
-    /// A claim shows that this is an ID token, a logout token, a request object, a refresh token …
+    /// A claim shows that this is an ID token, a logout token, a request object, a refresh token or
+    /// the like.
     #[error("token is not an access token, as its claim `{0}` shows")]
     NotAnAccessToken(&'static str),
-    /// A claim shows that this is something else than an ID token, which was expected.
+    /// A claim shows that this is not an ID token, which was expected.
     #[error("token is not an id token, as its claim `{0}` shows")]
     NotAnIdToken(&'static str),
-    /// A claim shows that this is something else than a logout token, which was expected.
+    /// A claim shows that this is not a logout token, which was expected.
     #[error("token is not a logout token, as its claim `{0}` shows")]
     NotALogoutToken(&'static str),
-    /// A claim shows that this is something else than a security event token, which was expected.
+    /// A claim shows that this is not a security event token, which was expected.
     #[error("token is not a security event token, as its claim `{0}` shows")]
     NotASecurityEvent(&'static str),
-    /// A security event is about somebody that it names in a way that is not understood here; why.
+    /// A security event names its subject in a way that is not supported; the text says why.
     #[error("the subject of the event is not understood: {0}")]
     UnsupportedSubject(&'static str),
-    /// An ID token answers another question than ours.
+    /// The ID token answers another login request.
     #[error("token answers another login: its `nonce` is not ours")]
     WrongNonce,
-    /// The token is bound to a key of its holder (`cnf`, RFC 7800); presenting it as a bearer token proves
-    /// nothing (RFC 8705 §3, RFC 9449 §7.2).
+    /// The token is bound to a key of its holder (`cnf`, RFC 7800). Presented as a bearer token it
+    /// proves nothing (RFC 8705 §3, RFC 9449 §7.2).
     #[error("token is bound to a key (`cnf`) and cannot be used as a bearer token")]
     SenderConstrained,
     /// A claim is missing or unusable.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// `aud` names none of our audiences.
+    /// `aud` names none of the accepted audiences.
     #[error("token is for another audience")]
     WrongAudience,
-    /// The authority that was asked about it says that it is worth nothing: never made, expired, or revoked.
+    /// The token authority says that the token is not active: it was never issued, has expired, or
+    /// was revoked.
     #[error("token is not active")]
     Inactive,
-    /// Its signature is good, and its issuer has taken it back, or something that it follows from.
+    /// The signature is valid, but the issuer has revoked the token, or something that it depends
+    /// on.
     #[error("token was revoked")]
     Revoked,
-    /// now ≥ `exp` + skew.
+    /// The token has expired: now ≥ `exp` + skew.
     #[error("token is expired")]
     Expired,
-    /// now < `nbf` − skew.
+    /// The token is not valid yet: now < `nbf` − skew.
     #[error("token is not yet valid; compare the issuer's clock with ours")]
     NotYetValid,
-    /// now < `iat` − skew, or another time of the past that has not come yet; which claim says so.
+    /// The named claim is in the future: now < `iat` − skew, or the same for another time that must
+    /// be in the past.
     #[error("token claim `{0}` is in the future; compare the issuer's clock with ours")]
     InFuture(&'static str),
 }
 
 impl TokenError {
-    /// A stable word for logs and metrics.
+    /// A stable identifier for logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
             Self::TooLarge => "too_large",
@@ -188,7 +195,7 @@ impl TokenError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("claim `{claim}` {fault}")]
 pub struct ClaimError {
-    /// The claim's name, or its path as the configuration spells it.
+    /// Name of the claim, or its path as the configuration spells it.
     pub claim: Box<str>,
     /// What is wrong with it.
     pub fault: ClaimFault,
@@ -200,37 +207,39 @@ impl ClaimError {
     }
 }
 
-/// What is wrong with a claim.
+/// Fault of a claim or certificate field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimFault {
-    /// Required, and absent (or empty).
+    /// It is required, and absent or empty.
     #[error("is missing")]
     Missing,
-    /// Present with another JSON type than the one named.
+    /// It has another JSON type than the one named.
     #[error("is not {0}")]
     NotA(&'static str),
-    /// A date after the year 9999: most likely milliseconds where RFC 7519 wants seconds.
+    /// It is a date after the year 9999: most likely in milliseconds, where RFC 7519 requires
+    /// seconds.
     #[error("is beyond the year 9999; numeric dates are in seconds")]
     OutOfRange,
-    /// A number too large to be told from its neighbours.
+    /// It is a number too large to be distinguished from its neighbours.
     #[error("is a number without an exact value")]
     Inexact,
-    /// Contains a control character, and so could break a header or a log line.
+    /// It has a control character, which could break a header or a log line.
     #[error("contains a control character")]
     Control,
-    /// Starts or ends with white space, which header parsers drop: `"root "` would arrive as `"root"`.
+    /// It starts or ends with white space, which header parsers remove: `"root "` would arrive as
+    /// `"root"`.
     #[error("starts or ends with white space")]
     Padded,
-    /// A text longer than [`crate::mapping::MAX_VALUE_BYTES`].
+    /// It is a text longer than [`crate::mapping::MAX_VALUE_BYTES`].
     #[error("is longer than 1024 bytes")]
     TooLong,
-    /// More values than [`crate::mapping::MAX_VALUES`].
+    /// It has more values than [`crate::mapping::MAX_VALUES`].
     #[error("has more than 512 values")]
     TooMany,
-    /// Several values where exactly one is wanted.
+    /// It has several values where exactly one is required.
     #[error("has several values where one is wanted")]
     Ambiguous,
-    /// Not of the form `local@domain` with exactly one `@`.
+    /// It is not of the form `local@domain` with exactly one `@`.
     #[error("is not an e-mail address with exactly one `@`")]
     NotAnAddress,
 }

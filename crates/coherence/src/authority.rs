@@ -1,10 +1,12 @@
-//! Answers for one log, on a node that reaches its database.
+//! Authority: answers for one log, on a node that reaches its database.
 //!
-//! Owns: whose questions an answer of the database may serve, what is told again, that a query that is repeated is answered once at a time. Does not own: the database, sockets, and who
-//! follows ([`crate::consumers`]).
+//! Owns: which probes a read of the database may answer, what is sent again, and that copies of a
+//! query in progress get one answer. Does not own: the database, sockets, and the list of consumers
+//! ([`crate::consumers`]).
 //!
-//! One reading of the head serves every probe that came *before the reading began*, and none that came later: whoever asks is
-//! told of everything that was durable when they asked. Nothing is answered from memory.
+//! One read of the head answers every probe that came *before the read began*, and none that came
+//! later. So each echo includes everything that was durable when its probe was sent. Nothing is
+//! answered from memory.
 
 use std::collections::VecDeque;
 
@@ -13,64 +15,66 @@ use crate::log_types::{ConsumerId, Epoch, LogEvent, LogHead, Nonce};
 use crate::mutation::{self, Mutation};
 use crate::wire::Body;
 
-/// Probes that wait for a reading. Who is not among them asks again.
+/// Most probes that wait for a read. Further ones are dropped, and their consumers ask again.
 const MAX_WAITING: usize = 10_000;
-/// Stretches that are being read at once.
+/// Most ranges that are read at the same time.
 const MAX_READING: usize = 16;
-/// Queries that are being answered at once.
+/// Most queries that are answered at the same time.
 const MAX_ANSWERING: usize = 64;
-/// Questions that are known again, so that they are answered once.
+/// Most requests that are remembered, so that each is answered once.
 const MAX_TOLD: usize = 1024;
 
-/// What is to be done.
+/// What the caller must do for the authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthorityAction {
-    /// Tell the consumers.
+    /// Send this to the consumers.
     Send(Body),
-    /// Read the head as it is from now on, linearizably, for these who ask, then call [`LogAuthority::head`].
+    /// Read the head linearizably from now on, for these consumers, then call
+    /// [`LogAuthority::head`].
     ReadHead(Vec<ConsumerId>),
     /// Read at most `limit` events after `after`, then call [`LogAuthority::range`].
     ReadRange {
-        /// Who asked.
+        /// Nonce of the request.
         nonce: Nonce,
-        /// From where.
+        /// Position to read from.
         after: LogHead,
-        /// How many, one more than may be told.
+        /// Most events to read: one more than may be sent.
         limit: usize,
     },
     /// Answer this query by what is true from now on, then call [`LogAuthority::answer`].
     Answer(Vec<u8>),
 }
 
-/// The machine.
+/// State machine that answers for one log.
 #[derive(Debug, Default)]
 pub struct LogAuthority {
-    /// Who asked, and in which question.
+    /// Probes that wait for the next read: the consumer and the nonce of each.
     waiting: Vec<(ConsumerId, Nonce)>,
     reading: Vec<(ConsumerId, Nonce)>,
     is_reading: bool,
     ranges: usize,
-    /// Who was told what had been missed, lately. Whoever asks again asks anew; what comes a second time was repeated by the network, or
-    /// by somebody on it, whom a short question must not get a long answer each time.
+    /// Nonces of the range requests that were answered recently. A consumer that asks again draws a
+    /// new nonce. A second copy comes from the network or from an attacker, who must not get a long
+    /// answer to each short request.
     told: VecDeque<Nonce>,
-    /// Queries that are being answered: a copy that comes meanwhile has the same answer.
+    /// Queries that are being answered: a copy that comes meanwhile gets the same answer.
     answering: Vec<Vec<u8>>,
-    /// What was last read: only for the fault of answering with it.
+    /// Head that was last read: only for the mutation that answers with it.
     remembered: Option<LogHead>,
 }
 
 impl LogAuthority {
-    /// Nobody has asked yet.
+    /// Creates a machine without open probes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Something is durable in the log.
+    /// Publishes an event that is durable in the log.
     pub fn appended(epoch: Epoch, event: LogEvent, actions: &mut Vec<AuthorityAction>) {
         actions.push(AuthorityAction::Send(Body::Event { epoch, event }));
     }
 
-    /// Takes what a consumer says.
+    /// Applies a message of a consumer.
     pub fn message(&mut self, body: &Body, actions: &mut Vec<AuthorityAction>) {
         match body {
             Body::Probe { consumer, nonce, .. } => {
@@ -96,7 +100,8 @@ impl LogAuthority {
                 self.answering.push(query.clone());
                 actions.push(AuthorityAction::Answer(query.clone()));
             }
-            // Told again by whoever asks again, of no concern here, or said by an authority.
+            // A request that is already answered, a message without effect here, or one from an
+            // authority.
             Body::Ask { .. }
             | Body::Query(_)
             | Body::Applied { .. }
@@ -107,8 +112,8 @@ impl LogAuthority {
         }
     }
 
-    /// The head was read, or could not be: then nobody is answered, and their leases lapse. Those who are `unlisted` are not answered either
-    /// ([`crate::consumers`]).
+    /// Ends a read of the head; `None` when it failed: then no probe is answered, and leases
+    /// expire. Consumers that are `unlisted` get no answer either ([`crate::consumers`]).
     pub fn head(
         &mut self,
         read: Option<LogHead>,
@@ -127,7 +132,7 @@ impl LogAuthority {
         self.read(actions);
     }
 
-    /// A stretch was read, with the history it is of; `None` when it could not be.
+    /// Ends a read of a range, with the epoch of the range; `None` when it failed.
     pub fn range(
         &mut self,
         nonce: Nonce,
@@ -137,7 +142,7 @@ impl LogAuthority {
     ) {
         self.ranges = self.ranges.saturating_sub(1);
         let Some((epoch, events)) = read else { return };
-        // What was dropped from the log's beginning cannot be told any more.
+        // Events that were dropped from the log's beginning cannot be sent any more.
         let whole = events.first().is_none_or(|first| first.seq == after.seq + 1);
         if epoch != after.epoch || !whole || events.len() > MAX_RANGE {
             actions.push(AuthorityAction::Send(Body::Gone { nonce }));
@@ -147,7 +152,7 @@ impl LogAuthority {
         }
     }
 
-    /// A query was answered, by its nonce; `None` when it could not be.
+    /// Ends a query, with its nonce and the sealed answer; `None` when it failed.
     pub fn answer(
         &mut self,
         query: &[u8],
@@ -159,7 +164,8 @@ impl LogAuthority {
         actions.extend(answer);
     }
 
-    /// Begins to read the head for whoever waits, unless that is under way: who came since waits for the next.
+    /// Begins to read the head for the probes that wait, unless a read is in progress: later probes
+    /// wait for the next one.
     fn read(&mut self, actions: &mut Vec<AuthorityAction>) {
         if !self.is_reading && !self.waiting.is_empty() {
             self.reading = std::mem::take(&mut self.waiting);
@@ -183,7 +189,7 @@ mod tests {
             nonce[..2].copy_from_slice(&number.to_be_bytes());
             let mut actions = Vec::new();
             authority.message(&Body::Ask { nonce: Nonce(nonce), after }, &mut actions);
-            // Answered at once, so that no more are under way than may be.
+            // Answered at once, so that the limit of open reads is not reached.
             for action in &actions {
                 let AuthorityAction::ReadRange { nonce, after, .. } = action else { panic!("{action:?}") };
                 authority.range(*nonce, *after, None, &mut Vec::new());

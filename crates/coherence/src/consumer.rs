@@ -1,10 +1,11 @@
-//! Follows the log of one authority, on behalf of the caches of a node.
+//! Consumer: follows the log of one authority, on behalf of the caches of a node.
 //!
-//! Owns: what of the log is applied, the questions that renew the lease and when they are repeated, holes, flushes. Does not own: sockets, timers, randomness
-//! and the clock, which whoever drives it brings along; what caches see of it is the [`View`].
+//! Owns: which events are applied, the probes that renew the lease and their repetition, gaps,
+//! flushes. Does not own: sockets, timers, randomness and the clock, which the caller supplies.
+//! Caches see the result in the [`View`].
 //!
-//! It is driven by [`Consumer::message`] for whatever comes, and [`Consumer::tick`] no later than [`Consumer::wakes_at`] says. Both
-//! add to a list of [actions](Action).
+//! The caller passes each message to [`Consumer::message`], and calls [`Consumer::tick`] no later
+//! than [`Consumer::wakes_at`]. Both append to a list of [actions](Action).
 //!
 //! ```text
 //!          echo of a probe sent since        ┌────────────┐  event: tombstone, then count it
@@ -13,8 +14,8 @@
 //!    └── another history, a hole for 1 s, too much ┘
 //! ```
 //!
-//! What an echo promises holds as soon as all is applied that its head tells of, be that when the echo comes or when what it shows to be
-//! missing does.
+//! An echo extends the lease as soon as every event up to its head is applied: when the echo
+//! arrives, or when the missing events do.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,31 +28,33 @@ use crate::time::Boot;
 use crate::view::View;
 use crate::wire::Body;
 
-/// Events held beyond a hole, and the longest stretch that is worth telling again.
+/// Most events held beyond a gap, and the longest range that is worth sending again.
 pub const MAX_RANGE: usize = 10_000;
-/// Between two requests for the same stretch.
+/// Pause between two requests for the same range.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// Between two words of what has been applied.
+/// Pause between two reports of what is applied.
 const APPLIED: Duration = Duration::from_millis(20);
-/// Between a copy of what is denied that could not be had, and the next request for one.
+/// Pause between a failed copy of the denylist and the next request for one.
 const LOAD_AGAIN: Duration = Duration::from_secs(1);
-/// A copy that takes longer is given up, and asked for anew.
+/// Time limit of a copy of the denylist; then another one is requested.
 const LOADING: Duration = Duration::from_mins(2);
-/// Between two looks at whether there is room for it again.
+/// Pause between two checks whether the denylist has room again.
 const ROOM_AGAIN: Duration = Duration::from_mins(1);
-/// Between two probes that something other than time gives rise to, and between those to an authority that is silent.
+/// Pause between two probes that have a cause other than time, and between probes to a silent
+/// authority.
 const HURRY: Duration = Duration::from_millis(100);
-/// Between two probes of which the first has no answer: a hundredth of the lease, within these.
+/// Least pause before a probe without an answer is repeated: a hundredth of the lease, within these
+/// limits.
 const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
 
-/// How a consumer goes about it.
+/// Timing of a consumer.
 #[derive(Debug, Clone, Copy)]
 pub struct ConsumerSettings {
-    /// L: how long entries are believed after a probe was sent. The promise rests on it.
+    /// L: how long entries are valid after the probe was sent. The revocation bound rests on it.
     pub lease: Duration,
-    /// H: between two probes.
+    /// H: time between two probes.
     pub period: Duration,
-    /// How long a hole may stay.
+    /// How long a gap may stay before the consumer flushes.
     pub patience: Duration,
 }
 
@@ -65,56 +68,58 @@ impl Default for ConsumerSettings {
     }
 }
 
-/// What is to be done.
+/// What the caller must do for the consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Tell the authority.
+    /// Send this to the authority.
     Send(Body),
-    /// Read the head and then all that is denied, add it to the view's [denials](View::denials), and call [`Consumer::loaded`].
+    /// Read the head and then everything that is denied, add it to the view's
+    /// [denylist](View::denials), and call [`Consumer::loaded`].
     Load {
-        /// To be handed back.
+        /// To be passed to [`Consumer::loaded`].
         ticket: u64,
     },
-    /// Something was taken back just now: what is open on the strength of it is to be looked at again.
+    /// An event was applied now: exchanges that a revoked credential authorized must be checked
+    /// again.
     Revoked(LogEvent),
-    /// Everything was forgotten: whatever is open is to be looked at again.
+    /// Everything was flushed: every open exchange must be checked again.
     Flushed(FlushCause),
 }
 
-/// Why everything is forgotten.
+/// Why a consumer flushes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FlushCause {
-    /// The authority's history is another one: a restore, or a failover.
+    /// The authority's log has another epoch: after a restore, or a failover.
     Epoch,
-    /// The authority's history ends before what was applied of it.
+    /// The authority's log ends before events that were applied.
     WentBack,
-    /// Something of the log did not come within the patience.
+    /// A missing event did not arrive within the patience.
     Gap,
-    /// What is missing can no longer be told, or is too much.
+    /// The authority cannot send the missing events any more, or there are too many.
     Gone,
-    /// More came than there is room for.
+    /// More events arrived beyond a gap than there is room for.
     Overflow,
 }
 
-/// A question that is under way.
+/// A probe that has no answer yet.
 #[derive(Debug, Clone, Copy)]
 struct Probe {
     nonce: Nonce,
-    /// When it was asked, on this node's clock: the lease counts from here.
+    /// When it was sent, on this node's clock: the lease counts from here.
     at: Boot,
     generation: u64,
     contiguous: u64,
 }
 
-/// How long answers take (RFC 6298 section 2): whoever asks again before that asks in vain.
+/// How long answers take (RFC 6298 section 2): a repetition before that time is in vain.
 #[derive(Debug, Default)]
 struct RoundTrip {
-    /// The smoothed time and its variation; `None` before the first.
+    /// Smoothed time and its variation; `None` before the first sample.
     known: Option<(Duration, Duration)>,
 }
 
 impl RoundTrip {
-    /// Before anything is known.
+    /// Patience before the first sample.
     const UNKNOWN: Duration = Duration::from_millis(100);
 
     fn took(&mut self, time: Duration) {
@@ -124,13 +129,13 @@ impl RoundTrip {
         });
     }
 
-    /// What hardly any answer takes longer than.
+    /// Time that hardly any answer exceeds.
     fn patience(&self) -> Duration {
         self.known.map_or(Self::UNKNOWN, |(smooth, varies)| smooth + 4 * varies)
     }
 }
 
-/// The machine.
+/// State machine that follows one log.
 #[derive(Debug)]
 pub struct Consumer {
     id: ConsumerId,
@@ -138,39 +143,41 @@ pub struct Consumer {
     settings: ConsumerSettings,
     view: Arc<View>,
     epoch: Option<Epoch>,
-    /// Everything up to here is applied.
+    /// Every event up to this number is applied.
     contiguous: u64,
-    /// What is applied beyond a hole.
+    /// Events that are applied beyond a gap.
     beyond: BTreeSet<u64>,
-    /// The furthest that the log is known to have got.
+    /// Highest number that the log is known to have.
     wanted: u64,
     flushing: bool,
-    /// The view's. If it has got another one, a denial of another history has shut it.
+    /// The view's generation. If the view has another one, a denial from another epoch has shut it.
     generation: u64,
     probes: VecDeque<Probe>,
     probe_at: Boot,
-    /// When one is to be sent in any case, whatever is answered to those before.
+    /// When a probe is due in any case, whatever was answered to those before.
     hurry_at: Option<Boot>,
     probed: Option<Boot>,
     round_trip: RoundTrip,
-    /// Since when something is missing.
+    /// Since when an event is missing.
     gap: Option<Boot>,
     asked: Option<(Nonce, Boot)>,
-    /// When to look whether what is denied is to be loaded.
+    /// When to check whether the denylist must be loaded.
     load_at: Boot,
-    /// The copy that is awaited, and how many have been asked for.
+    /// The copy that is awaited, and how many copies have been requested.
     loading: Option<u64>,
     loads: u64,
-    /// What a copy must at least know.
+    /// Number that a copy must include at least.
     opened: u64,
-    /// What was last told to be applied, and when.
+    /// Number that was last reported as applied, and when.
     told: (u64, Boot),
-    /// Leases that begin when everything up to a number is applied: the number, and until when.
+    /// Leases that begin when every event up to a number is applied: the number, and the lease's
+    /// end.
     owed: Vec<(u64, Boot)>,
 }
 
 impl Consumer {
-    /// Knows nothing and believes nothing; the first tick asks. `called` is what people call it.
+    /// Creates a consumer without a lease; the first tick sends a probe. `called` is its
+    /// human-readable name.
     pub fn new(
         (id, called): (ConsumerId, ConsumerName),
         settings: ConsumerSettings,
@@ -204,17 +211,17 @@ impl Consumer {
         }
     }
 
-    /// What caches see.
+    /// The view that caches see.
     pub fn view(&self) -> &Arc<View> {
         &self.view
     }
 
-    /// How far the log is applied, once anything is known of it.
+    /// How far the log is applied; `None` while nothing is known of it.
     pub fn applied(&self) -> Option<LogHead> {
         self.epoch.filter(|_| !self.flushing).map(|epoch| LogHead { epoch, seq: self.contiguous })
     }
 
-    /// When [`Consumer::tick`] has something to do, at the latest.
+    /// Latest time at which [`Consumer::tick`] must be called.
     pub fn wakes_at(&self) -> Boot {
         let gap = self.gap.map(|since| since.plus(self.settings.patience));
         let ask = self.gap.and(self.asked).map(|(_, at)| at.plus(ASK_AGAIN));
@@ -228,7 +235,7 @@ impl Consumer {
             .unwrap_or(self.probe_at)
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub fn tick(&mut self, now: Boot, nonce: &mut dyn FnMut() -> Nonce, actions: &mut Vec<Action>) {
         let ConsumerSettings { period, lease, .. } = self.settings;
         self.view.silence().look(now, period, lease, self.view.lease());
@@ -245,8 +252,8 @@ impl Consumer {
         self.tell(now, actions);
     }
 
-    /// What is denied was added to the view, all that there was at `head`, which was read before. `None` when it could not be
-    /// read: it is asked for again.
+    /// Ends a copy of the denylist. Everything revoked at `head`, which was read before, was added
+    /// to the view's denylist. `None` when it could not be read: it is requested again.
     pub fn loaded(&mut self, now: Boot, ticket: u64, head: Option<LogHead>) {
         if self.loading != Some(ticket) {
             return;
@@ -260,7 +267,7 @@ impl Consumer {
         }
     }
 
-    /// Takes what the authority says.
+    /// Applies a message of the authority.
     pub fn message(
         &mut self,
         now: Boot,
@@ -277,7 +284,8 @@ impl Consumer {
             Body::Gone { nonce } if self.asked.is_some_and(|(asked, _)| asked == *nonce) => {
                 self.flush(FlushCause::Gone, now, actions);
             }
-            // The rest is for authorities, for whoever asks about credentials, or an answer to nobody's question.
+            // The rest is for authorities, for queries about credentials, or answers no open
+            // request.
             Body::Gone { .. }
             | Body::Probe { .. }
             | Body::Ask { .. }
@@ -295,7 +303,8 @@ impl Consumer {
 
     fn event(&mut self, now: Boot, epoch: Epoch, event: &LogEvent, actions: &mut Vec<Action>) {
         if self.epoch != Some(epoch) && !mutation::is(Mutation::EpochIgnored) {
-            // Older than what is known, or newer: only an echo can tell, since nobody can have kept that.
+            // The event is of an older or a newer epoch. Only an echo can tell which, since an echo
+            // cannot be replayed.
             return self.hurry(now);
         }
         if self.epoch.is_none() || event.seq <= self.contiguous || self.beyond.contains(&event.seq) {
@@ -322,13 +331,13 @@ impl Consumer {
         }
         self.view.silence().heard();
         if probe.generation != self.view.generation() {
-            // Asked before a flush: it says nothing of what was missed since.
+            // Sent before a flush: the echo does not cover what was missed since.
             return;
         }
         if self.flushing {
             self.flushing = false;
             if self.epoch.replace(head.epoch) != Some(head.epoch) {
-                // Whatever the flush was for: numbers of another history are not these.
+                // Whatever caused the flush: numbers of another epoch mean nothing in this one.
                 self.beyond.clear();
             }
             self.view.open(head.epoch, head.seq);
@@ -361,8 +370,8 @@ impl Consumer {
         }
     }
 
-    /// Extends the lease by what is owed for all that is applied. Where every echo tells of something that has to be asked for, none would
-    /// ever find everything applied when it comes.
+    /// Extends the lease by the owed leases whose events are all applied. If every echo shows a new
+    /// gap, no echo ever finds everything applied when it arrives.
     fn pay(&mut self) {
         let (contiguous, view) = (self.contiguous, &self.view);
         self.owed.retain(|(head, until)| {
@@ -374,7 +383,7 @@ impl Consumer {
         });
     }
 
-    /// Counts what has no hole before it any more.
+    /// Counts the events that have no gap before them any more.
     fn advance(&mut self) {
         while self.beyond.first().is_some_and(|next| *next <= self.contiguous + 1) {
             if let Some(next) = self.beyond.pop_first() {
@@ -388,7 +397,8 @@ impl Consumer {
         }
     }
 
-    /// Asks for what is denied: when it was not loaded yet, and when something found no room, which there is now.
+    /// Requests the denylist: if it was not loaded yet, or if an entry found no room and there is
+    /// room now.
     fn load_when_due(&mut self, now: Boot, actions: &mut Vec<Action>) {
         let Some(denials) = self.view.denials().filter(|_| !self.flushing && now >= self.load_at) else {
             return;
@@ -405,7 +415,8 @@ impl Consumer {
     }
 
     fn flush(&mut self, cause: FlushCause, now: Boot, actions: &mut Vec<Action>) {
-        // Numbers that were given once, and are given again, are another history in all but its name: a file that was put back.
+        // Numbers that are used twice mean another epoch in all but its name: a log file that was
+        // restored.
         if cause == FlushCause::WentBack {
             self.view.abandon();
         } else {
@@ -417,14 +428,14 @@ impl Consumer {
         if matches!(cause, FlushCause::Epoch | FlushCause::WentBack) {
             (self.epoch, self.beyond, self.contiguous) = (None, BTreeSet::new(), 0);
         } else if cause == FlushCause::Overflow {
-            // They are tombstones all the same; the echo says from where on they count.
+            // They remain tombstones; the echo says from which number on events count.
             self.beyond.clear();
         }
         actions.push(Action::Flushed(cause));
         self.hurry(now);
     }
 
-    /// Has a probe sent soon, but not one for each of many reasons.
+    /// Schedules a probe soon, but one for many reasons.
     fn hurry(&mut self, now: Boot) {
         let earliest = self.probed.map_or(now, |probed| probed.plus(HURRY)).max(now);
         self.hurry_at = Some(self.hurry_at.map_or(earliest, |at| at.min(earliest)));
@@ -436,8 +447,8 @@ impl Consumer {
         }
     }
 
-    /// How long after a probe the next one goes, if that one has no answer: the sooner, the less is left of the lease. Messages may be
-    /// lost, and most of those may be that are sent.
+    /// Pause before an unanswered probe is repeated: shorter when less is left of the lease. The
+    /// network may lose messages, even most of them.
     fn retry(&self, now: Boot) -> Duration {
         let ConsumerSettings { lease, period, .. } = self.settings;
         if mutation::is(Mutation::NoRetry) {
@@ -452,7 +463,7 @@ impl Consumer {
     }
 
     fn probe(&mut self, now: Boot, nonce: Nonce, actions: &mut Vec<Action>) {
-        // The echo of an older one could not give a lease any more.
+        // The echo of an older probe could not extend the lease any more.
         while self.probes.front().is_some_and(|probe| now.since(probe.at) >= self.settings.lease) {
             self.probes.pop_front();
         }
@@ -465,7 +476,7 @@ impl Consumer {
         actions.push(Action::Send(Body::Probe { consumer: self.id, called, lease, nonce, applied }));
     }
 
-    /// Asks for what is missing, now and then.
+    /// Requests the missing events, at most once in each pause.
     fn ask(&mut self, now: Boot, nonce: &mut dyn FnMut() -> Nonce, actions: &mut Vec<Action>) {
         let Some(epoch) = self.epoch.filter(|_| !self.flushing) else { return };
         if self.asked.is_some_and(|(_, at)| now < at.plus(ASK_AGAIN)) {
@@ -476,7 +487,7 @@ impl Consumer {
         actions.push(Action::Send(Body::Ask { nonce, after: LogHead { epoch, seq: self.contiguous } }));
     }
 
-    /// Says what is applied, for those who wait for it.
+    /// Reports what is applied, for revokers that wait for it.
     fn tell(&mut self, now: Boot, actions: &mut Vec<Action>) {
         let Some(head) = self.applied() else { return };
         if self.told.0 != head.seq && now >= self.told.1.plus(APPLIED) {
@@ -519,7 +530,7 @@ mod tests {
             actions
         }
 
-        /// Asks how far the log has got, and is told.
+        /// Sends a probe, and delivers its echo.
         fn probe(&mut self, seq: u64) -> Vec<Action> {
             self.now = self.now.plus(ConsumerSettings::default().period);
             let mut actions = Vec::new();
@@ -545,7 +556,7 @@ mod tests {
         let mut node = node(&view);
         node.probe(0);
         for seq in 1..20 {
-            // Nobody tells of anything but who is asked, and something happens all the time.
+            // Events are sent only on request, and a new one is appended all the time.
             node.probe(seq);
             let asked = node.now;
             node.now = node.now.plus(Duration::from_millis(1));
@@ -554,7 +565,7 @@ mod tests {
             node.hear(&Body::Event { epoch: EPOCH, event });
             assert_eq!(view.lease(), asked.plus(ConsumerSettings::default().lease), "from when it was asked");
         }
-        // What is owed of before a flush is not paid after it.
+        // A lease that was owed before a flush does not begin after it.
         node.probe(21);
         let event = |seq| Body::Event {
             epoch: EPOCH,
@@ -579,7 +590,7 @@ mod tests {
         node.hear(&Body::Event { epoch: EPOCH, event });
         assert_eq!((view.contiguous(), view.tombstones()), (100, 1));
 
-        // The log's file was put back, and keeps its name.
+        // The log's file was restored, and keeps its epoch.
         let actions = node.probe(50);
         assert!(actions.contains(&Action::Flushed(FlushCause::WentBack)), "{actions:?}");
         assert_eq!(view.epoch(), None, "no number of before is one of now");

@@ -1,15 +1,19 @@
-//! Who follows a log, and how far each has got.
+//! Consumer list: which consumers follow a log, and how far each has applied it.
 //!
-//! Owns: what a node of the authority knows of followers, and what of that has to be written down, and when. Does not own: where it is
-//! written, which all nodes share ([`Log::note`](crate::event_loops::Log::note)).
+//! Owns: what a node of the authority knows of consumers, and what must be recorded of them, and
+//! when. Does not own: where it is recorded, in a list that all nodes share
+//! ([`Log::note`](crate::event_loops::Log::note)).
 //!
-//! Nobody is answered who is not written down: so whoever may hold a lease stands in the list that all nodes share, and when everybody in
-//! that list has applied an event, it is in force everywhere. A follower is written down again now and then. Where nothing can be written, those who
-//! stand in the list are answered all the same.
-//!
-//! So an entry that has not changed for long may be of somebody who holds a lease, and is struck off in two steps. When it has not changed for
-//! [`MARK`], it is marked; from then on its follower is not answered before it is written down again, which takes the mark away. A mark that
-//! has stood for [`GONE`] − [`MARK`], longer than any lease, is of nobody.
+//! 1. A consumer gets no answer before it is recorded. So the shared list has every consumer that
+//!    may hold a lease. When every consumer in the list has applied an event, the event is applied
+//!    everywhere.
+//! 2. An active consumer is recorded again every few seconds. While nothing can be written,
+//!    consumers that are in the list still get answers.
+//! 3. An entry that has not changed for long may belong to a consumer that holds a lease, so it is
+//!    removed in two steps. When it has not changed for [`MARK`], it is marked. From then on its
+//!    consumer gets no answer until it is recorded again, which removes the mark.
+//! 4. A mark that has stood for [`GONE`] − [`MARK`], longer than any lease, belongs to no active
+//!    consumer. The entry is removed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -20,60 +24,63 @@ use crate::log_types::{ConsumerId, ConsumerName, LogHead};
 use crate::time::Boot;
 use crate::wire::Body;
 
-/// A follower is written down anew when it was written so long ago.
+/// Age at which the record of a consumer is renewed.
 const AGAIN: Duration = Duration::from_secs(5);
-/// An entry that has not changed for so long is marked.
+/// Age at which an unchanged entry of the list is marked.
 pub const MARK: Duration = Duration::from_secs(45);
-/// One that has not changed for so long, and was marked after [`MARK`], is of nobody: the longest lease is a minute.
+/// Age at which an unchanged entry is removed, if it was marked after [`MARK`]. The longest lease
+/// is one minute.
 pub const GONE: Duration = Duration::from_mins(2);
-/// Followers that a node knows at most. Only those who have the key can be among them; more are not answered.
+/// Most consumers that a node keeps track of. Only clients with the key can be among them; any more
+/// get no answer.
 const MOST: usize = 10_000;
 
-/// Somebody who follows a log.
+/// One consumer of a log, as the list records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Follower {
-    /// Drawn anew with each start of its process.
+    /// Random, drawn at each start of the consumer's process.
     pub id: ConsumerId,
-    /// What people call it.
+    /// Human-readable name of the consumer.
     pub called: ConsumerName,
-    /// For how long it believes what it was told, counted from when it asked.
+    /// Lease of the consumer, counted from when it sent the probe.
     pub lease: Duration,
-    /// What it has applied; `None` while it knows nothing.
+    /// Last event that it has applied; `None` while it follows no epoch.
     pub applied: Option<LogHead>,
 }
 
-/// What a node knows of followers.
+/// The consumers that a node knows of.
 #[derive(Debug, Default)]
 pub struct Consumers {
     known: Mutex<HashMap<ConsumerId, KnownFollower>>,
-    /// What this node appended lately.
+    /// Events that this node appended recently, and when.
     appended: Mutex<VecDeque<(LogHead, Boot)>>,
     arrivals: Mutex<ApplyTimes>,
 }
 
-/// How long followers took to say that they have applied what a node appended.
+/// Distribution of the time between an append by this node and a consumer's report that it has
+/// applied the event.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ApplyTimes {
-    /// How often it took no longer than each of [`BOUNDS`].
+    /// Number of reports that took at most each of [`BOUNDS`].
     pub below: [u64; BOUNDS.len()],
-    /// How often they said so.
+    /// Number of all reports: one for each consumer and event.
     pub count: u64,
-    /// Seconds, all together.
+    /// Sum of the times of all reports, in seconds.
     pub sum: f64,
 }
 
 /// Upper bounds of [`ApplyTimes`], in seconds.
 pub const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Appended events that are waited for.
+/// Most appended events whose reports are timed.
 const APPENDED: usize = 1000;
 
 #[derive(Debug)]
 struct KnownFollower {
     follower: Follower,
     heard: Boot,
-    /// When it was written down: before that moment's list was made.
+    /// When it was last recorded: a time before the record was composed.
     written: Option<Boot>,
-    /// What of it is written.
+    /// Progress that the record has.
     noted: Option<LogHead>,
 }
 
@@ -84,7 +91,8 @@ impl KnownFollower {
 }
 
 impl Consumers {
-    /// Takes what a follower says. `false`: it must not be answered, since there is no room for it.
+    /// Applies a message of a consumer. `false`: there is no room to track the consumer, so it must
+    /// not get an answer.
     pub fn heard(&self, now: Boot, body: &Body) -> bool {
         let mut all = self.known.lock();
         let before = |known: Option<&KnownFollower>| known.and_then(|known| known.follower.applied);
@@ -105,7 +113,8 @@ impl Consumers {
                     .or_insert(KnownFollower { follower, heard: now, written: None, noted: None });
                 (known.follower.applied, known.heard) = (*applied, now);
             }
-            // Of somebody who has not asked yet: nobody answers that, and its next question says the same.
+            // A consumer that has not sent a probe yet gets no answer. Its next probe carries the
+            // same head.
             Body::Applied { consumer, head } => {
                 if let Some(known) = all.get_mut(consumer) {
                     self.arrived(known.follower.applied, Some(*head), now);
@@ -122,32 +131,33 @@ impl Consumers {
         true
     }
 
-    /// Who has to be written down before those who are `asking` are answered: of them, and of whoever was heard of lately, those who are not, and
-    /// those who were so long ago.
+    /// Consumers to record before the `asking` ones get an answer: those that are asking, or sent
+    /// something recently, and have no record or an old one.
     pub fn due(&self, now: Boot, asking: &[ConsumerId]) -> Vec<Follower> {
         let asking: HashSet<_> = asking.iter().collect();
         let is_due = |known: &&KnownFollower| {
-            // Who says nothing more asks for nothing more; but a question may have waited.
+            // A consumer that sends nothing more needs no record, unless its probe has waited.
             !known.is_fresh(now) && (now.since(known.heard) < AGAIN || asking.contains(&known.follower.id))
         };
         self.known.lock().values().filter(is_due).map(|known| known.follower.clone()).collect()
     }
 
-    /// Which of those who are asking were not written down lately: only the list itself can tell whether they stand in it.
+    /// Those of the `asking` consumers that were not recorded recently. Only the shared list can
+    /// show whether it has them.
     pub fn unlisted(&self, now: Boot, asking: &[ConsumerId]) -> Vec<ConsumerId> {
         let all = self.known.lock();
         let is_fresh = |id: &ConsumerId| all.get(id).is_some_and(|known| known.is_fresh(now));
         asking.iter().copied().filter(|id| !is_fresh(id)).collect()
     }
 
-    /// Who has applied more than is written.
+    /// Consumers that have applied more than their record says.
     pub fn progressed(&self) -> Vec<Follower> {
         let all = self.known.lock();
         let ahead = |known: &&KnownFollower| known.written.is_some() && known.noted != known.follower.applied;
         all.values().filter(ahead).map(|known| known.follower.clone()).collect()
     }
 
-    /// This was appended here, and is told to followers from now on.
+    /// Notes that this node has appended an event, which is published from now on.
     pub fn appended(&self, head: LogHead, now: Boot) {
         let mut appended = self.appended.lock();
         if appended.len() >= APPENDED {
@@ -156,12 +166,12 @@ impl Consumers {
         appended.push_back((head, now));
     }
 
-    /// How long followers took.
+    /// How long consumers took to apply events.
     pub fn arrivals(&self) -> ApplyTimes {
         *self.arrivals.lock()
     }
 
-    /// Counts what a follower has applied since it last said how far it is.
+    /// Counts the events that a consumer has applied since its previous report.
     fn arrived(&self, before: Option<LogHead>, applied: Option<LogHead>, now: Boot) {
         let (Some(before), Some(applied)) = (before, applied) else { return };
         if before.epoch != applied.epoch || before.seq >= applied.seq {
@@ -182,7 +192,7 @@ impl Consumers {
         }
     }
 
-    /// These are written down, as of `then`.
+    /// Notes that these consumers are recorded, as of `then`.
     pub fn written(&self, then: Boot, followers: &[Follower]) {
         let mut all = self.known.lock();
         for follower in followers {
@@ -193,13 +203,13 @@ impl Consumers {
     }
 }
 
-/// Whether everybody in the list has applied what was durable at `head`. Whoever comes into the list later was answered later, and was
-/// told of it.
+/// Whether every consumer in the list has applied what was durable at `head`. A consumer that joins
+/// the list later gets its answer later, and that answer includes the event.
 pub fn all_applied<'f>(followers: impl IntoIterator<Item = &'f Follower>, head: LogHead) -> bool {
     followers.into_iter().all(|follower| has_applied(follower, head))
 }
 
-/// Whether this one has.
+/// Whether this consumer has applied everything up to `head`.
 pub fn has_applied(follower: &Follower, head: LogHead) -> bool {
     follower.applied.is_some_and(|last| last.epoch == head.epoch && last.seq >= head.seq)
 }
@@ -260,7 +270,7 @@ mod tests {
         roster.heard(after(8), &applied(1, 5));
         roster.heard(after(9), &applied(1, 5));
         roster.heard(after(400), &probe(1, Some(6)));
-        // It knew nothing, so nothing took it any time.
+        // This consumer followed no epoch before, so no time is counted.
         roster.heard(after(400), &probe(2, Some(6)));
         let ApplyTimes { below, count, sum } = roster.arrivals();
         assert_eq!((below, count), ([0, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3], 3));

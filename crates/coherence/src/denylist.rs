@@ -1,11 +1,12 @@
-//! What is denied of credentials that are verified without asking anybody.
+//! Denylist: what is revoked, for credentials that are verified without a query to the authority.
 //!
-//! Owns: the set of what an authority has taken back and whose credentials could still be valid: of each tag, from when on
-//! its credentials are good again, and until when it matters. Does not own: when it is complete (the consumer's), or when it is
-//! asked ([`View::verify`](crate::view::View::verify)).
+//! Owns: the tags that an authority has revoked and whose credentials may not have expired. For
+//! each tag: from which issue time on its credentials are valid again, and until when the entry
+//! matters. Does not own: when the set is complete (the consumer decides), or when it is checked
+//! ([`View::verify`](crate::view::View::verify)).
 //!
-//! It only grows, but for what is over. So its parts may come in any order and twice, and pages of a copy may be older than the
-//! events that came meanwhile.
+//! The set only grows, except that expired entries are dropped. So its parts may arrive in any
+//! order and twice, and pages of a copy may be older than the events that arrived meanwhile.
 
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,21 +19,23 @@ use parking_lot::RwLock;
 use crate::log_types::{OwnBytes, Tag};
 
 const SHARDS: usize = 16;
-/// How long a denial is kept beyond its time. Whoever verifies a credential goes by a clock that may be wrong, and may allow for
-/// that: what has expired to one is valid to another. Clocks that are wrong by more than an hour are beyond help.
+/// How long an entry is kept beyond its `until`. The verifier's clock may be wrong, and it may
+/// allow for clock skew: a credential that has expired for one node is valid for another. Clock
+/// errors of more than an hour are not supported.
 pub const KEPT: Duration = Duration::from_mins(90);
 
-/// One tag's.
+/// Entry of one tag in the denylist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DenylistEntry {
-    /// Only what was issued before this, in milliseconds since 1970; `None`: all of it.
+    /// Only credentials issued before this are revoked, in milliseconds since 1970; `None`: all of
+    /// them.
     pub not_before: Option<i64>,
-    /// Until when it matters, in milliseconds since 1970.
+    /// Until when the entry matters, in milliseconds since 1970.
     pub until: i64,
 }
 
 impl DenylistEntry {
-    /// Both.
+    /// An entry that denies what either of the two denies.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let not_before = match (self.not_before, other.not_before) {
@@ -43,20 +46,20 @@ impl DenylistEntry {
     }
 }
 
-/// The set of one authority.
+/// The denylist of one authority.
 #[derive(Debug)]
 pub struct Denylist {
     shards: [RwLock<HashMap<Tag, DenylistEntry, BuildHasherDefault<OwnBytes>>>; SHARDS],
     count: AtomicUsize,
     limit: usize,
-    /// Everything that was denied when the history was last begun to be followed is in here.
+    /// The set has everything that was revoked when the consumer last began to follow an epoch.
     loaded: AtomicBool,
-    /// Something found no room: what is not in here may be denied all the same.
+    /// An entry found no room: a tag that is not in the set may be revoked.
     overflowed: AtomicBool,
 }
 
 impl Denylist {
-    /// A set of at most `limit` tags, not yet loaded.
+    /// Creates a denylist of at most `limit` tags, not yet loaded.
     pub fn new(limit: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| RwLock::default()),
@@ -67,34 +70,34 @@ impl Denylist {
         }
     }
 
-    /// Tags in it.
+    /// Number of tags in the set.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there is none.
+    /// Whether the set has no tag.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it is all there is; if not, the authority has to be asked.
+    /// Whether the set is complete; if not, the authority must be queried.
     pub fn is_whole(&self) -> bool {
-        // In this order: loading anew first says that nothing is loaded, and then that nothing is missing. The other way round a reader
-        // in between would take a set for whole that never was.
+        // In this order: a reload first clears `loaded`, then `overflowed`. Otherwise a reader in
+        // between could take an incomplete set for complete.
         !self.overflowed.load(Ordering::Acquire) && self.loaded.load(Ordering::Acquire)
     }
 
-    /// Whether something found no room since it was last loaded.
+    /// Whether an entry found no room since the last load.
     pub fn is_full(&self) -> bool {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// Whether there is room for twice as much: then it may be worth loading.
+    /// Whether the set is less than half full: then a reload may be worthwhile.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < self.limit / 2
     }
 
-    /// Adds one. Without room for it the set is not whole any more, until it is loaded anew.
+    /// Adds an entry. If there is no room for it, the set is incomplete until the next load.
     pub fn add(&self, tag: Tag, denial: DenylistEntry) {
         match self.shard(&tag).write().entry(tag) {
             Entry::Occupied(mut known) => {
@@ -112,7 +115,8 @@ impl Denylist {
         }
     }
 
-    /// Whether a credential that carries these tags and was issued then, in milliseconds since 1970, is denied.
+    /// Whether a credential that carries these tags and was issued at `issued_at`, in milliseconds
+    /// since 1970, is revoked.
     pub fn denies(&self, tags: &[Tag], issued_at: i64) -> bool {
         tags.iter().any(|tag| {
             let denial = self.shard(tag).read().get(tag).copied();
@@ -120,8 +124,8 @@ impl Denylist {
         })
     }
 
-    /// Drops what is over since [`KEPT`] at `now`, in milliseconds since 1970. If that makes room, the set is whole only after it was loaded
-    /// anew.
+    /// Drops entries whose `until` is more than [`KEPT`] before `now`, in milliseconds since 1970.
+    /// If an entry found no room before, the set is complete only after the next load.
     pub fn expire(&self, now: i64) {
         let now = now.saturating_sub(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
         for shard in &self.shards {
@@ -132,13 +136,13 @@ impl Denylist {
         }
     }
 
-    /// From here on events may be missing, until it is loaded. What finds no room from here on counts.
+    /// Begins a load: events may be missing until it ends. Overflows count from here on.
     pub(crate) fn begin(&self) {
         self.loaded.store(false, Ordering::Release);
         self.overflowed.store(false, Ordering::Release);
     }
 
-    /// It was loaded.
+    /// Ends a load: the set has everything.
     pub(crate) fn finish(&self) {
         self.loaded.store(true, Ordering::Release);
     }

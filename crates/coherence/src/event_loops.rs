@@ -1,11 +1,13 @@
-//! Runs the machines: messages from a way and the time go in, what they want done is done.
+//! Event loops: run the state machines. Messages from a transport and the time go in, and the loops
+//! carry out the actions that come out.
 //!
-//! Owns: the two loops, [`follow`] for a consumer and [`QueryAnswers::run`] for a node of an authority. Does not own: the protocol (the
-//! machines'), how messages are read and written ([`MessageChannel`]), the log ([`Log`] is how it is asked), or what a node does about a revocation
+//! Owns: the two loops, [`follow`] for a consumer and [`QueryAnswers::run`] for a node of an
+//! authority. Does not own: the protocol (the state machines do), how messages are read and written
+//! ([`MessageChannel`]), the log ([`Log`] reads it), or what a node does about a revocation
 //! ([`AuthorityNotice`]).
 //!
-//! Each loop is one future that never ends by itself; whoever runs it drops it. The machine is moved into it, so nobody else
-//! can bring it out of step.
+//! Each loop is one future that never ends by itself; the caller stops it by dropping it. The
+//! machine is moved into the loop, so no other code can change its state.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -28,31 +30,35 @@ use crate::time::Boot;
 use crate::transport::Topic;
 use crate::wire::Body;
 
-/// Messages that are taken before the clock is looked at again.
+/// Most messages that are processed before the clock is read again.
 const TOGETHER: usize = 64;
-/// How long those who have applied something wait for others who have, to be written down together.
+/// How long a progress report waits for those of other consumers, so that they are recorded
+/// together.
 const NOTED: Duration = Duration::from_millis(10);
-/// Messages that answer one question at once.
+/// Most messages that answer one question.
 const AT_ONCE: usize = 500;
-/// How long it is waited for that followers are written down. A database that takes no changes may say so late.
+/// How long to wait until consumers are recorded. A database that accepts no writes may report that
+/// late.
 const WRITING: Duration = Duration::from_secs(1);
 
-/// What a consumer learns.
+/// What a consumer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthorityNotice {
-    /// This was taken back just now.
+    /// This event was applied now.
     Revoked(LogEvent),
-    /// Everything was forgotten.
+    /// The consumer flushed, for this cause.
     Flushed(FlushCause),
 }
 
-/// The log of an authority, as its database has it.
+/// The log of an authority, in its database.
 pub trait Log: Clone + Send + Sync + 'static {
-    /// The head, read linearizably after this was called; `None` when it cannot be. Needs no change of the log to be possible.
+    /// The head, read linearizably after this call; `None` when it cannot be read. Works even while
+    /// nothing can be appended to the log.
     fn head(&self) -> impl Future<Output = Option<LogHead>> + Send;
 
-    /// The head in the same way, and which of these stand in the list of followers by the same reading, not about to be struck off. For a log
-    /// that takes no changes; `None` also where that cannot be told.
+    /// The head, read in the same way, and those of `followers` that the same read finds in the
+    /// list of consumers without a mark. For a log that accepts no writes. `None` also where this
+    /// cannot be read.
     fn listed(
         &self,
         followers: &[ConsumerId],
@@ -61,28 +67,31 @@ pub trait Log: Clone + Send + Sync + 'static {
         async { None }
     }
 
-    /// Writes down who follows, where every node of the authority finds it. Whether that is durable; an entry is never set back to less
-    /// of the same history.
+    /// Records consumers where every node of the authority finds them. Returns whether that is
+    /// durable. An entry never goes back to less progress in the same epoch.
     fn note(&self, followers: &[Follower]) -> impl Future<Output = bool> + Send;
 
-    /// At most `limit` events after `after`, the oldest first, with the history that they are of; `None` when they cannot be read.
+    /// At most `limit` events after `after`, the oldest first, with their epoch; `None` when they
+    /// cannot be read.
     fn range(&self, after: u64, limit: usize) -> impl Future<Output = Option<(Epoch, Vec<LogEvent>)>> + Send;
 }
 
-/// All that an authority denies, as those need it who verify its credentials without asking.
+/// The whole denylist of an authority, for consumers that verify its credentials without a query.
 pub trait DenylistCopy: Clone + Send + Sync + 'static {
-    /// Reads the head, then adds everything that is denied. The head; `None` when not all could be read.
+    /// Reads the head, then adds everything that is denied. Returns the head; `None` when not
+    /// everything could be read.
     fn load(&self, denials: &Denylist) -> impl Future<Output = Option<LogHead>> + Send;
 }
 
-/// For consumers that ask about every credential.
+/// For consumers that query every credential.
 impl DenylistCopy for () {
     async fn load(&self, _: &Denylist) -> Option<LogHead> {
         None
     }
 }
 
-/// Follows a log, and says what it learns. `nonce` makes numbers that nobody can guess and that are never used twice.
+/// Follows a log, and reports what happens to `told`. `nonce` draws values that cannot be guessed
+/// and are never used twice.
 pub async fn follow(
     end: MessageChannel,
     mut consumer: Consumer,
@@ -114,7 +123,7 @@ pub async fn follow(
         }
         let sleep = consumer.wakes_at().since(end.clock.now());
         let mut next = tokio::select! {
-            // Nothing comes any more when the way is gone: then the lease lapses.
+            // When the transport is gone, no message arrives any more, and the lease expires.
             Some(message) = events.recv() => Some(message),
             Some(Ok((ticket, head))) = loads.join_next() => {
                 consumer.loaded(end.clock.now(), ticket, head);
@@ -132,20 +141,20 @@ pub async fn follow(
     }
 }
 
-/// A node of an authority: answers for its log. Clones know of the same followers.
+/// Node of an authority: answers for its log. Clones share the known consumers.
 #[derive(Clone)]
 pub struct QueryAnswers<L> {
-    /// Where it is asked.
+    /// Channel on which questions arrive.
     pub end: MessageChannel,
-    /// What it goes by.
+    /// The log that it answers for.
     pub log: L,
-    /// Who follows.
+    /// The consumers of the log.
     pub roster: Arc<Consumers>,
-    /// What is told, for those who hear it over a connection of their own.
+    /// Relay to consumers that have a connection of their own.
     pub relay: Relay,
 }
 
-/// A head that was read, and who must not be told of it.
+/// A head that was read, and the consumers that must not get it.
 #[derive(Default)]
 struct ReadOutcome {
     head: Option<LogHead>,
@@ -160,19 +169,20 @@ enum Done {
 }
 
 impl<L: Log + RevocationQuery> QueryAnswers<L> {
-    /// On this end, for this log; nobody is known to follow.
+    /// Creates a node on this channel, for this log, without known consumers.
     pub fn new(end: MessageChannel, log: L) -> Self {
         Self { end, log, roster: Arc::default(), relay: Relay::default() }
     }
 
-    /// What is asked or said, if it is to be answered.
+    /// The body of a message, if it is to be answered.
     fn take(&self, question: &[u8]) -> Option<Body> {
         let body = self.end.read(question)?;
         self.roster.heard(self.end.clock.now(), &body).then_some(body)
     }
 
-    /// Reads the head for those who asked before, once they are all written down: whoever has an answer stands in the list. Where nothing can
-    /// be written, those are answered who stand there from before.
+    /// Reads the head for the `asking` consumers, once all of them are recorded: every consumer
+    /// with an answer is in the list. While nothing can be written, only consumers that are in the
+    /// list already get the head.
     async fn head(&self, asking: &[ConsumerId]) -> ReadOutcome {
         let now = self.end.clock.now();
         let noting = self.note(now, self.roster.due(now, asking));
@@ -186,7 +196,8 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
         ReadOutcome { head: Some(head), unlisted }
     }
 
-    /// The sealed answer to a query that came as a message, and its nonce. Only single tags are told about so: a copy of all is had over HTTP.
+    /// The sealed answer to a query that came as a message, and its nonce. Only queries about
+    /// single tags are answered this way: a copy of the denylist is requested over HTTP.
     async fn answer(&self, query: &[u8]) -> Option<(Nonce, Vec<u8>)> {
         let query = LogQuery::read(&self.end.authority, query).ok()?;
         let LogQuestion::Confirm(tags) = query.question() else { return None };
@@ -194,7 +205,7 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
         Some((query.nonce(), query.seal(&LogAnswer { head, denied, more: false }, &self.end.keys)))
     }
 
-    /// Writes down how far followers have got, for those who wait for it.
+    /// Records how far consumers have applied the log, for revokers that wait for it.
     async fn progress(&self) {
         self.note(self.end.clock.now(), self.roster.progressed()).await;
     }
@@ -210,8 +221,8 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
         noted
     }
 
-    /// Answers one question, for ways that carry the answer back by themselves. A long stretch is told in part: whoever is told so
-    /// asks for the rest.
+    /// Answers one question, for transports that carry the answer back by themselves. A long range
+    /// is sent in part; the consumer requests the rest.
     pub async fn once(&self, question: &[u8]) -> Vec<Bytes> {
         let Some(body) = self.take(question) else { return Vec::new() };
         if matches!(body, Body::Applied { .. }) {
@@ -242,18 +253,19 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
         answers
     }
 
-    /// Answers for ever, and tells of what is `appended` to the log: what this node has made durable, in any order.
+    /// Answers questions and publishes what is `appended` to the log, without end. These are the
+    /// events that this node has made durable, in any order.
     pub async fn run(self, mut appended: mpsc::Receiver<(Epoch, LogEvent)>) {
         let topic = Topic::Events(self.end.authority.clone());
         let mut questions = self.end.transport.subscribe(Topic::Questions(self.end.authority.clone()));
         let mut authority = LogAuthority::new();
         let mut tasks = JoinSet::new();
         let (mut progressed, mut noting) = (false, false);
-        // One at a time.
+        // At most one read of the head is in progress.
         let mut reading = None;
         let mut answering: HashMap<_, Vec<u8>> = HashMap::new();
         let mut actions = Vec::new();
-        // Whoever appends may end first; those who ask are answered all the same.
+        // The sender of appended events may end first; questions are still answered.
         let mut appends = true;
         loop {
             tokio::select! {
@@ -276,8 +288,9 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
                         authority.answer(&query, answered, &mut actions);
                     }
                     Ok((_, Done::Noted)) => noting = false,
-                    // What panicked has said so; who asked asks again, and a head is read anew. Not while one is being read: that one
-                    // would answer who asked after it was begun.
+                    // The panic has been logged. The consumer asks again, and the head is read
+                    // again. Not while another read is in progress: that one would answer consumers
+                    // that asked after it began.
                     Err(failed) => {
                         noting = false;
                         if reading == Some(failed.id()) {
@@ -317,7 +330,7 @@ impl<L: Log + RevocationQuery> QueryAnswers<L> {
                 (progressed, noting) = (false, true);
                 let answers = self.clone();
                 tasks.spawn(async move {
-                    // Others are about to say the same.
+                    // Other consumers are about to report the same event.
                     tokio::time::sleep(NOTED).await;
                     answers.progress().await;
                     Done::Noted
@@ -352,12 +365,12 @@ mod tests {
 
     impl BootTime for Paused {
         fn now(&self) -> Boot {
-            // Not from zero: nothing may rest on that.
+            // Not from zero: nothing may depend on that.
             Boot(1_000_000_000_000).plus(self.0.elapsed())
         }
     }
 
-    /// A way that can be closed, and holds back what it is told to hold back.
+    /// A transport that can be closed. While it is closed, it holds messages back.
     #[derive(Clone, Default)]
     struct Valve {
         way: Memory,
@@ -370,7 +383,7 @@ mod tests {
             *self.closed.lock() = true;
         }
 
-        /// Opens it; what was held back comes out, or is lost.
+        /// Opens it; the messages held back are delivered, or lost.
         fn open(&self, release: bool) {
             *self.closed.lock() = false;
             for (topic, message) in self.held.lock().drain(..).filter(|_| release) {
@@ -400,7 +413,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Facts(Arc<Mutex<Vec<LogEvent>>>, Arc<Mutex<Listed>>);
 
-    /// Who follows, whether nothing can be written just now, and how long the head takes to be read.
+    /// Recorded consumers, whether writes fail now, and how long a read of the head takes.
     #[derive(Default)]
     struct Listed {
         followers: HashMap<ConsumerId, Follower>,
@@ -474,7 +487,7 @@ mod tests {
         Tag(tag)
     }
 
-    /// An authority and two consumers, which have a lease already.
+    /// An authority and two consumers, which already have a lease.
     async fn town() -> Town {
         let clock: Arc<dyn BootTime> = Arc::new(Paused(tokio::time::Instant::now()));
         let (append, appended) = mpsc::channel(100);
@@ -526,7 +539,7 @@ mod tests {
             self.append.try_send((EPOCH, event)).expect("room");
         }
 
-        /// What each node would keep, were the authority asked now.
+        /// What each node would keep, if the authority were queried now.
         fn fill(&self, what: u64) -> Vec<EntryStamp> {
             let (now, head) = (self.clock.now(), self.facts.0.lock().len() as u64);
             let fill = |view: &Arc<View>| view.fill(view.depart(now), (EPOCH, head), &[tag(what)], now);
@@ -580,7 +593,7 @@ mod tests {
         after(Duration::from_millis(2)).await;
         assert_eq!(town.standing(&stamps, 1), VOID);
         assert!(verify(1).iter().all(|verdict| matches!(verdict, CredentialCheck::Denied)));
-        // Whoever starts now was not there when it was told of.
+        // A consumer that starts now did not get the event.
         let view = Arc::new(View::new(1000).with_denials(10));
         let called = ConsumerName::new("gateway-9").expect("a name");
         let consumer =
@@ -675,7 +688,7 @@ mod tests {
             let seq = what - 9;
             town.facts.0.lock().push(LogEvent { seq, tags: vec![tag(what)], not_before: None, until: 0 });
         }
-        // Nobody pushed them. That is more than anybody tells again.
+        // They are not pushed, and are more than a node sends again.
         after(Duration::from_secs(3)).await;
         assert_eq!(town.standing(&stamps, 1), VOID);
         assert!(town.views.iter().all(|view| view.tombstones() <= 1000));
@@ -686,7 +699,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_waited_for_a_slow_reading_is_answered_only_if_it_is_listed() {
         let town = town().await;
-        // Neither probes again meanwhile.
+        // Neither consumer sends another probe meanwhile.
         let probe = |id: u8| Body::Probe {
             consumer: ConsumerId([id; 16]),
             called: ConsumerName::new("gateway").expect("a name"),
@@ -734,7 +747,7 @@ mod tests {
             Some(Nonce((drawn << 64).to_le_bytes()))
         });
         tokio::spawn(hearing);
-        // More than one message holds.
+        // More tags than one message holds.
         let tags: Vec<_> = (0..1000).map(tag).collect();
         let denied =
             async || asking.denied(tags.clone()).await.map(|(head, denied)| (head.seq, denied.len()));

@@ -1,28 +1,43 @@
-//! What changed, told to every cache, so that none of them believes for long what has been revoked.
+//! Revocation coherence: tells every cache what was revoked, so that no cache uses a revoked
+//! credential for longer than a bounded time.
 //!
-//! Owns: the two machines of the protocol ([`consumer`], [`authority`]) and what runs them ([`drive`]), who
-//! follows ([`roster`]), what caches ask of it
-//! ([`view`], [`denials`]), what is done where that does not help ([`confirm`], with [`query`] as what goes over the network and [`repeat`]
-//! where that loses messages), whether anything is answered at all ([`silence`]), what an answer
-//! about a credential says beside ([`statement`]), what tags are made from ([`tags`]) and who may make them ([`secret`]), and the
-//! messages between them ([`wire`], [`end`]), with the ways that they take ([`transport`]). Beside them what is said in the log when something is away that a process
-//! depends on ([`outage`]). Does not own: the log in the database, or the
-//! caches themselves.
+//! Owns:
+//! - the two state machines of the protocol ([`consumer`], [`authority`]), and the loops that run
+//!   them ([`event_loops`]);
+//! - the consumers of a log, and how far each has applied it ([`consumers`]);
+//! - what caches check before they use an entry ([`view`], [`denylist`]);
+//! - what a node queries when that does not suffice ([`revocation_query`]), the form of queries
+//!   ([`query`]), and their repetition over networks that lose messages ([`repeat`]);
+//! - whether an authority answers at all ([`silence`]);
+//! - the header field that makes an answer about a credential revocable ([`revocation_tags`]);
+//! - the tags that name what is revoked ([`tags`]), and the secret that permits making them
+//!   ([`secret`]);
+//! - the messages ([`wire`], [`message_channel`]), and their transports ([`transport`]).
 //!
-//! An *authority* is one database that owns facts. It keeps a log of what it has taken back: dense numbers from 1, each with
-//! tags that name what it concerns. A *consumer* is a cache, on whatever node. Events of the log are pushed to it, and may be
-//! lost, repeated, late and out of order: they give speed and nothing else. Safety comes from the *lease*. Every half second the
-//! consumer asks how far the log has got; if it has applied all of that, it may believe its entries for five seconds
-//! more, counted from when it *asked*, on its own clock. So whoever hears nothing stops believing, and no two clocks need agree.
+//! Does not own: the log in the database, the caches themselves, or the log lines about a
+//! dependency that is down ([`outage`]).
 //!
-//! Both machines are pure: messages, answers and the time go in, [actions](consumer::Action) come out. The same code runs
-//! behind a broker and in the simulation, where a hundred thousand bad networks try to make it admit what was revoked.
+//! An *authority* is one database that owns facts about credentials. It keeps a log of what it has
+//! revoked: events with dense numbers from 1, each with tags that name what the event concerns. A
+//! *consumer* is a cache, on any node. Events of the log are pushed to it. They may be lost,
+//! repeated, late and out of order: they give speed and nothing else.
 //!
-//! The bound: a revocation that is durable at T is admitted by nobody after T + L(1 + ρ), where ρ bounds how wrong the *rate* of a
-//! clock is. Let a request be admitted at t under a lease that was asked for at x, so t < x + L(1 + ρ). If the revocation
-//! was durable at x, the head that was read after x counts it, so the consumer had applied it, and its tombstone refuses
-//! the entry; an entry that came later rests on an answer that knew of it. Hence T > x, and t < T + L(1 + ρ). Delivery
-//! was never used.
+//! Safety comes from the *lease*. Every half second the consumer asks for the head of the log. Once
+//! it has applied everything up to that head, its entries are valid for five more seconds. That
+//! time counts from when the consumer *sent* the probe, on its own clock. So a consumer that
+//! receives nothing stops using its entries, and no two clocks need to agree.
+//!
+//! Both machines are pure: messages, answers and the time go in, [actions](consumer::Action) come
+//! out. The same code runs behind a message broker and in the simulation, where a hundred thousand
+//! bad networks try to make it admit a revoked credential.
+//!
+//! The bound: no cache admits a revoked credential later than T + L(1 + ρ). T is the time at which
+//! the revocation is durable, L the lease, and ρ bounds the error of a clock's *rate*. Proof: a
+//! request is admitted at t under a lease whose probe was sent at x, so t < x + L(1 + ρ). Assume
+//! that the revocation was durable at x. The head was read after x, so it counts the revocation,
+//! and the consumer had applied it. Then its tombstone refuses the entry; an entry that was filled
+//! later rests on an answer that included the revocation. Hence T > x, and t < T + L(1 + ρ). The
+//! proof does not use the delivery of events.
 
 pub mod authority;
 pub mod consumer;

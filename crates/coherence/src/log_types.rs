@@ -1,58 +1,62 @@
-//! The words that authorities, consumers and messages share.
+//! Log types: the values that authorities, consumers and messages share.
 
 use std::fmt;
 use std::hash::Hasher;
 
-/// Names what an event concerns: a keyed hash of a token, session, grant, user, client or key. Never the thing itself.
+/// Tag: names what an event concerns. A keyed hash of a token, session, grant, user, client or key,
+/// never the value itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub [u8; Tag::LENGTH]);
 
 impl Tag {
-    /// Bytes of a tag.
+    /// Length of a tag, in bytes.
     pub const LENGTH: usize = 16;
 }
 
-/// Identifies one history of a log. Another one after a restore from backup, and after a failover that may have lost
-/// something: what was promised since is gone, and numbers of the two do not compare.
+/// Epoch: identifies one history of a log. It changes after a restore from a backup, and after a
+/// failover that may have lost events. Promises about the lost events are void, and sequence
+/// numbers of two epochs do not compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch(pub [u8; 16]);
 
-/// How far a log has got.
+/// Log head: how far a log has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogHead {
-    /// The history.
+    /// Epoch that the number belongs to.
     pub epoch: Epoch,
-    /// Number of its last event; 0 before the first.
+    /// Number of the last event; 0 before the first.
     pub seq: u64,
 }
 
-/// Something no longer holds.
+/// Event: one revocation in a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEvent {
-    /// From 1, without holes.
+    /// Sequence number, from 1 and without gaps.
     pub seq: u64,
-    /// What it concerns: each tag stands for everything that carries it.
+    /// What is revoked: each tag stands for every credential that carries it.
     pub tags: Vec<Tag>,
-    /// Only what was issued before this is concerned, in milliseconds since 1970; `None`: all of it.
+    /// Only credentials issued before this are revoked, in milliseconds since 1970; `None`: all of
+    /// them.
     pub not_before: Option<i64>,
-    /// When the last credential it concerns has expired, in milliseconds since 1970.
+    /// When the last credential that the event concerns has expired, in milliseconds since 1970.
     pub until: i64,
 }
 
-/// What an authority is called in configurations, messages and metrics: at most [`Name::MAX`] bytes.
+/// Name of an authority or a consumer in configurations, messages and metrics: at most
+/// [`ConsumerName::MAX`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConsumerName(Box<str>);
 
 impl ConsumerName {
-    /// Longest name, in bytes.
+    /// Length of the longest name, in bytes.
     pub const MAX: usize = 64;
 
-    /// `None` when it is empty or too long.
+    /// Creates a name; `None` when the text is empty or too long.
     pub fn new(text: &str) -> Option<Self> {
         (1..=Self::MAX).contains(&text.len()).then(|| Self(text.into()))
     }
 
-    /// The text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -64,15 +68,15 @@ impl fmt::Display for ConsumerName {
     }
 }
 
-/// Tells one consumer from another: random, drawn once per process.
+/// Identifies a consumer: random, drawn once per process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConsumerId(pub [u8; 16]);
 
-/// Makes an answer belong to one question: random, never used twice.
+/// Nonce: binds an answer to one question. Random, never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Nonce(pub [u8; 16]);
 
-/// Tags are keyed hashes already: their own last bytes are the hash.
+/// Hasher for tags: they are keyed hashes already, so their own last bytes are the hash.
 #[derive(Debug, Default)]
 pub(crate) struct OwnBytes(u64);
 

@@ -1,7 +1,8 @@
-//! One end of a way: messages about one log, written and read there.
+//! Message channel: writes and reads the messages about one log on one transport.
 //!
-//! Owns: what is needed to speak, which messages are believed, and what is counted of them. Does not own: what is said and done about it
-//! ([`crate::event_loops`]), the form of messages ([`crate::wire`]), the way ([`crate::transport`]).
+//! Owns: the keys, clock and counters of an endpoint, and which messages are accepted. Does not
+//! own: the reaction to a message ([`crate::event_loops`]), the format of messages
+//! ([`crate::wire`]), the transport ([`crate::transport`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,29 +14,29 @@ use crate::time::BootTime;
 use crate::transport::{Topic, Transport};
 use crate::wire::{Body, Keys, Message};
 
-/// One end of a way, and what is needed to speak there.
+/// One endpoint of a transport, for the messages about one log.
 #[derive(Clone)]
 pub struct MessageChannel {
-    /// Whose log it is about.
+    /// Authority whose log the messages are about.
     pub authority: ConsumerName,
-    /// The way.
+    /// Transport that carries the messages.
     pub transport: Arc<dyn Transport>,
-    /// Who may have written a message.
+    /// Keys of the MACs: a message made with another key is refused.
     pub keys: Keys,
-    /// The clock of this node.
+    /// The boot clock of this node.
     pub clock: Arc<dyn BootTime>,
-    /// What is counted.
+    /// Counters of this endpoint.
     pub counts: Arc<ChannelCounts>,
 }
 
-/// What went through an end.
+/// Counters of the messages of one endpoint.
 #[derive(Debug, Default)]
 pub struct ChannelCounts {
-    /// Messages that were made.
+    /// Messages that were written.
     pub sent: AtomicU64,
-    /// Messages that were believed.
+    /// Messages that were accepted.
     pub received: AtomicU64,
-    /// Bytes that were no message, or of nobody with the key.
+    /// Bytes that are not a message, or whose MAC is invalid.
     pub refused: AtomicU64,
 }
 
@@ -48,20 +49,22 @@ impl MessageChannel {
 
     pub(crate) fn write(&self, body: Body) -> Option<Bytes> {
         let message = Message { authority: self.authority.clone(), body };
-        // What cannot be told whole is a hole: whoever follows asks, in vain, and forgets everything.
+        // An event that does not fit into a message is a gap. The consumer requests it in vain, and
+        // flushes.
         let bytes = self.keys.write(&message)?;
         self.counts.sent.fetch_add(1, Ordering::Relaxed);
         Some(Bytes::from(bytes))
     }
 
-    /// What is said, if it may be believed and is about this authority.
+    /// The body of a message, if its MAC is valid and it is about this authority.
     pub(crate) fn read(&self, bytes: &[u8]) -> Option<Body> {
         match self.keys.read(bytes) {
             Ok(message) if message.authority == self.authority => {
                 self.counts.received.fetch_add(1, Ordering::Relaxed);
                 Some(message.body)
             }
-            // Of another authority whose topic is this one's by a slip of the broker: nobody's harm.
+            // A message of another authority, delivered on this topic by a mistake of the broker:
+            // harmless.
             Ok(_) => None,
             Err(_) => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);

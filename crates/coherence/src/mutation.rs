@@ -1,83 +1,83 @@
-//! Faults that the simulation must find.
+//! Mutations: faults that the simulation must detect.
 //!
-//! Each names one line of the protocol that could be left out. The shipped program has none of this: outside of tests
-//! [`is`] is `false` when it is compiled, and nothing is left of the question.
+//! Each one leaves out or breaks one line of the protocol. Release builds have none of this:
+//! outside tests [`is`] is a constant `false`, and the compiler removes the check.
 
-/// A line of the protocol that is wrong.
+/// Fault in one line of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(not(test), expect(dead_code, reason = "made by the simulation alone"))]
 pub(crate) enum Mutation {
-    /// The lease begins when the echo arrives.
+    /// The lease counts from the arrival of the echo.
     LeaseAtReceive,
-    /// The authority answers with the head it remembers.
+    /// The authority answers with the head that it remembers.
     HeadFromMemory,
-    /// Numbers are drawn before the commit, and not given back.
+    /// Sequence numbers are drawn before the commit, and not given back.
     Sequence,
-    /// Entries of before a flush are believed after it.
+    /// Entries from before a flush are valid after it.
     NoGeneration,
     /// Neither fills nor hits are compared with the floor.
     NoFloor,
-    /// A tombstone is forgotten before the floor is raised.
+    /// A tombstone is removed before the floor is raised.
     ForgetFirst,
-    /// A question is joined, however old it is.
+    /// A query in flight is joined, however old it is.
     OldFlight,
-    /// A question that was asked without a lease is joined.
+    /// A query that was sent without a lease is joined.
     JoinedUnheard,
-    /// An answer that was asked for before the log was followed admits after it.
+    /// An answer that was queried before the view opened admits a request after it.
     OnceAfterOpening,
-    /// "I do not know" is remembered as an answer.
+    /// A query without an answer is cached as a denial.
     ErrorsCached,
-    /// Events that found no room count as applied.
+    /// Events that find no room count as applied.
     OverflowIgnored,
-    /// A denial leaves the entry where it is.
+    /// An answer that denies leaves the cache entry unchanged.
     DenialNotApplied,
-    /// The revoker hears of success before it is durable.
+    /// The revoker is told of success before the revocation is durable.
     ReplyBeforeCommit,
-    /// Another history is taken for the same.
+    /// Another epoch is taken for the same one.
     EpochIgnored,
-    /// Nobody waits until what is denied is loaded.
+    /// The denylist decides before it is loaded.
     NotLoaded,
-    /// A copy of what is denied may be older than what is followed.
+    /// A copy of the denylist may be older than the epoch's first head.
     OldCopy,
-    /// Somebody is answered who is not written down.
+    /// A consumer gets an answer although it is not recorded.
     Unlisted,
     /// An entry as new as the tombstone is refused.
     VersionCompare,
-    /// A probe that has no answer is not repeated before the next is due.
+    /// A probe without an answer is not repeated before the next one is due.
     NoRetry,
-    /// A query that has no answer is not repeated.
+    /// A query without an answer is not repeated.
     AskedOnce,
-    /// Who is silent stays so, whatever is answered.
+    /// A silent authority stays silent, whatever it answers.
     EndlessSilence,
-    /// Who has not answered for a tenth of a lease is taken for silent.
+    /// An authority that has not answered for a tenth of a lease counts as silent.
     HastySilence,
-    /// A server answers with the head that it has read, and proves nothing.
+    /// A server answers with the head that it has read, without proof that it is the primary.
     HeadUnproven,
-    /// A server says what is denied as it has read it, and proves nothing.
+    /// A server answers from the denylist that it has read, without proof that it is the primary.
     ConfirmUnproven,
-    /// Where nothing can be written, whoever asks is answered.
+    /// While nothing can be written, every consumer gets an answer.
     UnlistedReadOnly,
-    /// Entries of the list are struck off in one step.
+    /// Entries of the consumer list are removed in one step.
     StruckAtOnce,
-    /// A copy counts as knowing what its first page knew.
+    /// A copy counts as including everything that its first page included.
     OldPage,
-    /// A page of what is denied comes from a server that was deposed, and its head from the one in force.
+    /// A page of the denylist comes from a deposed primary, and its head from the current one.
     PageUnproven,
-    /// Messages are believed whoever made them.
+    /// The MAC of a message is not checked.
     MessageMac,
-    /// An echo is one of the last probe, whatever probe it names.
+    /// An echo answers the last probe, whatever nonce it has.
     EchoNonce,
-    /// Answers are believed whoever made them.
+    /// The MAC of an answer is not checked.
     AnswerMac,
-    /// The MAC of an answer does not cover the nonce of its question.
+    /// The MAC of an answer does not cover the nonce of its query.
     AnswerNonce,
-    /// It does not cover what was asked.
+    /// The MAC of an answer does not cover the question.
     AnswerQuestion,
-    /// It does not cover the head.
+    /// The MAC of an answer does not cover the head.
     AnswerHead,
-    /// It does not cover whether there is more.
+    /// The MAC of an answer does not cover whether more pages follow.
     AnswerMore,
-    /// It does not cover what is denied.
+    /// The MAC of an answer does not cover the denylist entries.
     AnswerDenied,
 }
 
@@ -92,13 +92,13 @@ pub(crate) fn choose(mutation: Option<Mutation>) {
     CHOSEN.set(mutation);
 }
 
-/// Whether this line is to be wrong.
+/// Whether this fault is active on this thread.
 #[cfg(test)]
 pub(crate) fn is(mutation: Mutation) -> bool {
     CHOSEN.get() == Some(mutation)
 }
 
-/// Whether this line is to be wrong: no.
+/// Whether this fault is active: never, outside tests.
 #[cfg(not(test))]
 pub(crate) const fn is(_: Mutation) -> bool {
     false

@@ -1,11 +1,14 @@
-//! Queries: what one node of an authority is asked directly, and the answer that belongs to that question alone.
+//! Query: a direct question to one node of an authority, and the answer that is bound to that
+//! question.
 //!
-//! A follower admits requests on the strength of these answers. So nobody between it and the authority may make one, keep one for later,
-//! hand it to another question, or leave something out of it: what does not verify is no answer.
+//! A consumer admits requests because of these answers. So no attacker between it and the authority
+//! can forge an answer, keep one for later, use it for another question, or leave something out: an
+//! answer that does not verify is dropped.
 //!
-//! Owns: the two questions, their form and that of their answers, the MAC that binds an answer to its question, and a copy of the denylist
-//! that is taken page by page ([`DenylistCopying`]). Does not own: the way they take (HTTP, in the binary), who may ask, or what becomes of an
-//! answer ([`crate::revocation_query`], [`crate::denylist`]).
+//! Owns: the two questions, the format of questions and answers, and the MAC that binds an answer
+//! to its question. Also a copy of the denylist that is read page by page ([`DenylistCopying`]).
+//! Does not own: the transport (HTTP, in the binary), who may ask, or what happens with an answer
+//! ([`crate::revocation_query`], [`crate::denylist`]).
 //!
 //! ```text
 //! query:  version 1 | kind 1 | nonce 16 | kind 1, which of these are denied: count 4, tags 16 each
@@ -14,47 +17,48 @@
 //!         of each: tag 16, flag 1, not before 8, until 8
 //! ```
 //!
-//! Numbers are big-endian. The MAC is one of [`Keys`] in a context of its own, over: the authority's name after its length, the query, and
-//! the answer without the MAC. Each part has a fixed length or says its own, so no two questions and answers have one encoding. The nonce
-//! is drawn at random for each query: an answer that was recorded fits no other.
+//! Numbers are big-endian. The MAC is one of [`Keys`] in a context of its own, over: the
+//! authority's name after its length, the query, and the answer without the MAC. Each part has a
+//! fixed length or states it, so no two questions and answers have one encoding. The nonce is drawn
+//! at random for each query: a recorded answer fits no other query.
 
 use crate::denylist::{Denylist, DenylistEntry};
 use crate::log_types::{ConsumerName, LogHead, Nonce, Tag};
 use crate::mutation::{self, Mutation};
 use crate::wire::{Keys, MAC, Reader, VERSION, WireError, put_head, put_name};
 
-/// Sets this use of a key apart from every other.
+/// Separates this use of a key from every other.
 const CONTEXT: &[u8] = b"postern coherence answer\0";
 /// Version and kind.
 const PREFIX: usize = 2;
 const NONCE: usize = 16;
-/// Epoch and sequence.
+/// Epoch and sequence number.
 const HEAD: usize = 24;
-/// Bytes of one denial.
+/// Length of one denylist entry, in bytes.
 const DENIED: usize = Tag::LENGTH + 1 + 8 + 8;
 
-/// What is asked.
+/// What a query asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogQuestion {
-    /// Which of these are denied?
+    /// Asks which of these tags are denied.
     Confirm(Vec<Tag>),
-    /// What is denied, by tag, beginning after this one? One page of it.
+    /// Asks for one page of the denylist: what is denied after this tag, in the order of tags.
     Denials {
-        /// `None`: from the beginning.
+        /// Last tag of the page before; `None`: from the beginning.
         after: Option<Tag>,
     },
 }
 
-/// A question to one node, with what makes the answer belong to it.
+/// A question to one node, with the nonce that binds the answer to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogQuery {
-    /// Whose log it is about, after its length.
+    /// Name of the authority whose log is meant, after its length.
     authority: Vec<u8>,
     question: LogQuestion,
     bytes: Vec<u8>,
 }
 
-/// What a node says.
+/// The answer of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogAnswer {
     /// How far the log had got before the rest was read.
@@ -66,7 +70,8 @@ pub struct LogAnswer {
 }
 
 impl LogQuery {
-    /// A question about the log of this authority. The nonce is random: whoever could guess it could have the answer made in advance.
+    /// A question about the log of this authority. The nonce is random: an attacker who could guess
+    /// it could obtain the answer in advance.
     pub fn new(authority: &ConsumerName, nonce: Nonce, question: LogQuestion) -> Self {
         let mut bytes = vec![VERSION, question.kind()];
         bytes.extend(nonce.0);
@@ -74,10 +79,11 @@ impl LogQuery {
         Self { authority: Self::of(authority), question, bytes }
     }
 
-    /// What somebody asks about the log of this authority.
+    /// Reads a query about the log of this authority.
     ///
     /// # Errors
-    /// [`WireError::Version`] and [`WireError::Malformed`]
+    /// [`WireError::Version`] when the version is another one, and [`WireError::Malformed`] when
+    /// the bytes are not a query.
     pub fn read(authority: &ConsumerName, bytes: &[u8]) -> Result<Self, WireError> {
         let mut from = Reader(bytes);
         let version = from.byte().ok_or(WireError::Malformed)?;
@@ -95,24 +101,24 @@ impl LogQuery {
         name
     }
 
-    /// What is asked.
+    /// The question that is asked.
     pub fn question(&self) -> &LogQuestion {
         &self.question
     }
 
-    /// What names it: nobody else's has that.
+    /// The nonce, which identifies this query.
     pub fn nonce(&self) -> Nonce {
         let mut nonce = [0; 16];
         nonce.copy_from_slice(&self.bytes[PREFIX..PREFIX + NONCE]);
         Nonce(nonce)
     }
 
-    /// As bytes.
+    /// The query as bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The answer as bytes, which only this query takes.
+    /// The answer as bytes, which only this query accepts.
     pub fn seal(&self, answer: &LogAnswer, keys: &Keys) -> Vec<u8> {
         let body = answer.write();
         let prefix = [VERSION, self.question.kind(), keys.number()];
@@ -120,10 +126,10 @@ impl LogQuery {
         [&prefix[..], &mac, &body].concat()
     }
 
-    /// What bytes say in answer to this query.
+    /// Verifies and reads the answer to this query.
     ///
     /// # Errors
-    /// [`WireError`]; then nothing was answered.
+    /// [`WireError`] when the bytes are not an answer to this query.
     pub fn open(&self, bytes: &[u8], keys: &Keys) -> Result<LogAnswer, WireError> {
         let mut from = Reader(bytes);
         let prefix: [u8; 3] = from.take().ok_or(WireError::Malformed)?;
@@ -144,7 +150,7 @@ impl LogQuery {
         LogAnswer::read(&mut from).filter(|_| from.0.is_empty()).ok_or(WireError::Malformed)
     }
 
-    /// What the MAC covers; `answer` is longer than a head.
+    /// The parts that the MAC covers; `answer` is longer than a head.
     fn covered<'a>(&'a self, prefix: &'a [u8; 3], answer: &'a [u8]) -> [&'a [u8]; 8] {
         let (kind, asked) = self.bytes.split_at(PREFIX);
         let (nonce, question) = asked.split_at(NONCE);
@@ -163,7 +169,7 @@ impl LogQuery {
     }
 }
 
-/// Nothing is left out of the shipped program.
+/// The part, or nothing under a mutation. Release builds leave nothing out.
 fn unless(mutation: Mutation, part: &[u8]) -> &[u8] {
     if mutation::is(mutation) { &[] } else { part }
 }
@@ -189,7 +195,7 @@ impl LogQuestion {
         }
     }
 
-    /// Of a whole query, after its version.
+    /// Reads the question from a whole query, after its version.
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         let (kind, _nonce): (_, [u8; NONCE]) = (from.byte()?, from.take()?);
         match kind {
@@ -235,41 +241,41 @@ impl LogAnswer {
 }
 
 fn put_count(to: &mut Vec<u8>, count: usize) {
-    // What does not fit is nowhere near what anybody asks or answers.
+    // No question and no answer comes near that many.
     to.extend(u32::try_from(count).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// A copy of all that is denied, taken page by page. It goes on where it was when an answer failed.
+/// A copy of the denylist, read page by page. It continues where it was when an answer failed.
 #[derive(Debug, Default)]
 pub struct DenylistCopying {
-    /// The least of the pages' heads: what the whole copy knows at least.
+    /// The lowest head of the pages: what the whole copy includes at least.
     head: Option<LogHead>,
     after: Option<Tag>,
 }
 
-/// What a page brings a copy to.
+/// State of a copy after a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyProgress {
-    /// There is more.
+    /// There are more pages.
     More,
-    /// It is whole, as of this head at least.
+    /// The copy is complete, as of this head at least.
     Whole(LogHead),
-    /// The log is another one meanwhile, or the page makes no sense: it has to be begun anew.
+    /// The log has another epoch now, or the page is invalid: the copy must begin again.
     Void,
 }
 
 impl DenylistCopying {
-    /// What has to be asked next.
+    /// Question for the next page.
     pub fn question(&self) -> LogQuestion {
         LogQuestion::Denials { after: self.after }
     }
 
-    /// After which tag the next page begins.
+    /// Tag after which the next page begins.
     pub fn after(&self) -> Option<Tag> {
         self.after
     }
 
-    /// Takes the answer to that.
+    /// Applies the next page.
     pub fn take(&mut self, answer: LogAnswer, denials: &Denylist) -> CopyProgress {
         let LogAnswer { head, denied, more } = answer;
         let known = self.head.unwrap_or(head);
@@ -277,7 +283,7 @@ impl DenylistCopying {
         if known.epoch != head.epoch || more && last <= self.after {
             return CopyProgress::Void;
         }
-        // Nodes that answer different pages need not have read the same.
+        // The nodes that answer different pages may have read different heads.
         let seq = if mutation::is(Mutation::OldPage) { known.seq } else { known.seq.min(head.seq) };
         let known = *self.head.insert(LogHead { seq, ..head });
         for (tag, denial) in denied {

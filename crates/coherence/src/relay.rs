@@ -1,7 +1,8 @@
-//! What a node's way brings, for those who are told over a connection of their own.
+//! Relay: passes the events of a node's transport to listeners that have a connection of their own.
 //!
-//! Owns: who listens, and that they are handed nothing but events of this authority that somebody with the key has made. Does not own:
-//! the connections. Whoever does not keep up loses events, as everywhere, and asks for what it missed.
+//! Owns: the listeners, and that they get only events of this authority with a valid MAC. Does not
+//! own: the connections. A listener that does not keep up loses events, as on every transport, and
+//! requests what it missed.
 
 use bytes::Bytes;
 use tokio::sync::broadcast;
@@ -10,10 +11,10 @@ use crate::message_channel::MessageChannel;
 use crate::transport::Topic;
 use crate::wire::Body;
 
-/// Events that wait for a listener at most.
+/// Most events that wait for a listener.
 const QUEUE: usize = 16 * 1024;
 
-/// Events, each as it came. Clones are one.
+/// Fan-out of events as they arrive. Clones share the same listeners.
 #[derive(Debug, Clone)]
 pub struct Relay(broadcast::Sender<Bytes>);
 
@@ -24,24 +25,25 @@ impl Default for Relay {
 }
 
 impl Relay {
-    /// What is told from now on.
+    /// Receives events from now on.
     pub fn listen(&self) -> broadcast::Receiver<Bytes> {
         self.0.subscribe()
     }
 
-    /// Hands on what this end hears, for ever.
+    /// Passes on the events of this channel, until its subscription ends.
     pub async fn run(self, end: MessageChannel) {
         let mut heard = end.transport.subscribe(Topic::Events(end.authority.clone()));
         while let Some(bytes) = heard.recv().await {
             if self.0.receiver_count() > 0 && is_event(&end, &bytes) {
-                // Nobody listens any more: nobody misses it.
+                // An error means that no listener is left to miss the event.
                 let _ = self.0.send(bytes);
             }
         }
     }
 }
 
-/// Not counted as believed: whoever follows in this process counts the same message.
+/// Whether the bytes are an event of this authority. Not counted as received: the consumer in this
+/// process counts the same message.
 fn is_event(end: &MessageChannel, bytes: &[u8]) -> bool {
     let read = end.keys.read(bytes);
     read.is_ok_and(|message| message.authority == end.authority && matches!(message.body, Body::Event { .. }))

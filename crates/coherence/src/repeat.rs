@@ -1,11 +1,15 @@
-//! Queries over ways that lose messages.
+//! Repetition: queries over transports that lose messages.
 //!
-//! Owns: cutting what is asked about into queries whose answers fit into messages, repeating those that have no answer ([`RepeatedMessage`], a
-//! machine without I/O), carrying them over a way for messages ([`ByMessage`]), and asking over every way there is, of which the first
-//! answer counts ([`EveryTransport`]). Does not own: the form of a query, and what makes an answer belong to it ([`crate::query`]).
+//! Owns:
+//! - splitting tags into queries whose answers fit into messages;
+//! - repeating queries without an answer ([`RepeatedMessage`], a state machine without I/O);
+//! - sending them over a transport for messages ([`ByMessage`]);
+//! - querying over every available transport, where the first answer counts ([`EveryTransport`]).
 //!
-//! A query that is repeated stays the same query. Whichever copy is answered, the answer was read after the first of them was sent, which is all
-//! that is asked of it.
+//! Does not own: the form of a query, and what binds an answer to it ([`crate::query`]).
+//!
+//! A query that is repeated stays the same query. Whichever copy is answered, the answer was read
+//! after the first copy was sent, which is all that is required of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,22 +29,24 @@ use crate::time::Boot;
 use crate::transport::Topic;
 use crate::wire::{self, Body, Keys};
 
-/// Tags of one query: with what may be said of each, the answer fits into a message.
+/// Tags in one query: even if all of them are denied, the answer fits into a message.
 const TAGS: usize = 480;
-/// Between two copies of a query, if few are open. Most messages may be lost; a request waits for two seconds.
+/// Pause between two copies of a query, if few are open. Most messages may be lost; a request waits
+/// for two seconds.
 const AGAIN: Duration = Duration::from_millis(25);
-/// Queries of which each copy goes with the same beat; with more of them the beat is slower.
+/// Number of queries that are repeated without a longer pause; with more of them the pause grows.
 const FEW: u32 = 4;
-/// Answers that wait to be looked at.
+/// Most answers that wait to be read.
 const ANSWERS: usize = 256;
-/// Before the other ways are asked as well, when the nearest answered last time.
+/// Delay before the other transports are queried as well, if the nearest one answered last time.
 const NEAREST_ALONE: Duration = Duration::from_millis(50);
-/// Before the nearest is asked a second time, beside the first: it may have been swallowed.
+/// Delay before the nearest transport is queried a second time beside the first: the first query
+/// may be lost.
 const NEAREST_AGAIN: Duration = Duration::from_millis(500);
-/// The same for an empty question, which nobody waits for.
+/// The same for an empty query, for which no request waits.
 const NEAREST_AGAIN_FOR_NOBODY: Duration = Duration::from_secs(10);
 
-/// What is asked about, until all of it is answered.
+/// Queries about some tags, until all are answered.
 #[derive(Debug)]
 pub struct RepeatedMessage {
     queries: Vec<(LogQuery, Option<LogAnswer>)>,
@@ -48,7 +54,8 @@ pub struct RepeatedMessage {
 }
 
 impl RepeatedMessage {
-    /// About these tags, of the log of this authority; `None` where no nonce can be drawn. Each is random, as [`Query::new`] needs it.
+    /// Queries about these tags of this authority's log; `None` where no nonce can be drawn. Each
+    /// nonce is random, as [`LogQuery::new`] requires.
     pub fn new(
         authority: &ConsumerName,
         tags: &[Tag],
@@ -57,7 +64,7 @@ impl RepeatedMessage {
         let mut query = |tags: &[Tag]| {
             Some((LogQuery::new(authority, nonce()?, LogQuestion::Confirm(tags.to_vec())), None))
         };
-        // Also who asks about nothing wants to know how far the log has got.
+        // An empty query still asks for the head of the log.
         let queries = if tags.is_empty() {
             vec![query(&[])?]
         } else {
@@ -71,7 +78,7 @@ impl RepeatedMessage {
         self.next_at.unwrap_or_default()
     }
 
-    /// Says what has no answer yet, when that is due.
+    /// Adds the queries without an answer to `bodies`, when they are due.
     pub fn tick(&mut self, now: Boot, bodies: &mut Vec<Body>) {
         if now < self.wakes_at() || mutation::is(Mutation::AskedOnce) && self.next_at.is_some() {
             return;
@@ -83,7 +90,7 @@ impl RepeatedMessage {
         self.next_at = Some(now.plus(AGAIN * open.div_ceil(FEW).max(1)));
     }
 
-    /// Takes an answer, if it is one to this.
+    /// Applies an answer, if it belongs to one of the queries.
     pub fn message(&mut self, body: &Body, keys: &Keys) {
         let Body::Answer { nonce, sealed } = body else { return };
         let Some((query, answer)) = self.queries.iter_mut().find(|(query, _)| query.nonce() == *nonce) else {
@@ -92,13 +99,14 @@ impl RepeatedMessage {
         let Ok(opened) = query.open(sealed, keys) else { return };
         let epoch = opened.head.epoch;
         *answer = Some(opened);
-        // Those of another history are worth nothing beside it, and asked for again.
+        // Answers of another epoch cannot be combined with this one, and are requested again.
         for (_, answer) in &mut self.queries {
             answer.take_if(|answer| answer.head.epoch != epoch);
         }
     }
 
-    /// What is denied of all that was asked about, when all is answered; the head is the oldest.
+    /// Everything that is denied of all tags, once all queries are answered; the head is the
+    /// oldest.
     pub fn answer(&self) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let answers: Vec<_> =
             self.queries.iter().map(|(_, answer)| answer.as_ref()).collect::<Option<_>>()?;
@@ -109,7 +117,7 @@ impl RepeatedMessage {
 
 type Draw = Box<dyn FnMut() -> Option<Nonce> + Send>;
 
-/// Asks by messages. Clones are one, and one question is under way at a time.
+/// Queries by messages. Clones share one channel, and one call is in progress at a time.
 #[derive(Clone)]
 pub struct ByMessage(Arc<RepeatTransport>);
 
@@ -120,7 +128,8 @@ struct RepeatTransport {
 }
 
 impl ByMessage {
-    /// Over the way of this end, and what has to run for answers to be heard. `nonce` draws at random, as [`Query::new`] needs it.
+    /// Creates a client on this channel, and the future that must run for answers to arrive.
+    /// `nonce` draws at random, as [`LogQuery::new`] requires.
     pub fn new(
         end: MessageChannel,
         nonce: impl FnMut() -> Option<Nonce> + Send + 'static,
@@ -130,7 +139,8 @@ impl ByMessage {
         let reader = end.clone();
         let hear = async move {
             while let Some(bytes) = heard.recv().await {
-                // The rest is for whoever follows. What finds no room is asked for again.
+                // Other messages are for the consumer. An answer that finds no room is requested
+                // again.
                 if wire::is_answer(&bytes)
                     && let Some(body) = reader.read(&bytes)
                 {
@@ -144,7 +154,7 @@ impl ByMessage {
 }
 
 impl RevocationQuery for ByMessage {
-    /// Asks until there is an answer: whoever has no more time drops it.
+    /// Queries until there is an answer: a caller that has no more time drops the future.
     async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let RepeatTransport { end, nonce, answers } = &*self.0;
         let topic = Topic::Questions(end.authority.clone());
@@ -166,7 +176,8 @@ impl RevocationQuery for ByMessage {
     }
 }
 
-/// Asks the nearest way, and another one as well when that does not answer soon, or did not the last time.
+/// Queries the nearest transport, and another one as well when the nearest does not answer soon, or
+/// did not answer last time.
 pub struct EveryTransport<A> {
     nearest: A,
     other: Option<ByMessage>,
@@ -174,12 +185,12 @@ pub struct EveryTransport<A> {
 }
 
 impl<A: RevocationQuery> EveryTransport<A> {
-    /// Of these.
+    /// Combines the nearest transport with another one.
     pub fn new(nearest: A, other: Option<ByMessage>) -> Self {
         Self { nearest, other, nearest_fails: AtomicBool::new(false) }
     }
 
-    /// Asks until there is an answer: whoever has no more time drops it.
+    /// Queries until there is an answer: a caller that has no more time drops the future.
     pub async fn ask(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let other = async {
             let Some(other) = &self.other else { return std::future::pending().await };
@@ -202,7 +213,8 @@ impl<A: RevocationQuery> EveryTransport<A> {
     }
 }
 
-/// Asks until there is an answer. The first attempt may take its time; beside it there is another one, begun anew `again` and again.
+/// Queries until there is an answer. The first attempt may take long; beside it runs another one,
+/// started anew after each `again`.
 async fn until_answered<T, F>(again: Duration, ask: impl Fn() -> F) -> T
 where
     F: Future<Output = Option<T>>,

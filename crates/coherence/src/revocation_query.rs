@@ -1,14 +1,18 @@
-//! Asking an authority whether something was taken back, when what is known here does not say.
+//! Revocation query: asks an authority whether a credential was revoked, when local state cannot
+//! tell.
 //!
-//! Owns: the questions that wait, and putting them together; that nobody waits for an authority that is silent. Does not own: how the
-//! authority is reached ([`RevocationQuery`]), when it is silent ([`Silence`]).
+//! Owns: the questions that wait, and putting them into one query; that no request waits for a
+//! silent authority. Does not own: how the authority is reached ([`RevocationQuery`]), when it is
+//! silent ([`Silence`]).
 //!
-//! That is how a node goes on while it has no lease, or has no room for all that is denied: each credential is asked about. One
-//! question is under way at a time; whatever comes meanwhile goes with the next one. So the load on an authority does not
-//! grow with that on the node, and nobody waits for longer than two answers take.
+//! A node queries while it has no lease, or while its denylist is incomplete: then it asks about
+//! each credential. One query is in flight at a time; questions that arrive meanwhile go into the
+//! next one. So the load on an authority does not grow with the load on the node, and no request
+//! waits for longer than two answers take.
 //!
-//! Where nothing was answered for half a lease an empty question is asked now and then: it may take the only way that is open. It goes on
-//! while the authority is silent, as the one question that may take its time; nobody else's is asked then.
+//! When nothing was answered for half a lease, an empty query is sent now and then: it may take the
+//! only transport that works. It continues while the authority is silent, and is the one query that
+//! may take long; no other query is sent then.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,33 +25,34 @@ use crate::denylist::DenylistEntry;
 use crate::log_types::{LogHead, Tag};
 use crate::silence::{Hearing, Silence};
 
-/// Credentials that are asked about in one question: with all that can take them back some 200 KB, over HTTP.
+/// Most credentials in one query: with all their tags some 200 KB, over HTTP.
 const TOGETHER: usize = 1000;
-/// Credentials that wait in line; whoever finds it full waits for room.
+/// Most credentials in the queue; when it is full, callers wait for room.
 const WAITING: usize = 4096;
-/// Whoever has no answer by then gets none.
+/// Time limit for an answer; after it the caller gets none.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// An empty question may take longer: nobody waits for it.
+/// Time limit of an empty query: it may take longer, since no request waits for it.
 const LONG: Duration = Duration::from_secs(5);
-/// Between two of them.
+/// Pause between two empty queries.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How an authority is asked.
+/// Queries the authority.
 pub trait RevocationQuery: Send + Sync + 'static {
-    /// Those of `tags` that are denied, and the head of the log, all as of after this was called; the head may be older than the
-    /// denials. `None` when the authority cannot be reached, or is not certain to be the one that is in force.
+    /// Those of `tags` that are denied, and the head of the log, all read after this call; the head
+    /// may be older than the denials. `None` when the authority cannot be reached, or its server is
+    /// not certain to be the primary.
     fn denied(
         &self,
         tags: Vec<Tag>,
     ) -> impl Future<Output = Option<(LogHead, Vec<(Tag, DenylistEntry)>)>> + Send;
 }
 
-/// What an authority says of one credential.
+/// Answer of an authority about one credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RevocationAnswer {
-    /// What the answer knew of.
+    /// Head of the log that the answer includes.
     pub as_of: LogHead,
-    /// The tag that it was taken back by, if it was.
+    /// Tag by which the credential was revoked, if it was.
     pub denied: Option<Tag>,
 }
 
@@ -57,7 +62,7 @@ struct Question {
     answer: oneshot::Sender<RevocationAnswer>,
 }
 
-/// Where questions are handed in. Clones are one.
+/// Handle to which questions are submitted. Clones share one queue.
 #[derive(Debug, Clone)]
 pub struct QueryDesk {
     questions: mpsc::Sender<Question>,
@@ -65,7 +70,8 @@ pub struct QueryDesk {
 }
 
 impl QueryDesk {
-    /// A desk, and what has to run for it to answer. `silence` is where it is noted whether the authority answers.
+    /// Creates a handle, and the future that must run for it to answer. `silence` records whether
+    /// the authority answers.
     pub fn new(
         authority: impl RevocationQuery,
         silence: Arc<Silence>,
@@ -74,23 +80,23 @@ impl QueryDesk {
         (Self { questions, silence: silence.clone() }, attend(authority, waiting, silence))
     }
 
-    /// Whether the authority answers nothing, so that whoever asks is told so at once.
+    /// Whether the authority is silent, so that callers get no answer at once.
     pub fn is_silent(&self) -> bool {
         self.silence.is_silent()
     }
 
-    /// Waits until it answers nothing; at once if it does not.
+    /// Waits until the authority is silent; returns at once if it is.
     pub async fn silent(&self) {
         self.silence.until(Hearing::Silent).await;
     }
 
-    /// Whether a credential is denied that carries these tags and was issued then, in milliseconds since 1970. `None`: nobody
-    /// knows now.
+    /// Whether a credential that carries these tags and was issued at `issued_at`, in milliseconds
+    /// since 1970, is revoked. `None`: it is unknown now.
     pub async fn ask(&self, tags: &[Tag], issued_at: i64) -> Option<RevocationAnswer> {
         let (answer, answered) = oneshot::channel();
         let question = Question { tags: tags.into(), issued_at, answer };
-        // Room is waited for like the answer: when a lease is lost everything that is open asks at once, and nobody is to be turned away
-        // who can be answered in time.
+        // The wait for room counts like the wait for the answer. When a lease is lost, every open
+        // exchange asks at once; none may be refused that can be answered in time.
         let told = async {
             self.questions.send(question).await.ok()?;
             answered.await.ok()
@@ -113,10 +119,10 @@ async fn attend(
         tokio::select! {
             biased;
             taken = waiting.recv_many(&mut questions, TOGETHER) => if taken == 0 { return },
-            // Dropped where somebody asks, whose answer shows as much.
+            // Dropped when a question arrives: its answer shows as much.
             never = knock(&authority, &silence) => match never {},
         }
-        // Who asked first may have gone meanwhile.
+        // The first callers may have left meanwhile.
         questions.retain(|question| !question.answer.is_closed());
         let mut tags: Vec<Tag> = questions.iter().flat_map(|question| &question.tags).copied().collect();
         tags.sort_unstable();
@@ -135,13 +141,13 @@ async fn attend(
                 question.tags.contains(tag) && denial.not_before.is_none_or(|then| question.issued_at < then)
             };
             let denied = denied.iter().find(concerns).map(|(tag, _)| *tag);
-            // Nobody may be waiting any more.
+            // The caller may have left.
             let _ = question.answer.send(RevocationAnswer { as_of: *as_of, denied });
         }
     }
 }
 
-/// Asks nothing in particular, as long as nothing is answered.
+/// Sends empty queries as long as nothing is answered.
 async fn knock(authority: &impl RevocationQuery, silence: &Silence) -> Infallible {
     loop {
         silence.until(Hearing::Doubtful).await;
@@ -167,7 +173,7 @@ mod tests {
         Tag([number; Tag::LENGTH])
     }
 
-    /// Denies what was issued before 100 and carries tag 1, and answers after a while, or never.
+    /// Denies tag 1 to credentials issued before 100, and answers after a while, or never.
     struct Slow {
         asked: Arc<AtomicUsize>,
         takes: Duration,
@@ -189,7 +195,7 @@ mod tests {
         (desk, asked)
     }
 
-    /// Has everything be unanswered for so long.
+    /// Leaves everything unanswered for this long.
     fn unanswered(silence: &Silence, time: Duration) {
         silence.heard();
         silence.look(Boot(0), time, LEASE, Boot(0));
@@ -205,7 +211,7 @@ mod tests {
         let mut askers = tokio::task::JoinSet::new();
         for number in 0..100 {
             let desk = desk.clone();
-            // Two credentials carry the tag that is denied; one of them is new.
+            // Two credentials carry the denied tag; one of them was issued after the revocation.
             let issued_at = if number == 51 { 200 } else { 50 };
             let tags = [tag(if number == 50 || number == 51 { 1 } else { 2 }), tag(3)];
             askers.spawn(async move { (number, desk.ask(&tags, issued_at).await) });
@@ -257,7 +263,7 @@ mod tests {
         assert_eq!(began.elapsed(), Duration::ZERO);
         let before = asked.load(Ordering::Relaxed);
         sleep(Duration::from_mins(1)).await;
-        // One empty question at a time, and a pause after it.
+        // One empty query at a time, and a pause after it.
         let most = 60 / (LONG + AGAIN).as_secs() + 1;
         let empty = asked.load(Ordering::Relaxed) - before;
         assert!(empty > 1 && empty as u64 <= most, "{empty} questions");

@@ -1,8 +1,11 @@
-//! What an authority says of a credential that it is asked about, so that whoever asked may remember the answer.
+//! Revocation tags: what an authority adds to an answer about a credential, so that the caller may
+//! cache the answer.
 //!
-//! Owns: the one text of it, a field of an HTTP answer beside what the answer says. Does not own: the answer.
+//! Owns: the text form, a header field of the HTTP response beside the answer. Does not own: the
+//! answer.
 //!
-//! Who only follows the authority may pass it on: with how far it has come itself, and whose log that is ([`ISSUER`]).
+//! A server that only follows the authority may pass the field on. It then gives the head that it
+//! has applied itself, and the issuer whose log that is ([`ISSUER`]).
 
 use std::fmt;
 
@@ -11,25 +14,25 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::log_types::{Epoch, LogHead, Tag};
 
-/// The name of the field.
+/// Name of the header field.
 pub const FIELD: &str = "postern-revocable";
 
-/// The name of the field with the `iss` of the authority, where whoever answers is another than it.
+/// Name of the header field with the `iss` of the authority, when another server answers.
 pub const ISSUER: &str = "postern-revocable-by";
 
-/// How far the log had got when the answer was read, and what can take the credential back.
+/// Head of the log when the answer was read, and what can revoke the credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevocationTags {
-    /// What was revoked up to there is in the answer.
+    /// Revocations up to this head are included in the answer.
     pub as_of: LogHead,
-    /// When the credential was made, in milliseconds since 1970.
+    /// When the credential was issued, in milliseconds since 1970.
     pub issued_at: i64,
-    /// Its tags; at least one.
+    /// Tags of the credential; at least one.
     pub tags: Vec<Tag>,
 }
 
 impl RevocationTags {
-    /// The reverse of its [`Display`](fmt::Display).
+    /// Parses what [`Display`](fmt::Display) writes; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(' ');
         let mut next = || parts.next();
@@ -45,7 +48,7 @@ impl RevocationTags {
 }
 
 impl fmt::Display for RevocationTags {
-    /// Epoch, sequence, milliseconds, and the tags one after the other; bytes in base64.
+    /// Epoch, sequence number, milliseconds, and the tags one after the other; bytes in base64.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tags: Vec<u8> = self.tags.iter().flat_map(|tag| tag.0).collect();
         let (epoch, tags) = (STANDARD.encode(self.as_of.epoch.0), STANDARD.encode(tags));

@@ -1,8 +1,10 @@
-//! What an authority's nodes share with each other and with those who follow it.
+//! Shared secret: what an authority's nodes share with each other and with its consumers.
 //!
-//! Owns: the one text that holds it, and the keys that are made from it: for tags, for messages, and for asking over HTTP. Does not
-//! own: where it comes from. Who has it can follow an authority, and can pretend that something was revoked or, to those who
-//! hear nothing else, that nothing was; they can neither sign a token nor read one.
+//! Owns: the text that holds it, and the keys that are derived from it: for tags, for messages, and
+//! for requests over HTTP. Does not own: where it comes from.
+//!
+//! A holder of the secret can follow an authority. It can pretend that something was revoked or, to
+//! consumers that receive nothing else, that nothing was. It can neither sign a token nor read one.
 
 use std::fmt;
 
@@ -14,44 +16,45 @@ use zeroize::Zeroizing;
 use crate::tags::TagKey;
 use crate::wire::Keys;
 
-/// Bytes of each half.
+/// Length of each half, in bytes.
 const HALF: usize = 32;
 
-/// Generations that are believed at once, at most.
+/// Most generations that are accepted at the same time.
 pub const MAX_GENERATIONS: usize = 4;
 
-/// Why a text is not the secret.
+/// Why a text is not a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// Something else stands there.
+    /// The text has another form.
     #[error("it is not what `postern admin follow-secret` prints: lines of {} bytes in base64, a dot and a number", 2 * HALF)]
     Malformed,
-    /// Nobody drew it at random.
+    /// The bytes are not random.
     #[error("it is no random secret: its bytes repeat or count up")]
     Regular,
-    /// Lines of two providers.
+    /// The lines belong to different providers.
     #[error("its lines are secrets of different providers: have one file for each")]
     Mixed,
-    /// One number with two secrets, or too many of them.
+    /// A generation occurs twice, or there are too many of them.
     #[error("it has a generation twice, or more than {MAX_GENERATIONS} of them")]
     Generations,
 }
 
-/// The secret, in one generation or, while it is exchanged, in several: what is said is said by the first, and all are
-/// believed. `Debug` prints nothing.
+/// The secret, in one generation or, during a rotation, in several. The first generation signs, and
+/// all are accepted. `Debug` prints nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret {
-    /// Tags are made with it for as long as there is a log.
+    /// Half that tags are made with, for as long as the log exists.
     tags: Zeroizing<[u8; HALF]>,
-    /// The rest is derived from these; never none.
+    /// Numbered halves that the other keys are derived from; never none.
     roots: Vec<(u8, Zeroizing<[u8; HALF]>)>,
 }
 
 impl SharedSecret {
-    /// From its halves: what tags are made with, and numbered roots.
+    /// From its halves: the one for tags, and numbered roots.
     ///
     /// # Errors
-    /// [`SecretError::Generations`] also without any.
+    /// [`SecretError::Generations`] when a number occurs twice, there are too many roots, or there
+    /// is none.
     pub fn new(
         tags: Zeroizing<[u8; HALF]>,
         roots: Vec<(u8, Zeroizing<[u8; HALF]>)>,
@@ -63,10 +66,10 @@ impl SharedSecret {
         Ok(Self { tags, roots })
     }
 
-    /// From a text: a line for each generation.
+    /// Reads a text with a line for each generation.
     ///
     /// # Errors
-    /// [`SecretError`]
+    /// [`SecretError`] says why the text is not a secret.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let (mut tags, mut roots) = (None, Vec::new());
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -86,7 +89,7 @@ impl SharedSecret {
         Self::new(tags.ok_or(SecretError::Malformed)?, roots)
     }
 
-    /// As a text.
+    /// The secret as text, a line for each generation.
     pub fn to_text(&self) -> Zeroizing<String> {
         let line = |(number, root): &(u8, Zeroizing<[u8; HALF]>)| {
             Zeroizing::new(format!("{}.{number}", STANDARD.encode([&self.tags[..], &root[..]].concat())))
@@ -95,31 +98,32 @@ impl SharedSecret {
         Zeroizing::new(lines.iter().map(|line| line.as_str()).collect::<Vec<_>>().join("\n"))
     }
 
-    /// Another one, for everybody of this name, that tells nothing of this one.
+    /// A secret derived from this one, the same for all holders under the same name. It reveals
+    /// nothing of this one.
     #[must_use]
     pub fn of(&self, name: &str) -> Self {
         let roots = self.roots.iter().map(|(number, root)| (*number, derive(root, name.as_bytes())));
         Self { tags: derive(&self.tags, name.as_bytes()), roots: roots.collect() }
     }
 
-    /// What tags are made with.
+    /// The key that tags are made with.
     pub fn tag_key(&self) -> TagKey {
         TagKey::new(&self.tags)
     }
 
-    /// What messages are signed with.
+    /// The keys that messages are signed with.
     pub fn message_keys(&self) -> Keys {
         let keys: Vec<_> =
             self.roots.iter().map(|(number, root)| (*number, *derive(root, b"messages"))).collect();
         Keys::new(&keys).expect("some, each number once")
     }
 
-    /// What is shown to nodes of the authority that are asked over HTTP.
+    /// Bearer token for requests over HTTP to nodes of the authority.
     pub fn bearer(&self) -> Zeroizing<String> {
         bearer(&self.roots[0].1)
     }
 
-    /// Whether somebody shows that, of any generation.
+    /// Whether this is the bearer token of any generation.
     pub fn is_bearer(&self, shown: &[u8]) -> bool {
         let is = |(_, root): &(u8, Zeroizing<[u8; HALF]>)| {
             constant_time::verify_slices_are_equal(shown, bearer(root).as_bytes()).is_ok()
@@ -128,12 +132,12 @@ impl SharedSecret {
     }
 }
 
-/// Fewer different bytes than any secret has that was drawn: of 32 random ones about 30 differ, and less than 8 do once in
-/// 10^34 times.
+/// Fewer distinct bytes than any random secret has: 32 random bytes have about 30 distinct ones,
+/// and fewer than 8 once in 10^34 times.
 const LEAST_DIFFERENT: usize = 8;
 
-/// Whether bytes that should be random repeat or count up, as those of a placeholder do. It says nothing of what it was given:
-/// only a secret that is none takes another time.
+/// Whether bytes that should be random repeat or count up, as those of a placeholder do. Its
+/// duration reveals nothing of a secret: only bytes that are not random take another time.
 pub fn is_regular(secret: &[u8]) -> bool {
     let mut seen = [false; 256];
     for byte in secret {
@@ -167,7 +171,7 @@ mod tests {
     use super::*;
     use crate::tags::TagSubject;
 
-    /// Bytes as they could have been drawn.
+    /// Bytes as a random draw could yield them.
     fn drawn(bytes: usize) -> Vec<u8> {
         let drawn = (0..bytes).map(|at| u8::try_from((at * at * 7 + at * 3 + 11) % 256));
         drawn.collect::<Result<_, _>>().expect("a byte")

@@ -1,18 +1,24 @@
-//! Whether an authority answers at all.
+//! Silence: whether an authority answers at all.
 //!
-//! Owns: since when nothing that it was asked was answered, over whatever way, and what follows from that ([`Hearing`]). Does not own:
-//! the questions, and what becomes of those who would have to ask.
+//! Owns: since when no query of this node was answered, over any transport, and what follows from
+//! that ([`Hearing`]). Does not own: the queries, and what happens to requests that need one.
 //!
-//! An authority is *silent* when the lease is over and what was asked first after its last answer has waited for a lease, less the time
-//! between two probes. Whoever would have to ask could only wait in vain: they are refused at once, and only probes go on, until one thing is
-//! answered. An authority that is slow is not silent, since its answers come.
+//! An authority is *silent* when both are true:
 //!
-//! A probe goes out each `often`, so the last answer came no more than that before what was asked first after it. Counted from the answer
-//! itself, silence would begin as much after the end of the lease as a question of another kind was answered after the last probe: up to half
-//! a second, in which everybody waits.
+//! - the lease has expired;
+//! - the first query after its last answer has waited for a lease, less the time between two
+//!   probes.
 //!
-//! What counts is an answer to a question of this node. Events do not: they may be repeated by anybody, and say nothing of whether
-//! questions arrive.
+//! Requests that need a query would then wait in vain: they are refused at once. Only probes
+//! continue, until one is answered. A slow authority is not silent, since its answers arrive.
+//!
+//! A probe is sent each `often`, so the last answer came at most that long before the first
+//! unanswered query. If the time were counted from the answer, silence could begin up to half a
+//! second after the end of the lease: as long as a query of another kind was answered after the
+//! last probe. All requests would wait during that time.
+//!
+//! Only an answer to a query of this node counts. Events do not: anyone can replay them, and they
+//! do not show whether queries arrive.
 
 use std::time::Duration;
 
@@ -22,19 +28,20 @@ use tokio::sync::watch;
 use crate::mutation::{self, Mutation};
 use crate::time::Boot;
 
-/// How an authority is heard.
+/// How well an authority responds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hearing {
-    /// It answers, or was not asked for long.
+    /// It answers, or no query has been open for long.
     #[default]
     Answers,
-    /// Nothing was answered for half a lease: it is asked over every way there is.
+    /// Nothing was answered for half a lease: it is queried over every available transport.
     Doubtful,
-    /// Nothing was answered for a lease, less the time between two probes, and none is left.
+    /// Nothing was answered for a lease, less the time between two probes, and the lease has
+    /// expired.
     Silent,
 }
 
-/// What is noted of questions and answers to one authority.
+/// Record of queries to one authority and its answers.
 #[derive(Debug, Default)]
 pub struct Silence {
     state: Mutex<State>,
@@ -43,21 +50,22 @@ pub struct Silence {
 
 #[derive(Debug, Default)]
 struct State {
-    /// From when on it counts that nothing is answered; `None` where everything is answered, or nothing was asked.
+    /// From when on the time without an answer counts; `None` if everything was answered, or
+    /// nothing was queried.
     unanswered: Option<Boot>,
-    /// When it was last looked.
+    /// When [`Silence::look`] was last called.
     looked: Option<Boot>,
-    /// When there is something new to see, if nothing is answered by then.
+    /// When the state changes next, if nothing is answered by then.
     turns_at: Option<Boot>,
 }
 
 impl Silence {
-    /// Something is asked, as is done each `often`.
+    /// Notes that something was queried, as is done each `often`.
     pub(crate) fn asked(&self, now: Boot, often: Duration) {
         self.state.lock().unanswered.get_or_insert(now.minus(often));
     }
 
-    /// Something was answered.
+    /// Notes that something was answered.
     pub fn heard(&self) {
         if mutation::is(Mutation::EndlessSilence) {
             return;
@@ -67,9 +75,10 @@ impl Silence {
         self.turn(Hearing::Answers);
     }
 
-    /// Has time pass, by the clock of this node; leases take so long, and the present one ends at `ends`. Whoever looks does so each `often`,
-    /// or more often, and asks as often: if they have not, the node stood still, and an answer may be there that nobody has read. Then it is
-    /// waited for anew.
+    /// Updates the state at `now`, by this node's clock, where a lease lasts for `lease` and the
+    /// present one ends at `ends`. The caller looks and queries each `often`, or more often. If it
+    /// did not, the node was suspended, and an answer may have arrived that was not read: the wait
+    /// begins again.
     pub(crate) fn look(&self, now: Boot, often: Duration, lease: Duration, ends: Boot) {
         let mut state = self.state.lock();
         let stood_still = state.looked.replace(now).is_some_and(|last| now.since(last) > 2 * often);
@@ -92,33 +101,33 @@ impl Silence {
         self.turn(hearing);
     }
 
-    /// When it is to be looked at the latest.
+    /// Latest time at which [`Silence::look`] must be called.
     pub(crate) fn turns_at(&self) -> Option<Boot> {
         self.state.lock().turns_at
     }
 
-    /// How it is heard.
+    /// The current state of the authority.
     pub fn hearing(&self) -> Hearing {
         *self.hearing.borrow()
     }
 
-    /// The same, and each change of it.
+    /// The current state, and each change of it.
     pub fn watch(&self) -> watch::Receiver<Hearing> {
         self.hearing.subscribe()
     }
 
-    /// Whether nobody needs to ask.
+    /// Whether a query would be in vain.
     pub fn is_silent(&self) -> bool {
         self.hearing() == Hearing::Silent
     }
 
-    /// Waits until it is heard as badly as that, or worse; at once if it is.
+    /// Waits until the state is `hearing` or worse; returns at once if it is.
     pub async fn until(&self, hearing: Hearing) {
-        // The sender is here.
+        // Cannot fail: the sender is in `self`.
         let _ = self.hearing.subscribe().wait_for(|now| *now >= hearing).await;
     }
 
-    /// Under the lock of the state, which it follows from.
+    /// Publishes a state. Called under the lock of `state`, which it follows from.
     fn turn(&self, hearing: Hearing) {
         self.hearing.send_if_modified(|before| std::mem::replace(before, hearing) != hearing);
     }
@@ -135,7 +144,7 @@ mod tests {
         Boot(1_000_000_000_000).plus(Duration::from_millis(millis))
     }
 
-    /// Looks twice a second, where the lease ends then.
+    /// Looks twice a second, with a lease that ends at `ends`.
     fn pass(silence: &Silence, millis: std::ops::Range<u64>, ends: u64) -> Hearing {
         millis.step_by(500).for_each(|now| silence.look(at(now), OFTEN, LEASE, at(ends)));
         silence.hearing()
@@ -159,7 +168,7 @@ mod tests {
     fn it_begins_when_the_lease_ends_whatever_was_answered_after_the_last_probe() {
         for answered in [10, 400, 499] {
             let silence = Silence::default();
-            // A probe and its answer, and that to another question some time later.
+            // A probe and its echo, and the answer to another query some time later.
             silence.asked(at(0), OFTEN);
             silence.look(at(0), OFTEN, LEASE, at(0));
             silence.heard();

@@ -1,10 +1,12 @@
-//! What tags are made from.
+//! Tags: keyed hashes that name what an authority can revoke.
 //!
-//! Owns: the things that an authority can take back, and the keyed hash that names each of them in its log. Does not own:
-//! which of them a revocation concerns (the authority's), or which of them a credential follows from (whoever reads it).
+//! Owns: the subjects that an authority can revoke ([`TagSubject`]), and the keyed hash that names
+//! each of them in its log. Does not own: which subjects a revocation concerns (the authority
+//! decides), or which subjects a credential depends on (its verifier decides).
 //!
-//! Authority and consumers make tags from the same key, each from what it has at hand: the authority from its rows, a
-//! consumer from the claims of a token. Whoever has no key learns nothing from a tag, not even whether a guess was right.
+//! Authority and consumers make tags from the same key, each from its own data: the authority from
+//! its rows, a consumer from the claims of a token. Without the key, a tag reveals nothing, not
+//! even whether a guess is right.
 
 use std::fmt;
 
@@ -17,33 +19,34 @@ use crate::log_types::Tag;
 pub enum TagSubject<'a> {
     /// One access token, by its `jti`.
     Token(&'a str),
-    /// Everything that followed from one authorization.
+    /// Every token that follows from one authorization.
     Family(&'a str),
     /// Everything of one session, by its `sid`.
     Session(&'a str),
     /// Everything of one user, by their `sub`.
     User(&'a str),
-    /// Everything of one client.
+    /// Everything of one client, by its ID.
     Client(&'a str),
-    /// What one user allowed one client.
+    /// What one user consented to for one client.
     Consent(&'a str, &'a str),
     /// A signing key, by its `kid`.
     Key(&'a str),
-    /// Everything of whoever has an e-mail address, in lower case.
+    /// Everything of the user who has an e-mail address, in lower case.
     Email(&'a str),
 }
 
-/// Makes the tags of one authority. `Debug` prints nothing.
+/// Key that makes the tags of one authority. `Debug` prints nothing.
 #[derive(Clone)]
 pub struct TagKey(hmac::Key);
 
 impl TagKey {
-    /// From a secret that the authority's nodes and those who follow it share. It stays as it is for as long as the log does.
+    /// From a secret that the authority's nodes share with its consumers. It stays the same for as
+    /// long as the log does.
     pub fn new(secret: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// What the log calls it.
+    /// Name of the subject in the log.
     pub fn tag(&self, subject: TagSubject<'_>) -> Tag {
         match subject {
             TagSubject::Token(jti) => self.of(&["token", jti]),
@@ -57,12 +60,14 @@ impl TagKey {
         }
     }
 
-    /// Of tokens that say themselves what is known of a subject: one that was made before that changed says what no longer holds.
+    /// Tag of tokens that carry claims about a subject: a token from before a change of the claims
+    /// is no longer valid.
     pub fn said(&self, subject: TagSubject<'_>) -> Tag {
         self.about("said", self.tag(subject))
     }
 
-    /// Of what somebody was told about a subject: what was told before it changed no longer holds, and has to be asked for again.
+    /// Tag of what the authority answered about a subject, as in an introspection or a login: an
+    /// answer from before a change no longer holds, and must be requested again.
     pub fn told(&self, subject: TagSubject<'_>) -> Tag {
         self.about("told", self.tag(subject))
     }
@@ -70,12 +75,13 @@ impl TagKey {
     fn about(&self, what: &str, Tag(subject): Tag) -> Tag {
         let mut context = hmac::Context::with_key(&self.0);
         context.update(what.as_bytes());
-        // Of one length each, and unlike what `of` hashes, which begins with a length in eight bytes.
+        // Subjects have a fixed length. This input differs from that of `of`, which begins with a
+        // length in eight bytes.
         context.update(&subject);
         short(&context.sign())
     }
 
-    /// Each part after its length, so that no two lists are one.
+    /// Hashes each part after its length, so that no two lists have the same input.
     fn of(&self, parts: &[&str]) -> Tag {
         let mut context = hmac::Context::with_key(&self.0);
         for part in parts {

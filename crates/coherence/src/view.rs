@@ -1,19 +1,26 @@
-//! What caches ask before they believe an entry.
+//! View: what caches check before they use an entry.
 //!
-//! Owns: the lease, the generation, the floor and the tombstones of one authority, and whether it answers at all, as seen by every thread of a node. Does
-//! not own: when any of it changes (that is the [consumer](crate::consumer)'s), nor the entries.
+//! Owns: the lease, the generation, the floor and the tombstones of one authority, and whether it
+//! answers at all. All threads of a node share them. Does not own: when any of it changes (the
+//! [consumer](crate::consumer) decides), nor the entries.
 //!
-//! A cache uses it at three places:
+//! A cache uses it in three places:
 //!
-//! 1. **Departure.** [`View::depart`] before the authority is asked: the [`QuestionTicket`] says when, and in which generation.
-//! 2. **Fill.** [`View::fill`] with the answer's `as_of`: the number of the last event that the answer knew of. It gives the
-//!    [`EntryStamp`] that the entry is kept with, or says why the answer may not be kept.
-//! 3. **Hit.** [`View::standing`]: whether an entry with this stamp may be believed now. While nothing was revoked since the
-//!    entry was last looked at, that is five loads and no lock.
+//! 1. **Departure.** [`View::depart`], before the authority is queried. The [`QuestionTicket`]
+//!    records the time and the generation.
+//! 2. **Fill.** [`View::fill`], with the answer's `as_of`: the number of the last event that the
+//!    answer includes. It returns the [`EntryStamp`] that the cache keeps with the entry, or why
+//!    the answer may not be kept.
+//! 3. **Hit.** [`View::standing`]: whether an entry with this stamp is valid now. If nothing was
+//!    revoked since the last check of the entry, this takes five loads and no lock.
 //!
-//! The order of the loads is the proof's: the lease first, since whatever it promises was applied before it was written; the
-//! floor after the tombstones, since one is forgotten only after the floor was raised above it; the generation last, since all of them
-//! go, and the floor sinks, when another history is begun.
+//! The order of the loads is that of the proof:
+//!
+//! - The lease comes first, since everything it promises was applied before it was written.
+//! - The floor comes after the tombstones, since a tombstone is removed only after the floor was
+//!   raised above it.
+//! - The generation comes last, since all tombstones go and the floor sinks when another epoch
+//!   begins.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -32,37 +39,37 @@ use crate::time::Boot;
 
 type Keyed = BuildHasherDefault<OwnBytes>;
 
-/// An answer that took longer is not kept: nobody knows any more when it was true.
+/// Longest time that an answer may take to be kept. After that it is unknown when it was true.
 pub const MAX_FLIGHT: Duration = Duration::from_secs(5);
-/// Few enough to be walked, more than threads that write.
+/// Few enough to visit all of them, and more than the threads that write.
 const SHARDS: usize = 16;
-/// Histories that are remembered to have been heard of.
+/// Most epochs besides the followed one that are remembered from denials.
 const HISTORIES: usize = 8;
-/// The floor while a flush is under way: above every answer.
+/// Floor during a flush: above every answer.
 const SHUT: u64 = u64::MAX;
 
-/// One authority as the caches of a node see it.
+/// State of one authority, as the caches of a node see it.
 #[derive(Debug)]
 pub struct View {
-    /// Entries may be believed before this.
+    /// Entries are valid before this time of the boot clock.
     lease: AtomicU64,
     generation: AtomicU64,
     /// Answers and entries below this are too old for the tombstones that are kept.
     floor: AtomicU64,
-    /// Every event up to this one is applied.
+    /// Every event up to this number is applied.
     contiguous: AtomicU64,
-    /// The furthest that the log is known to have got.
+    /// Highest number that the log is known to have.
     wanted: AtomicU64,
-    /// Counts what was applied.
+    /// Number of changes that were applied.
     changes: AtomicU64,
-    /// Counts how often answers began to come in: at the start, and after each flush.
+    /// How often the view began to accept answers: at the start, and after each flush.
     openings: AtomicU64,
     epoch: RwLock<Option<Epoch>>,
     tombstones: [RwLock<HashMap<Tag, u64, Keyed>>; SHARDS],
-    /// The same by number: the oldest is forgotten first.
+    /// The tombstones by number: the oldest is removed first.
     order: Mutex<Order>,
     limit: usize,
-    /// What is denied of credentials that are verified here, if any are.
+    /// Denylist for credentials that are verified here, if any are.
     denials: Option<Denylist>,
     silence: Arc<Silence>,
 }
@@ -70,77 +77,77 @@ pub struct View {
 #[derive(Debug, Default)]
 struct Order {
     by_seq: BTreeSet<(u64, Tag)>,
-    /// What denials of histories that are not followed knew of, at most of the [`HISTORIES`] last ones: once one of them is,
-    /// answers have to know that too.
+    /// The highest `as_of` of denials from epochs that are not followed, for at most the last
+    /// [`HISTORIES`] epochs. If one of them is followed later, answers must include that event.
     elsewhere: VecDeque<(Epoch, u64)>,
-    /// The highest number of what was forgotten.
+    /// Highest number of a tombstone that was removed.
     forgotten: u64,
 }
 
-/// Notes when an authority was asked.
+/// Records when an authority was queried.
 #[derive(Debug, Clone, Copy)]
 pub struct QuestionTicket {
     generation: u64,
     openings: u64,
-    /// No answer was new enough then: a flush was under way, or nothing was heard yet.
+    /// The view accepted no answer then: a flush was in progress, or no probe was answered yet.
     shut: bool,
     began: Boot,
 }
 
-/// What an entry is kept with.
+/// Stamp that a cache keeps with an entry.
 #[derive(Debug)]
 pub struct EntryStamp {
     generation: u64,
-    /// The last event that was known when it was true.
+    /// Last event that the entry's answer includes.
     version: u64,
-    /// What had been applied when it was last compared with the tombstones.
+    /// Count of changes when the entry was last compared with the tombstones.
     compared: AtomicU64,
 }
 
-/// Whether an entry may be believed.
+/// Whether a cache entry may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryState {
-    /// It may.
+    /// The entry is valid.
     Good,
-    /// It may not, and never will again.
+    /// The entry is revoked or flushed, and never becomes valid again.
     Void,
-    /// Nobody knows: the authority has not been heard of for too long.
+    /// Unknown: the authority has not answered for too long.
     NoLease,
 }
 
-/// What is known of a credential that was verified here.
+/// Revocation status of a credential that was verified here.
 #[derive(Debug)]
 pub enum CredentialCheck {
-    /// Nothing speaks against it.
+    /// No revocation of it is known.
     Good(EntryStamp),
-    /// It was taken back.
+    /// It was revoked.
     Denied,
-    /// There is more than is kept here: the authority knows.
+    /// The denylist is incomplete, or cannot decide: the authority must be queried.
     Ask,
 }
 
-/// Why an answer may not be kept. It may be used to deny; whoever wants more asks again.
+/// Why an answer may not be kept. It may still be used to deny; to admit, the caller queries again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerVoided {
-    /// The cache was flushed meanwhile.
+    /// The cache was flushed after the departure.
     #[error("the cache was flushed meanwhile")]
     Flushed,
-    /// It is of another history.
+    /// The answer is of another epoch.
     #[error("the answer is of another history")]
     Epoch,
-    /// It took longer than [`MAX_FLIGHT`].
+    /// The answer took longer than [`MAX_FLIGHT`].
     #[error("the answer took longer than {MAX_FLIGHT:?}")]
     Late,
-    /// It knows less than what is remembered of revocations.
+    /// The answer is older than the tombstones that are kept.
     #[error("the answer is older than what is remembered of revocations")]
     Old,
-    /// It does not know of a revocation that is known here.
+    /// A revocation is known here that the answer does not include.
     #[error("what the answer speaks of was revoked meanwhile")]
     Revoked,
 }
 
 impl View {
-    /// Nothing is known yet, and nothing believed. At most `limit` tombstones are kept.
+    /// Creates a view without a lease: no entry is valid yet. At most `limit` tombstones are kept.
     pub fn new(limit: usize) -> Self {
         Self {
             lease: AtomicU64::new(0),
@@ -159,14 +166,15 @@ impl View {
         }
     }
 
-    /// For credentials that are verified without asking the authority: what it denies is kept here, up to `limit` tags.
+    /// Adds a denylist of up to `limit` tags, for credentials that are verified without a query to
+    /// the authority.
     #[must_use]
     pub fn with_denials(mut self, limit: usize) -> Self {
         self.denials = Some(Denylist::new(limit));
         self
     }
 
-    /// What is denied, if credentials are verified here.
+    /// The denylist, if credentials are verified here.
     pub fn denials(&self) -> Option<&Denylist> {
         self.denials.as_ref()
     }
@@ -176,52 +184,54 @@ impl View {
         &self.silence
     }
 
-    /// Until when entries may be believed.
+    /// End of the lease: entries are valid until then.
     pub fn lease(&self) -> Boot {
         Boot(self.lease.load(Ordering::Acquire))
     }
 
-    /// Counts flushes, from 1.
+    /// Number of flushes, counted from 1.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Every event up to this one is applied.
+    /// Every event up to this number is applied.
     pub fn contiguous(&self) -> u64 {
         self.contiguous.load(Ordering::Acquire)
     }
 
-    /// Events that the log is known to have and that are not applied without a hole.
+    /// Events that the log is known to have and that are not yet applied without a gap.
     pub fn lag(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed).saturating_sub(self.contiguous())
     }
 
-    /// The history that is followed; `None` before anything is known of it.
+    /// Epoch that is followed; `None` while none is known.
     pub fn epoch(&self) -> Option<Epoch> {
         *self.epoch.read()
     }
 
-    /// Tombstones that are kept.
+    /// Number of tombstones that are kept.
     pub fn tombstones(&self) -> usize {
         self.order.lock().by_seq.len()
     }
 
-    /// Before the authority is asked.
+    /// Records a departure: called before the authority is queried.
     pub fn depart(&self, now: Boot) -> QuestionTicket {
-        // The generation first: what is shut after it is of another one.
+        // The generation first: a view that is shut after this load has another generation.
         let generation = self.generation();
         let openings = self.openings.load(Ordering::Acquire);
         let shut = self.floor.load(Ordering::Acquire) == SHUT;
         QuestionTicket { generation, openings, shut, began: now }
     }
 
-    /// Whether another question may join the one that this ticket was taken for: its answer could still be kept.
+    /// Whether another request may wait for the query of this ticket: its answer could still be
+    /// kept.
     pub fn may_join(&self, ticket: &QuestionTicket, now: Boot) -> bool {
         let young = now.since(ticket.began) < MAX_FLIGHT || mutation::is(Mutation::OldFlight);
         young && ticket.generation == self.generation()
     }
 
-    /// With the answer: `as_of` is the last event of `epoch` that it knew of, and `tags` all that can revoke it.
+    /// Checks an answer. `as_of` is the last event of `epoch` that it includes, `tags` are all tags
+    /// that can revoke it.
     pub fn fill(
         &self,
         ticket: QuestionTicket,
@@ -235,7 +245,7 @@ impl View {
         if *self.epoch.read() != Some(epoch) && !mutation::is(Mutation::EpochIgnored) {
             return Err(AnswerVoided::Epoch);
         }
-        // Before the tombstones: what is applied from here on is compared with at the first hit.
+        // Before the tombstones: what is applied from here on is compared at the first hit.
         let compared = self.changes.load(Ordering::Acquire);
         if tags.iter().any(|tag| self.is_revoked(tag, as_of)) {
             return Err(AnswerVoided::Revoked);
@@ -243,18 +253,20 @@ impl View {
         if self.is_below_floor(as_of) {
             return Err(AnswerVoided::Old);
         }
-        // Last: a flush that comes now voids the stamp by its generation.
+        // Last: a flush from here on voids the stamp by its generation.
         if ticket.generation != self.generation() && !mutation::is(Mutation::NoGeneration) {
             return Err(AnswerVoided::Flushed);
         }
         Ok(EntryStamp { generation: ticket.generation, version: as_of, compared: AtomicU64::new(compared) })
     }
 
-    /// Whether an answer that [`View::fill`] refused for this reason lets in all the same whoever it was asked for: a proven one, which says
-    /// what was in force when it was asked.
+    /// Whether an answer that [`View::fill`] refused for this reason still admits the request that
+    /// it was queried for. Only for a proven answer, which includes everything that was applied
+    /// when it was queried.
     ///
-    /// Not after something has become known here that it need not know: everything up to the head at which answers began to come in, or
-    /// what was forgotten. Whoever revoked it may have been told that it is applied here.
+    /// It does not, once this view knows of something that the answer need not include: everything
+    /// up to the head at which the view opened, or a removed tombstone. The revoker may have been
+    /// told that it is applied here.
     pub fn admits_once(&self, ticket: &QuestionTicket, why: AnswerVoided) -> bool {
         // After the reason was found: `open` counts before it changes what the reason rests on.
         let as_before = ticket.generation == self.generation()
@@ -263,14 +275,15 @@ impl View {
             AnswerVoided::Old if mutation::is(Mutation::OnceAfterOpening) => {
                 ticket.generation == self.generation()
             }
-            // Who was shut and has not opened since is shut. The floor itself may have been shut after the reason was found.
+            // A view that was shut and has not opened since is still shut. The floor itself may
+            // have been shut after the reason was found.
             AnswerVoided::Old => as_before && ticket.shut,
             AnswerVoided::Epoch => as_before,
             AnswerVoided::Flushed | AnswerVoided::Late | AnswerVoided::Revoked => false,
         }
     }
 
-    /// Whether an entry with this stamp, which `tags` can revoke, may be believed now.
+    /// Whether an entry with this stamp, which `tags` can revoke, is valid now.
     #[inline]
     pub fn standing(&self, stamp: &EntryStamp, tags: &[Tag], now: Boot) -> EntryState {
         if now >= self.lease() {
@@ -288,19 +301,21 @@ impl View {
         if void { EntryState::Void } else { EntryState::Good }
     }
 
-    /// Whether a credential that was found to be valid here, is revoked by none of `tags`, and was issued then (milliseconds since
-    /// 1970) is not denied either. The stamp is as good as one of [`View::fill`]; before it is believed, [`View::standing`] is asked
-    /// as on every hit.
+    /// Checks a credential that was verified here against its tags and the denylist. `issued_at` is
+    /// in milliseconds since 1970. The stamp is as good as one of [`View::fill`]: before each use,
+    /// [`View::standing`] is called as on every hit.
     pub fn verify(&self, tags: &[Tag], issued_at: i64) -> CredentialCheck {
-        // What is counted here is in the set already; what comes later is compared with at the hit.
+        // What is counted here is in the denylist already; what comes later is compared at the hit.
         let generation = self.generation();
         let compared = self.changes.load(Ordering::Acquire);
         let version = self.contiguous();
-        // A set that is being loaded may deny what answers under way do not know of: then it decides nothing yet.
+        // A denylist that is being loaded may deny what answers in flight do not include: it
+        // decides nothing yet.
         let whole = |denials: &&Denylist| denials.is_whole() || mutation::is(Mutation::NotLoaded);
         match self.denials.as_ref().filter(whole) {
             Some(denials) if denials.denies(tags, issued_at) => CredentialCheck::Denied,
-            // An answer that denied is a tombstone, and may know more than what was followed so far.
+            // An answer that denied is a tombstone, and may include more than the events applied so
+            // far.
             Some(_) if !tags.iter().any(|tag| self.is_revoked(tag, version)) => {
                 CredentialCheck::Good(EntryStamp { generation, version, compared: AtomicU64::new(compared) })
             }
@@ -308,12 +323,13 @@ impl View {
         }
     }
 
-    /// Applies an answer that denied, as if the log had told of it. The cache drops the entry itself.
+    /// Applies an answer that denied, as if the log had published it. The cache removes the entry
+    /// itself.
     pub fn denied(&self, (epoch, as_of): (Epoch, u64), tag: Tag) {
         if mutation::is(Mutation::DenialNotApplied) {
             return;
         }
-        // Another history is opened under the same lock: a number of one is not written among those of the other.
+        // Another epoch is opened under the same lock: numbers of two epochs are never mixed.
         let mut order = self.order.lock();
         let followed = *self.epoch.read();
         if followed == Some(epoch) {
@@ -321,8 +337,9 @@ impl View {
             self.changes.fetch_add(1, Ordering::Release);
             return;
         }
-        // Its number means nothing here, and what is kept rests on a history that may be over: all of it goes, since the denial
-        // must not be forgotten. Once is enough: whoever shuts without end never opens.
+        // Its number means nothing here, and the kept state rests on an epoch that may be
+        // superseded. Everything is flushed, since the denial must not be lost. Once is enough: a
+        // view that is shut again and again never opens.
         match order.elsewhere.iter_mut().find(|(of, _)| *of == epoch) {
             Some((_, known)) => *known = as_of.max(*known),
             None => order.elsewhere.push_back((epoch, as_of)),
@@ -345,11 +362,11 @@ impl View {
     }
 
     fn shard(&self, tag: &Tag) -> &RwLock<HashMap<Tag, u64, Keyed>> {
-        // Tags are keyed hashes: any of their bits is as good as another.
+        // Tags are keyed hashes: any byte of them selects a shard equally well.
         &self.tombstones[usize::from(tag.0[0]) % SHARDS]
     }
 
-    /// Writes tombstones. The highest number wins, so that repetitions and late messages change nothing.
+    /// Writes tombstones. The highest number wins, so repeated and late messages change nothing.
     fn bury(&self, order: &mut Order, tags: &[Tag], seq: u64) {
         for tag in tags {
             let mut shard = self.shard(tag).write();
@@ -371,7 +388,7 @@ impl View {
         }
     }
 
-    /// Makes room. Whoever finds no tombstone any more finds the floor raised.
+    /// Makes room. A reader that misses the removed tombstone finds the floor raised.
     fn forget_oldest(&self, order: &mut Order) {
         let Some((seq, tag)) = order.by_seq.pop_first() else { return };
         order.forgotten = order.forgotten.max(seq);
@@ -382,9 +399,9 @@ impl View {
     }
 }
 
-/// What the consumer changes.
+/// Changes that the consumer makes.
 impl View {
-    /// An event of the current history.
+    /// Applies an event of the current epoch.
     pub(crate) fn apply(&self, event: &LogEvent) {
         for (denials, tag) in self.denials.iter().flat_map(|set| event.tags.iter().map(move |tag| (set, tag)))
         {
@@ -402,12 +419,13 @@ impl View {
         self.wanted.store(seq, Ordering::Relaxed);
     }
 
-    /// Entries may be believed until then, if not for longer already.
+    /// Extends the lease to `until`, unless it lasts longer already.
     pub(crate) fn extend(&self, until: Boot) {
         self.lease.fetch_max(until.0, Ordering::AcqRel);
     }
 
-    /// What is denied is loaded, as of `head`: what knows less is too old from here on.
+    /// Notes that the denylist is loaded, as of `head`: answers that include less are too old from
+    /// here on.
     pub(crate) fn loaded(&self, head: u64) {
         self.floor.fetch_max(head, Ordering::AcqRel);
         if let Some(denials) = &self.denials {
@@ -415,33 +433,34 @@ impl View {
         }
     }
 
-    /// Nothing of what is kept is believed any more, nor any answer that is under way; and none comes in.
+    /// Flushes: no kept entry and no answer in flight is valid any more, and no answer is accepted.
     pub(crate) fn shut(&self) {
         if let Some(denials) = &self.denials {
             denials.begin();
         }
         self.floor.store(SHUT, Ordering::Release);
-        // After the set and the floor: whoever sees the new generation sees what it begins with, and gets no stamp of it that rests on
-        // numbers of before.
+        // After the denylist and the floor: a thread that sees the new generation also sees its
+        // initial state. It gets no stamp of this generation that rests on numbers from before.
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.lease.store(0, Ordering::Release);
     }
 
-    /// The same when the history is not what it was: its numbers mean something else from here on.
+    /// Flushes because the epoch has changed: sequence numbers mean something else from here on.
     pub(crate) fn abandon(&self) {
         self.shut();
         *self.epoch.write() = None;
     }
 
-    /// Answers come in again that know of everything up to `head`. Tombstones of all that may go.
+    /// Accepts answers again that include every event up to `head`. Tombstones of those events may
+    /// go.
     pub(crate) fn open(&self, epoch: Epoch, head: u64) {
         let mut order = self.order.lock();
         self.openings.fetch_add(1, Ordering::AcqRel);
-        // Before the epoch: whoever sees that sees no number of another history.
+        // Before the epoch: a thread that sees the epoch sees no number of another one.
         self.set_contiguous(head);
         let another = self.epoch.write().replace(epoch) != Some(epoch);
         if another && !mutation::is(Mutation::EpochIgnored) {
-            // Numbers of another history mean nothing in this one.
+            // Numbers of another epoch mean nothing in this one.
             order.by_seq.clear();
             order.forgotten = 0;
             self.tombstones.iter().for_each(|shard| shard.write().clear());

@@ -1,16 +1,17 @@
-//! Messages as bytes, and who may have written them.
+//! Wire format: messages as bytes, and their authentication.
 //!
-//! Owns: the format, its bounds, and the message authentication code. Does not own: what becomes of a message, or the way it
-//! takes. The broker is trusted with nothing: a message that no key of the cluster vouches for is dropped by whoever
-//! gets it, and so is one of another version.
+//! Owns: the format, its limits, and the message authentication code. Does not own: the reaction to
+//! a message, or its transport. The message broker is not trusted: a receiver drops a message whose
+//! MAC was not made with a key of the cluster, and a message of another version.
 //!
 //! ```text
 //! version 1 | kind 1 | key 1 | MAC 16 | authority: length 1, bytes | body by kind
 //! ```
 //!
-//! Numbers are big-endian. The MAC is HMAC-SHA-256 (RFC 2104) over everything but itself, cut to its first 16 bytes
-//! (RFC 2104 section 5); the key's number says which of several is meant, so that keys can be exchanged one after the other. A
-//! message may be repeated by anybody who has seen it: every message is harmless the second time.
+//! Numbers are big-endian. The MAC is HMAC-SHA-256 (RFC 2104) over everything but itself, cut to
+//! its first 16 bytes (RFC 2104 section 5). The key number says which of several keys is meant, so
+//! that keys can be rotated one after the other. Anyone who has seen a message can replay it: every
+//! message is harmless the second time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,110 +24,110 @@ use crate::mutation::{self, Mutation};
 
 /// Version of the format, which is its first byte.
 pub const VERSION: u8 = 1;
-/// Bytes of the largest message.
+/// Length of the largest message, in bytes.
 pub const MAX: usize = 16 * 1024;
-/// Tags of one event at most: what concerns more is told in several, by whoever appends to the log.
+/// Most tags of one event. The writer of the log splits a larger revocation into several events.
 pub const MAX_TAGS: usize = 64;
 
-/// Bytes of a MAC.
+/// Length of a MAC, in bytes.
 pub(crate) const MAC: usize = 16;
 /// Version, kind, number of the key.
 const PREFIX: usize = 3;
-/// Kinds that are told apart before anybody has vouched for them.
+/// Kinds that are recognized before the MAC is checked.
 const PROBE: u8 = 2;
 const ECHO: u8 = 3;
 const ANSWER: u8 = 8;
-/// Sets this use of a key apart from every other.
+/// Separates this use of a key from every other.
 const CONTEXT: &[u8] = b"postern coherence message\0";
 
-/// What authorities and consumers say to each other.
+/// A message between authorities and consumers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Whose log it is about.
+    /// Authority whose log the message is about.
     pub authority: ConsumerName,
-    /// What is said.
+    /// Content of the message.
     pub body: Body,
 }
 
-/// What is said about a log.
+/// Content of a message about a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// To consumers: this was taken back.
+    /// To consumers: this was revoked.
     Event {
-        /// The history.
+        /// Epoch of the event.
         epoch: Epoch,
-        /// The event.
+        /// The event that was appended.
         event: LogEvent,
     },
-    /// To the authority: how far has the log got?
+    /// To the authority: asks for the head of the log.
     Probe {
-        /// Who asks.
+        /// Consumer that asks.
         consumer: ConsumerId,
-        /// What people call it.
+        /// Human-readable name of the consumer.
         called: ConsumerName,
-        /// For how long it believes the answer; in whole milliseconds.
+        /// Lease of the consumer, in whole milliseconds.
         lease: Duration,
-        /// Names the question.
+        /// Identifies the probe.
         nonce: Nonce,
-        /// How far the consumer has got, if it knows of any history.
+        /// How far the consumer has applied the log; `None` while it follows no epoch.
         applied: Option<LogHead>,
     },
-    /// To the consumer that asked: this far, after the question had come.
+    /// To the consumer that sent the probe: the head, read after the probe had arrived.
     Echo {
-        /// The question.
+        /// Nonce of the probe.
         nonce: Nonce,
-        /// How far.
+        /// Head of the log.
         head: LogHead,
     },
-    /// To the authority: tell me again what came after this.
+    /// To the authority: send the events after this one again.
     Ask {
-        /// Names the question.
+        /// Identifies the request.
         nonce: Nonce,
-        /// The last event that is applied, and its history.
+        /// Last event that is applied, and its epoch.
         after: LogHead,
     },
-    /// To the consumer that asked: that cannot be told any more, or is too much.
+    /// To the consumer that asked: the events cannot be sent any more, or are too many.
     Gone {
-        /// The question.
+        /// Nonce of the request.
         nonce: Nonce,
     },
-    /// To the authority: I have applied everything up to this.
+    /// To the authority: everything up to this head is applied.
     Applied {
-        /// Who.
+        /// Consumer that reports.
         consumer: ConsumerId,
-        /// How far.
+        /// Last event that is applied.
         head: LogHead,
     },
     /// To the authority: a [query](crate::query), as its bytes.
     Query(Vec<u8>),
-    /// To the consumer that asked: what answers its query, and nobody else's.
+    /// To the consumer that sent the query: the answer, which fits this query only.
     Answer {
-        /// The query's.
+        /// Nonce of the query.
         nonce: Nonce,
-        /// The sealed answer.
+        /// The sealed answer, as bytes.
         sealed: Vec<u8>,
     },
 }
 
-/// Whether this calls itself a [`Body::Probe`]. Nobody has vouched for it yet.
+/// Whether the bytes claim to be a [`Body::Probe`]. Their MAC is not checked yet.
 pub fn is_probe(bytes: &[u8]) -> bool {
     bytes.get(1) == Some(&PROBE)
 }
 
-/// Whether this calls itself a [`Body::Echo`]. Nobody has vouched for it yet.
+/// Whether the bytes claim to be a [`Body::Echo`]. Their MAC is not checked yet.
 pub(crate) fn is_echo(bytes: &[u8]) -> bool {
     bytes.get(1) == Some(&ECHO)
 }
 
-/// Whether this calls itself a [`Body::Answer`]. Nobody has vouched for it yet.
+/// Whether the bytes claim to be a [`Body::Answer`]. Their MAC is not checked yet.
 pub(crate) fn is_answer(bytes: &[u8]) -> bool {
     bytes.get(1) == Some(&ANSWER)
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Longer than [`MAX`].
+    /// The message is longer than [`MAX`].
     #[error("longer than {MAX} bytes")]
     Long,
     /// The first byte is not [`VERSION`].
@@ -135,15 +136,16 @@ pub enum WireError {
     /// The number of the key is unknown.
     #[error("made with the key number {0}, which is not configured here")]
     Key(u8),
-    /// Nobody with the key made it.
+    /// The MAC is invalid: it was made with another key, or over other bytes.
     #[error("not made by anybody who has the key")]
     Mac,
-    /// It ends early, goes on, or says what cannot be.
+    /// The bytes end early, go on, or hold an invalid value.
     #[error("malformed")]
     Malformed,
 }
 
-/// The keys of a cluster: one makes messages, all are believed. Each use has a context of its own, which no other begins with.
+/// The keys of a cluster: the first one signs, all are accepted. Each use has a context of its own,
+/// and no context begins with another one.
 #[derive(Clone)]
 pub struct Keys(Arc<[(u8, hmac::Key)]>);
 
@@ -154,12 +156,13 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
-    /// One, by its number.
+    /// One key, by its number.
     pub fn one(number: u8, secret: &[u8; 32]) -> Self {
         Self([(number, hmac::Key::new(hmac::HMAC_SHA256, secret))].into())
     }
 
-    /// From numbered secrets; the first makes messages. `None` without any, or when a number stands there twice.
+    /// Keys from numbered secrets; the first one signs. `None` without any, or when a number occurs
+    /// twice.
     pub fn new(secrets: &[(u8, [u8; 32])]) -> Option<Self> {
         let twice = |at: usize| secrets[..at].iter().any(|(number, _)| *number == secrets[at].0);
         if secrets.is_empty() || (0..secrets.len()).any(twice) {
@@ -169,17 +172,17 @@ impl Keys {
         Some(Self(secrets.iter().map(key).collect()))
     }
 
-    /// The number of the key that signs.
+    /// Number of the key that signs.
     pub(crate) fn number(&self) -> u8 {
         self.0[0].0
     }
 
-    /// The MAC of these parts, one after the other, by the key that signs.
+    /// MAC of these parts, one after the other, by the key that signs.
     pub(crate) fn sign(&self, context: &[u8], parts: &[&[u8]]) -> [u8; MAC] {
         mac(&self.0[0].1, context, parts)
     }
 
-    /// Whether somebody with the key of this number made the MAC of these parts, in constant time.
+    /// Checks in constant time that the key of this number made the MAC of these parts.
     pub(crate) fn verify(
         &self,
         number: u8,
@@ -192,8 +195,8 @@ impl Keys {
         verify_slices_are_equal(&mac(key, context, parts), given).map_err(|_| WireError::Mac)
     }
 
-    /// A message as bytes; `None` of an event with more than [`MAX_TAGS`], which must not be told in part: whoever misses it
-    /// notices the hole.
+    /// Writes a message as bytes. `None` for an event with more than [`MAX_TAGS`], which must not
+    /// be sent in part: a consumer that misses the event notices the gap.
     pub fn write(&self, message: &Message) -> Option<Vec<u8>> {
         if matches!(&message.body, Body::Event { event, .. } if event.tags.len() > MAX_TAGS) {
             return None;
@@ -208,7 +211,7 @@ impl Keys {
         Some(to)
     }
 
-    /// Bytes as a message.
+    /// Reads a message from bytes, and checks its MAC.
     pub fn read(&self, bytes: &[u8]) -> Result<Message, WireError> {
         if bytes.len() > MAX {
             return Err(WireError::Long);
@@ -298,7 +301,7 @@ pub(crate) fn put_head(to: &mut Vec<u8>, head: LogHead) {
     to.extend(head.seq.to_be_bytes());
 }
 
-/// What is left to be read.
+/// The bytes that are not read yet.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {
@@ -328,7 +331,8 @@ impl Reader<'_> {
         self.take().map(i64::from_be_bytes)
     }
 
-    /// A count of what takes so many bytes each; no more than are left.
+    /// Reads the number of items that take `each` bytes; `None` when they would be more than what
+    /// is left.
     pub(crate) fn count(&mut self, each: usize) -> Option<usize> {
         let count = usize::try_from(u32::from_be_bytes(self.take()?)).ok()?;
         (count.checked_mul(each)? <= self.0.len()).then_some(count)

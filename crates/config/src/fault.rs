@@ -1,16 +1,16 @@
-//! What is wrong with a configuration, and where.
+//! Faults of a configuration and their positions.
 //!
-//! Owns: the list of faults and warnings, the path of a key (`route[2].policy.allow[0].groups`), and how both
-//! are shown: with the line in the file for people at a terminal, in one line for logs.
+//! Owns: the list of faults and warnings, the path of a key (`route[2].policy.allow[0].groups`),
+//! and both output formats: excerpts of the file for a terminal, and one line per fault for logs.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 
-/// The place of a value in the file: keys and positions from the top.
+/// Path of a value in the file: keys and indices from the root table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyPath(Vec<Step>);
 
-/// One step into the file.
+/// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Step {
     Key(String),
@@ -18,7 +18,7 @@ pub(super) enum Step {
 }
 
 impl KeyPath {
-    /// Whether it is the file as a whole.
+    /// Whether this is the path of the whole file.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
@@ -28,20 +28,20 @@ impl KeyPath {
         Self(vec![Step::Key(key.into())])
     }
 
-    /// This path and one key further.
+    /// This path, extended by a key.
     #[must_use]
     pub(super) fn key(&self, key: &str) -> Self {
         self.with(Step::Key(key.into()))
     }
 
-    /// This path and one position further, counted from 0.
+    /// This path, extended by an index that starts at 0.
     #[must_use]
     pub(super) fn index(&self, index: usize) -> Self {
         self.with(Step::Index(index))
     }
 
-    /// This path and a further one in text: `allow[0].claims.realm.roles`. Names of claims and query
-    /// parameters may hold dots; whatever follows `claims.` or `query.` is one.
+    /// This path, extended by a path in text form: `allow[0].claims.realm.roles`. Names of claims
+    /// and query parameters may contain dots, so all text after `claims.` or `query.` is one key.
     #[must_use]
     pub(super) fn join(&self, text: &str) -> Self {
         let (mut path, mut rest) = (self.clone(), text);
@@ -66,7 +66,7 @@ impl KeyPath {
         Self(steps)
     }
 
-    /// The key at the end, when there is one.
+    /// The last step, if it is a key.
     pub(super) fn last_key(&self) -> Option<&str> {
         match self.0.last() {
             Some(Step::Key(key)) => Some(key),
@@ -96,27 +96,27 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// How bad it is.
+/// Severity of a fault: whether it refuses the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The configuration is refused.
     Fault,
-    /// It works, though perhaps not as meant.
+    /// The configuration is applied, but may not do what its author intends.
     Warning,
 }
 
-/// One thing that is wrong.
+/// A fault or a warning of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// How bad it is.
+    /// Whether this is a fault or a warning.
     pub severity: Severity,
-    /// Where.
+    /// Path of the value that is wrong.
     pub path: KeyPath,
-    /// What: lower case, no full stop.
+    /// What is wrong, in lower case and without a full stop.
     pub what: String,
-    /// What to do about it.
+    /// How to correct it.
     pub hint: Option<String>,
-    /// Bytes of the file it is about, once known.
+    /// Bytes of the file that are wrong, once they are known.
     pub span: Option<Range<usize>>,
     aim: Aim,
 }
@@ -124,30 +124,30 @@ pub struct Fault {
 /// Which bytes of a path are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Aim {
-    /// The key: it should not be there.
+    /// The key, because it should not be there.
     Key,
-    /// The value.
+    /// The value, because the key is right.
     Value,
 }
 
-/// Collects what is wrong, so that all of it is told at once.
+/// Collects faults and warnings, so that all of them are reported together.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     list: Vec<Fault>,
 }
 
 impl Faults {
-    /// Notes a fault.
+    /// Notes a fault of a value.
     pub(super) fn add(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
         self.push(Severity::Fault, Aim::Value, path, (what.into(), hint.into()));
     }
 
-    /// Notes a fault of a key itself.
+    /// Notes a fault of a key.
     pub(super) fn add_key(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
         self.push(Severity::Fault, Aim::Key, path, (what.into(), hint.into()));
     }
 
-    /// Notes a warning.
+    /// Notes a warning about a value.
     pub(super) fn warn(&mut self, path: &KeyPath, what: impl Into<String>, hint: impl Into<String>) {
         self.push(Severity::Warning, Aim::Value, path, (what.into(), hint.into()));
     }
@@ -160,13 +160,13 @@ impl Faults {
         }
     }
 
-    /// Notes a fault whose bytes in the file are known already.
+    /// Notes a fault whose bytes in the file are already known.
     pub(super) fn add_at(&mut self, span: Option<Range<usize>>, what: String) {
         let (severity, path) = (Severity::Fault, KeyPath::default());
         self.list.push(Fault { severity, path, what, hint: None, span, aim: Aim::Value });
     }
 
-    /// Whether anything stands against applying the configuration.
+    /// Whether any fault prevents the configuration from being applied.
     pub(super) fn refuse(&self) -> bool {
         self.list.iter().any(|f| f.severity == Severity::Fault)
     }
@@ -175,7 +175,7 @@ impl Faults {
         self.list.append(&mut other.list);
     }
 
-    /// Everything noted, in the order of the file; `locate` finds the bytes a path stands for.
+    /// Builds the report, in the order of the file. `locate` finds the bytes of a path.
     pub(super) fn into_report(
         mut self,
         name: &str,
@@ -192,7 +192,7 @@ impl Faults {
     }
 }
 
-/// All that was found wrong with one file, in the order of the file.
+/// All faults and warnings of one file, in the order of the file.
 #[derive(Debug, Clone)]
 pub struct Report {
     name: String,
@@ -201,14 +201,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report on a file that could not be read at all.
+    /// A report for a file that cannot be read at all.
     pub(super) fn unreadable(name: &str, what: String) -> Self {
         let (severity, path) = (Severity::Fault, KeyPath::default());
         let fault = Fault { severity, path, what, hint: None, span: None, aim: Aim::Value };
         Self { name: name.into(), text: String::new(), faults: vec![fault] }
     }
 
-    /// What was found, in the order of the file.
+    /// Faults and warnings, in the order of the file.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
@@ -218,12 +218,12 @@ impl Report {
         self.count(Severity::Fault) > 0
     }
 
-    /// How many there are of one kind.
+    /// Number of findings with this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.faults.iter().filter(|f| f.severity == severity).count()
     }
 
-    /// One line per finding, without the text of the file: for logs.
+    /// One line per finding, without the text of the file. Meant for logs.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.faults.iter().map(|fault| {
             let mut line = self.place(fault);
@@ -245,7 +245,7 @@ impl Report {
         }
     }
 
-    /// Line and column, counted from 1, columns in characters.
+    /// Line and column of a fault, both counted from 1. Columns are characters.
     fn position(&self, fault: &Fault) -> Option<(usize, usize)> {
         let start = fault.span.as_ref().filter(|s| s.end > 0)?.start;
         let before = self.text.get(..start)?;
@@ -253,7 +253,7 @@ impl Report {
         Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))
     }
 
-    /// Everything found with the lines of the file that are meant, for people at a terminal.
+    /// The findings with the lines of the file that they concern. Meant for terminals.
     pub fn excerpts(&self) -> impl Iterator<Item = Excerpt<'_>> {
         self.faults.iter().map(|fault| Excerpt {
             fault,
@@ -269,38 +269,38 @@ impl Report {
     }
 }
 
-/// A finding, and where in the file it is.
+/// A finding and its position in the file.
 #[derive(Debug)]
 pub struct Excerpt<'a> {
-    /// What was found.
+    /// The fault or warning.
     pub fault: &'a Fault,
-    /// File, line and column.
+    /// File, line and column of the finding.
     pub place: String,
-    /// The line of the file; `None` where it has none.
+    /// The line of the file. `None`: the finding has no line.
     pub line: Option<ExcerptLine<'a>>,
 }
 
-/// A line of the file, and the characters that are meant.
+/// A line of the file and the characters to mark in it.
 #[derive(Debug, Clone, Copy)]
 pub struct ExcerptLine<'a> {
-    /// Counted from 1.
+    /// Line number, counted from 1.
     pub number: usize,
-    /// Without what is blank at its end.
+    /// The line without trailing white space.
     pub text: &'a str,
-    /// The first character that is meant, counted from 1.
+    /// Column of the first marked character, counted from 1.
     pub column: usize,
-    /// How many are; at least one.
+    /// Number of marked characters, at least one.
     pub width: usize,
 }
 
-/// One line per finding, as [`Report::lines`].
+/// Writes one line per finding, like [`Report::lines`].
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.lines().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
-/// The known word nearest to a misspelt one, when it is near enough to be meant.
+/// The known word that is nearest to a misspelled one. `None`: no word is near enough.
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |w: &str| w.to_ascii_lowercase().replace('-', "_");
     let word = plain(word);
@@ -313,7 +313,7 @@ pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, k)| k)
 }
 
-/// `` `a`, `b` or `c` ``
+/// Joins words into a list: `` `a`, `b` or `c` ``.
 pub(super) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<String> = words.into_iter().map(|w| format!("`{w}`")).collect();
     match words.as_slice() {

@@ -1,4 +1,4 @@
-//! The files a configuration names.
+//! Access to the files that a configuration names.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,53 +11,52 @@ use rustls::RootCertStore;
 
 use super::version::version;
 
-/// What the loader may look at. It does nothing else to the world.
+/// Read access to files for the loader. Nothing else outside the process is read or changed.
 pub trait Files {
-    /// The whole content of a file.
+    /// Reads the whole content of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// The state a file is in, by which a later one is told from it.
+    /// State of a file. It differs from a later state when the file has changed.
     fn stamp(&self, path: &Path) -> Stamp;
 
-    /// Who may do what with a file.
+    /// Owner and permission bits of a file.
     fn access(&self, path: &Path) -> io::Result<Access>;
 
-    /// The authorities that the system trusts.
+    /// The certificate authorities that the system trusts.
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError>;
 }
 
-/// Who may do what with a file.
+/// Owner and permission bits of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Permission bits.
+    /// Mode of the file: permission bits and possibly its type.
     pub mode: u32,
-    /// The user whose file it is.
+    /// User ID of the owner.
     pub owner: u32,
 }
 
 impl Access {
-    /// Whether nobody can read it but its owner; or a group that the system's administrator chose, by whom alone the file can
-    /// be changed: so Kubernetes mounts secrets for those who do not run as root.
+    /// Whether only the owner can read the file. When root owns it, its group may read it too:
+    /// Kubernetes mounts secrets like this for processes that do not run as root.
     pub fn is_private(self) -> bool {
         let others = if self.owner == 0 { 0o037 } else { 0o077 };
         self.mode & others == 0
     }
 }
 
-/// What tells one state of a file from another: device, inode, size and time of change. A file that is not
-/// there has a state too.
+/// State of a file: device, inode, size and time of change. A missing file has a state too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp(Option<(u64, u64, u64, i64, i64)>);
 
 impl Stamp {
-    /// The state a file on disk is in now, symbolic links followed.
+    /// Current state of a file on disk. Symbolic links are followed.
     pub fn of(path: &Path) -> Self {
         let state = |m: std::fs::Metadata| (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec());
         Self(std::fs::metadata(path).ok().map(state))
     }
 }
 
-/// The file system.
+/// The real file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Disk;
 
@@ -79,7 +78,7 @@ impl Files for Disk {
     }
 }
 
-/// No files at all, and a system that trusts nobody: a configuration that names a file is refused.
+/// No files, and no trusted authorities: a configuration that names a file is refused.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoFiles;
 
@@ -101,7 +100,8 @@ impl Files for NoFiles {
     }
 }
 
-/// Remembers what was asked for, so that it can be watched: missing files as well, for they may appear.
+/// Reads files and remembers which, so that they can be watched. A missing file is remembered too,
+/// because it may appear.
 pub(super) struct Reader<'f> {
     files: &'f dyn Files,
     base: PathBuf,
@@ -109,12 +109,13 @@ pub(super) struct Reader<'f> {
     digests: Digests,
 }
 
-/// What tells one content of a file from another, by the path as it is written. A short secret can be found by its digest: it is shown to
-/// nobody.
+/// Digest of the content of each file, by its path as written in the configuration. The digest of a
+/// short secret reveals the secret, so digests must not be shown.
 pub(super) type Digests = BTreeMap<PathBuf, u64>;
 
 impl<'f> Reader<'f> {
-    /// Relative paths count from `base`, the folder of the configuration file.
+    /// Creates a reader. Relative paths are resolved against `base`, the folder of the
+    /// configuration file.
     pub(super) fn new(files: &'f dyn Files, base: &Path) -> Self {
         Self { files, base: base.into(), seen: BTreeMap::new(), digests: Digests::new() }
     }
@@ -123,10 +124,14 @@ impl<'f> Reader<'f> {
         self.base.join(path)
     }
 
-    /// The content, or why there is none, in words.
+    /// Reads the content of a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns a message that says why the file cannot be read.
     pub(super) fn read(&mut self, written: &Path) -> Result<Vec<u8>, String> {
         let path = self.resolve(written);
-        // before the content: a change in between must show
+        // Take the stamp before the content, so that a change in between is noticed.
         let stamp = self.files.stamp(&path);
         let content = self.files.read(&path);
         let content = content.map_err(|error| format!("cannot read {}: {}", path.display(), reason(&error)));
@@ -137,18 +142,19 @@ impl<'f> Reader<'f> {
         content
     }
 
-    /// Who may do what with a file; `None` when there is none, or none that can be seen.
+    /// Owner and permission bits of a file. `None`: it does not exist or is not accessible.
     pub(super) fn access(&self, path: &Path) -> Option<Access> {
         self.files.access(&self.resolve(path)).ok()
     }
 
-    /// The files that were asked for as they were then, and the content of those that were there.
+    /// The files that were requested with their states at that time, and digests of those that were
+    /// read.
     pub(super) fn into_seen(self) -> (BTreeMap<PathBuf, Stamp>, Digests) {
         (self.seen, self.digests)
     }
 }
 
-/// What went wrong with a file, without the system's error number.
+/// Describes an I/O error without the error number of the system.
 pub(super) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".into(),

@@ -1,11 +1,15 @@
-//! The configuration file: text → raw → checked.
+//! Configuration file: turns text into raw tables, and raw tables into checked values.
 //!
-//! Owns: the grammar, the keys with their defaults and descriptions ([`raw`]), their JSON schema ([`schema`]),
-//! and every message about what is wrong. Does not own: what the values do; that is the gateway's.
+//! Owns: the grammar, the keys with their defaults and descriptions ([`raw`]), their JSON schema
+//! ([`schema`]), and every message about a fault. Does not own: what the values do. That belongs to
+//! the gateway.
 //!
-//! Flow: [`load`] parses the text, compares it with the schema, reads it into raw tables, judges those, and
-//! answers a [`LoadedConfig`] or a [`RefusedConfig`] that names every fault with its line. It reads the files that the
-//! configuration names and touches nothing else, so `postern check` and `postern serve` cannot differ.
+//! 1. [`load`] parses the text and compares it with the schema.
+//! 2. It reads the text into raw tables and checks these, alone and together.
+//! 3. It returns a [`LoadedConfig`], or a [`RefusedConfig`] that names every fault with its line.
+//!
+//! [`load`] reads the files that the configuration names and has no other side effects. Therefore
+//! `postern check` and `postern serve` always agree.
 
 mod check;
 mod fault;
@@ -37,57 +41,63 @@ pub use restart_only::{InEffect, RestartOnly};
 use scalar::Word as _;
 use text::Document;
 
-/// A configuration file and what it may look at.
+/// A configuration file and the files that it may read.
 #[derive(Clone, Copy)]
 pub struct ConfigSource<'a> {
-    /// What messages call the file.
+    /// Name of the configuration file in messages.
     pub name: &'a str,
-    /// Its content.
+    /// Content of the configuration file.
     pub text: &'a str,
-    /// The folder that relative paths count from.
+    /// Folder that relative paths are resolved against.
     pub base: &'a Path,
-    /// What can be read.
+    /// Access to the files that the configuration names.
     pub files: &'a dyn Files,
 }
 
-/// A configuration that holds.
+/// A valid configuration, ready to be applied.
 pub struct LoadedConfig {
-    /// What the gateway runs on.
+    /// Configuration of the gateway.
     pub config: gateway::config::Config,
-    /// What the process is told besides.
+    /// Settings of the process that do not concern requests.
     pub settings: ProcessSettings,
-    /// What the provider runs on.
+    /// Configuration of the provider. `None`: there is no `[provider]`.
     pub provider: Option<ProviderSettings>,
-    /// Where sessions of browsers are kept, if not by the browsers.
+    /// Database of browser sessions. `None`: each browser keeps its session in a cookie.
     pub sessions: Option<DatabaseSettings>,
-    /// How it hears of what is revoked.
+    /// How the process receives and publishes revocations.
     pub coherence: Coherence,
-    /// Who tells of what happens elsewhere.
+    /// Security events that other issuers send. `None`: there is no `[security_events]`.
     pub events: Option<SecurityEvents>,
-    /// The tables as written, defaults filled in.
+    /// The tables of the file, with defaults filled in.
     pub raw: raw::File,
-    /// What each route takes, in the order of [`gateway::config::Config::routes`].
+    /// Match criteria of each route, in the order of [`gateway::config::Config::routes`].
     pub matchers: Vec<RouteMatch>,
-    /// Names the text without revealing it.
+    /// Digest that identifies the text without revealing it.
     pub digest: String,
-    /// Warnings.
+    /// Warnings about the file.
     pub report: Report,
-    /// Every file that was read, as it was then.
+    /// Every file that was read, with its state at that time.
     pub files: BTreeMap<PathBuf, Stamp>,
-    /// What was in them.
+    /// Digest of the content of each file that was read.
     digests: Digests,
 }
 
-/// A configuration that does not hold.
+/// A configuration that has faults and cannot be applied.
 #[derive(Debug)]
 pub struct RefusedConfig {
-    /// Every fault.
+    /// Every fault and warning.
     pub report: Report,
-    /// Every file that was read or asked for, as it was then: one of them may change for the better.
+    /// Every file that was read or was missing, with its state at that time. A change of one of
+    /// them may remove a fault.
     pub files: BTreeMap<PathBuf, Stamp>,
 }
 
-/// Reads and judges a configuration at a point in time (certificates have one).
+/// Parses and checks a configuration at the time `now`, which decides whether certificates are
+/// valid.
+///
+/// # Errors
+///
+/// Returns a [`RefusedConfig`] with every fault when the text is not TOML or has any fault.
 pub fn load(
     source: ConfigSource<'_>,
     now: Timestamp,
@@ -132,7 +142,11 @@ pub fn load(
     }
 }
 
-/// Reads and judges a file on disk.
+/// Parses and checks a file on disk, like [`load`].
+///
+/// # Errors
+///
+/// Returns a [`RefusedConfig`] also when the file cannot be read or is not UTF-8.
 pub fn load_file(
     path: &Path,
     now: Timestamp,
@@ -147,7 +161,7 @@ pub fn load_file(
     let bytes =
         std::fs::read(path).map_err(|error| refused(format!("cannot be read: {}", files::reason(&error))))?;
     let text = String::from_utf8(bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
-    // Absolute, so that what was resolved once stays what it is when it is resolved again.
+    // An absolute base keeps resolved paths valid when they are resolved a second time.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let base = absolute.parent().unwrap_or(Path::new(""));
     let source = ConfigSource { name: &name, text: &text, base, files: &Disk };
@@ -164,13 +178,14 @@ pub fn load_file(
 }
 
 impl LoadedConfig {
-    /// What tells one content of a file from another; `None`: it is not read, or was not there.
+    /// Digest of the content of a file. `None`: the file is not read, or did not exist.
     fn content(&self, file: &Path) -> Option<u64> {
         self.digests.get(file).copied()
     }
 
-    /// The configuration in use as a file, defaults filled in. Left out is what some use as a password: values
-    /// of headers that clients must send to take a route, and the query of the collector's address.
+    /// The effective configuration as TOML, with defaults filled in. Values that may serve as a
+    /// password are redacted: the values of headers that a route matches, and the query of the
+    /// collector's URL.
     pub fn effective(&self) -> String {
         shown(self.raw.clone())
     }
@@ -193,7 +208,11 @@ fn shown(mut file: raw::File) -> String {
     toml::to_string(&file).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
 }
 
-/// Reads a duration as the configuration file writes it, for arguments of the command line.
+/// Parses a duration of the command line in the syntax of the configuration file.
+///
+/// # Errors
+///
+/// Returns what is expected, and what is wrong if that is known.
 pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
     let explain = |why: String| {
         let colon = if why.is_empty() { "" } else { ": " };
@@ -202,7 +221,7 @@ pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
     scalar::Timespan::read(text).map(|span| span.0).map_err(explain)
 }
 
-/// Bytes as lower-case hexadecimal digits.
+/// Encodes bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
     bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()

@@ -1,7 +1,8 @@
-//! From text to raw tables, losing as little as possible to faults.
+//! Partial configuration: reads the text into raw tables and keeps as much as possible in spite of
+//! faults.
 //!
-//! A table with a fault of shape is left out and remembered by name, so that what refers to it is not blamed
-//! as well. All others go on to be judged.
+//! A table whose shape has a fault is left out, and its name is remembered. So a reference to it
+//! causes no further fault. All other tables are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +16,9 @@ use super::text::Document;
 /// The tables that could be read.
 pub(super) struct Partial {
     pub(super) file: raw::File,
-    /// Places in the text of the elements kept, by section.
+    /// Positions in the text of the elements that were read, by section.
     kept: BTreeMap<String, Vec<usize>>,
-    /// What was left out, by section.
+    /// Elements that were left out, by section.
     unfit: BTreeMap<String, NotUsable>,
 }
 
@@ -25,13 +26,13 @@ pub(super) struct Partial {
 #[derive(Debug, Default)]
 struct NotUsable {
     names: BTreeSet<String>,
-    /// One without a name: it may be any.
+    /// Whether an element without a readable name was left out. It may have any name.
     nameless: bool,
 }
 
 impl Partial {
-    /// Reads the tables of a document. Takes the document, which answers questions of place no more: ask
-    /// another parse of the same text.
+    /// Reads the tables of a document. This consumes the document: find positions with another
+    /// parse of the same text.
     pub(super) fn read(mut document: Document<'_>, faults: &mut Faults) -> Option<Self> {
         let Shape { unknown, wrong } = shape::check(document.root(), faults);
         let unfit_paths: BTreeSet<KeyPath> = wrong.iter().map(holder).collect();
@@ -63,7 +64,8 @@ impl Partial {
             let indices = (0..clients.len()).filter(|i| !unfit_paths.contains(&base.index(*i)));
             kept.insert("provider.client".into(), indices.collect());
         }
-        // an unknown key inside a table that goes anyway must not be looked for afterwards
+        // The table of an unknown key may be removed as a whole. The key is then not there any
+        // more.
         let inside = |p: &KeyPath| unfit_paths.contains(&holder(p));
         let mut gone: Vec<KeyPath> = unknown.into_iter().filter(|p| !inside(p)).collect();
         gone.extend(unfit_paths.iter().cloned());
@@ -72,19 +74,19 @@ impl Partial {
         Some(Self { file, kept, unfit })
     }
 
-    /// The tables themselves.
+    /// Returns the raw tables.
     pub(super) fn into_file(self) -> raw::File {
         self.file
     }
 
-    /// Elements of a section with the path each has in the text.
+    /// The elements of a section, each with its path in the text.
     pub(super) fn paths<'a, T>(&self, section: &'a str, elements: &'a [T]) -> Vec<(KeyPath, &'a T)> {
         let kept = self.kept.get(section).map_or(&[][..], Vec::as_slice);
         let base = KeyPath::default().join(section);
         elements.iter().zip(kept).map(|(element, index)| (base.index(*index), element)).collect()
     }
 
-    /// Whether the name may belong to an element that was left out.
+    /// Whether an element with this name may have been left out.
     pub(super) fn may_be_unfit(&self, section: &str, name: &str) -> bool {
         self.unfit.get(section).is_some_and(|u| u.nameless || u.names.contains(name))
     }
@@ -94,7 +96,7 @@ impl Partial {
         self.unfit.get(section).into_iter().flat_map(|unfit| unfit.names.iter().map(String::as_str))
     }
 
-    /// Whether the file is about a provider, and has nothing of a gateway: neither listener nor route.
+    /// Whether the file configures a provider only: it has neither listeners nor routes.
     pub(super) fn provider_alone(&self) -> bool {
         let provider = self.file.provider.is_some() || self.any_unfit("provider");
         let gateway = !self.file.listener.is_empty() || !self.file.route.is_empty();
@@ -107,8 +109,8 @@ impl Partial {
     }
 }
 
-/// The table a faulty value makes unfit: its element of a section with several, else its section. The provider's parts can be
-/// judged without each other.
+/// The table that a faulty value makes unreadable: the element of a section with several, else the
+/// section. The parts of the provider can be checked without each other.
 fn holder(path: &KeyPath) -> KeyPath {
     match path.steps() {
         [Step::Key(section), Step::Index(index), ..] => KeyPath::of(section).index(*index),

@@ -1,8 +1,10 @@
-//! What is read at the start of a process and never again.
+//! Restart-only keys: the keys that the process reads at its start only.
 //!
-//! Owns: the list of those keys. A configuration that is applied later is shown with them as they were at the
-//! start, because that is what the process does, and those that differ are named: in the file, or in a file
-//! that they name and whose content is read at the start only. Does not own: reading them.
+//! Owns: the list of those keys. After a reload, the effective configuration shows them with the
+//! values of the start, because the process still uses these. It also names the keys whose value
+//! differs, in the file or in a file that they name and that is read at the start only.
+//!
+//! Does not own: reading the values.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +13,7 @@ use super::scalar::Workers;
 use super::version::version;
 use super::{EventsDatabase, LoadedConfig, raw, shown};
 
-/// What a process read at its start and keeps to its end.
+/// Restart-only values of a process, as it read them at its start.
 #[derive(Clone)]
 pub struct RestartOnly {
     workers: Workers,
@@ -25,28 +27,29 @@ pub struct RestartOnly {
     contents: Contents,
 }
 
-/// Where sessions are kept, as written.
+/// Where browser sessions are stored, as the file writes it.
 #[derive(Clone, Default)]
 struct Sessions {
     database: Option<String>,
     file: Option<PathBuf>,
 }
 
-/// What tells that a file changed that is read at the start only, by the key that names it. There is nothing for a key
-/// that names none, or one that was not there.
+/// Digest of the content of each file that is read at the start only, by the key that names the
+/// file. There is no entry for a key that names no file, or a file that did not exist.
 type Contents = BTreeMap<&'static str, u64>;
 
-/// What is in force in a process whose configuration was read again.
+/// Effective configuration of a process after a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InEffect {
-    /// The configuration as a file; a comment at its beginning names what is [`Self::postponed`].
+    /// The configuration as TOML. A comment at its beginning names the keys in [`Self::postponed`].
     pub text: String,
-    /// The keys that differ in the file, or whose files do, and take effect with the next start.
+    /// Keys whose value in the file, or whose file, has changed. They take effect at the next
+    /// start.
     pub postponed: Vec<&'static str>,
 }
 
 impl RestartOnly {
-    /// The part of the configuration that a process starts with.
+    /// Takes the restart-only part of the configuration that the process starts with.
     pub fn of(loaded: &LoadedConfig) -> Self {
         let contents = contents(loaded);
         let raw::File {
@@ -74,7 +77,7 @@ impl RestartOnly {
         }
     }
 
-    /// What is in force once `loaded` is applied to that process.
+    /// Effective configuration after the process applies `loaded`.
     pub fn under(&self, loaded: &LoadedConfig) -> InEffect {
         let mut file = loaded.raw.clone();
         let mut kept = KeptAtStart { before: &self.contents, now: contents(loaded), postponed: Vec::new() };
@@ -112,7 +115,9 @@ impl RestartOnly {
         InEffect { text, postponed }
     }
 
-    /// A provider that appears, goes or moves waits for the next start; what it is told otherwise does not.
+    /// Keeps what the provider reads at the start: whether it exists, its address, its database and
+    /// its secret file. Changes of these wait for the next start. Other keys of the provider apply
+    /// at once.
     fn keep_provider(&self, file: &mut Option<raw::Provider>, kept: &mut KeptAtStart<'_>) {
         let (Some(new), Some(old)) = (file.as_mut(), &self.provider) else {
             if file.is_some() != self.provider.is_some() {
@@ -128,7 +133,8 @@ impl RestartOnly {
     }
 }
 
-/// What a transmitter is known by that pushes is exchanged by a reload, wherever that stands now.
+/// The old table with the new token files of pushing transmitters. A reload replaces these tokens,
+/// also when the path of the file changes.
 fn with_tokens_of(mut old: raw::SecurityEvents, new: Option<&raw::SecurityEvents>) -> raw::SecurityEvents {
     for one in old.transmitter.iter_mut().filter(|one| one.endpoint.is_some()) {
         let mut pushing = new.iter().flat_map(|new| &new.transmitter).filter(|new| new.endpoint.is_some());
@@ -139,7 +145,7 @@ fn with_tokens_of(mut old: raw::SecurityEvents, new: Option<&raw::SecurityEvents
     old
 }
 
-/// Keys that stay as they were although the file says otherwise.
+/// Puts the values of the start back into a new configuration, and collects the keys that differ.
 struct KeptAtStart<'s> {
     before: &'s Contents,
     now: Contents,
@@ -147,7 +153,7 @@ struct KeptAtStart<'s> {
 }
 
 impl KeptAtStart<'_> {
-    /// Notes a key that differs, or whose file does.
+    /// Keeps the old value. Notes the key when its value or the content of its file has changed.
     fn keep<T: Clone + PartialEq>(&mut self, key: &'static str, new: &mut T, old: &T) {
         if new != old {
             new.clone_from(old);
@@ -157,7 +163,8 @@ impl KeptAtStart<'_> {
         }
     }
 
-    /// Notes keys of a table that is kept as a whole, whose files differ.
+    /// Notes the keys of a table that is kept as a whole when the content of their files has
+    /// changed.
     fn files_of(&mut self, table: &str) {
         let of_table = self.now.iter().filter(|(key, _)| key.starts_with(table));
         let changed: Vec<_> =
@@ -177,11 +184,11 @@ fn contents(loaded: &LoadedConfig) -> Contents {
     contents
 }
 
-/// Files that are named by themselves.
+/// Digests of the files that a key of the configuration names directly.
 fn files(loaded: &LoadedConfig) -> impl Iterator<Item = (&'static str, u64)> {
     let raw::File { telemetry, coherence, provider, .. } = &loaded.raw;
     let secret = provider.as_ref().and_then(|provider| provider.secret_file.as_deref());
-    // It has a name of its own where none is written.
+    // Without `secret_file`, the secret has a default path.
     let secret = secret.or_else(|| Some(&*loaded.provider.as_ref()?.secret.path));
     let files = [
         ("telemetry.otlp_headers_file", telemetry.otlp_headers_file.as_deref()),
@@ -197,7 +204,8 @@ fn files(loaded: &LoadedConfig) -> impl Iterator<Item = (&'static str, u64)> {
     files.into_iter().filter_map(|(key, file)| Some((key, loaded.content(file?)?)))
 }
 
-/// Databases, by the key that says where they are: their URLs may be in files, and name others.
+/// Digests of the databases, by the key that configures their location. The URL of a database may
+/// be in a file, and may name further files.
 fn databases(loaded: &LoadedConfig) -> impl Iterator<Item = (&'static str, u64)> {
     let raw::File { login, provider, security_events: events, .. } = &loaded.raw;
     let of_events = match loaded.events.as_ref().map(|events| &events.database) {
@@ -227,7 +235,7 @@ fn databases(loaded: &LoadedConfig) -> impl Iterator<Item = (&'static str, u64)>
         .filter_map(move |(keys, file, database)| Some((key(keys, file), database?.version())))
 }
 
-/// Those that transmitters' certificates come from, all in one.
+/// One digest of the CA files of all transmitters.
 fn authorities(loaded: &LoadedConfig) -> Option<(&'static str, u64)> {
     let transmitters = loaded.raw.security_events.iter().flat_map(|events| &events.transmitter);
     let digests = transmitters.filter_map(|one| loaded.content(one.ca.as_deref()?));

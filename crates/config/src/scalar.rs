@@ -1,7 +1,8 @@
-//! The words of the configuration file that stand for something: durations, sizes, networks, names.
+//! Scalar types: strings of the configuration file that have their own grammar, such as durations,
+//! sizes, networks and names.
 //!
-//! Each is a type that can only hold what it stands for. It is written in the file as a string, shown in the
-//! schema with a `format` and a `pattern` (for editors), and explained in one sentence when it is wrong.
+//! A value of each type is always valid. The file holds it as a string. The schema gives it a
+//! `format` and a `pattern` (for editors). A wrong value gets a one-sentence explanation.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,32 +12,33 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-/// A duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`, or parts from large to small: `"1m30s"`.
+/// Duration: `"500ms"`, `"30s"`, `"5m"`, `"2h"`, `"1d"`, or parts from large to small: `"1m30s"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timespan(pub Duration);
 
-/// A number of bytes: `"512B"`, `"32KiB"`, `"1MiB"`, `"2GiB"`; units are powers of 1024.
+/// Number of bytes: `"512B"`, `"32KiB"`, `"1MiB"`, `"2GiB"`. Units are powers of 1024.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
-/// A bound, or the word `"unlimited"` (as `None`).
+/// Upper limit, or the word `"unlimited"` (`None`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound<T>(pub Option<T>);
 
-/// A network: `"10.0.0.0/8"`, `"fd00::/8"`, or a single address.
+/// Network: `"10.0.0.0/8"`, `"fd00::/8"`, or a single address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network(pub IpNet);
 
-/// An IP address and a port: `"127.0.0.1:8080"`, `"[::]:8443"`.
+/// IP address and port: `"127.0.0.1:8080"`, `"[::]:8443"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(pub SocketAddr);
 
-/// Where requests come in: an [`Address`], or the path of a Unix socket: `"unix:/run/postern/web.sock"`.
+/// Listen address: an [`Address`], or the path of a Unix socket such as
+/// `"unix:/run/postern/web.sock"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointAddress {
     /// An IP address and a port.
     Ip(SocketAddr),
-    /// A path, as it stands in the file.
+    /// The path of a Unix socket, as the file writes it.
     Unix(PathBuf),
 }
 
@@ -44,38 +46,44 @@ pub enum EndpointAddress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(pub u32);
 
-/// What a listener, issuer, upstream, route or policy is called: letters, digits, `.`, `_` and `-`, at most 64.
+/// Name of a listener, issuer, upstream, route or policy. It has at most 64 letters, digits, `.`,
+/// `_` and `-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(pub String);
 
-/// A field name (RFC 9110 section 5.1), any case, without the colon.
+/// Field name (RFC 9110 section 5.1) in any case, without the colon.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldName(pub String);
 
-/// A request method (RFC 9110 section 9.1), in upper case.
+/// Request method (RFC 9110 section 9.1), in upper case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Method(pub String);
 
-/// The number of worker threads, or `"auto"` (as `None`).
+/// Number of worker threads, or `"auto"` (`None`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workers(pub Option<u16>);
 
-/// A string of the file with a grammar of its own.
+/// String value of the configuration file that has its own grammar.
 pub(super) trait Word: Sized {
-    /// `format` in the schema.
+    /// Value of `format` in the schema.
     const FORMAT: &'static str;
-    /// `pattern` in the schema: never stricter than [`Word::read`].
+    /// Value of `pattern` in the schema. It never rejects a text that [`Word::read`] accepts.
     const PATTERN: &'static str;
-    /// What stands there when all is well, with an example; completes "expected …".
+    /// Description of a valid value, with an example. Completes "expected …".
     const EXPECTED: &'static str;
-    /// Reads the text; the error says what is wrong with it, or is empty when there is no more to say.
+    /// Parses the text.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong with the text. The message is empty when `EXPECTED` already says
+    /// everything.
     fn read(text: &str) -> Result<Self, String>;
 }
 
-/// What is wrong with a text, and what to do about it (may be empty).
+/// What is wrong with a text, and how to correct it (may be empty).
 pub(super) type Wrong = (String, String);
 
-/// Checks a text against the `format` of the schema. Unknown formats hold no promise and pass.
+/// Checks a text against the `format` of the schema. A text with an unknown format passes.
 pub(super) fn check(format: &str, text: &str) -> Result<(), Wrong> {
     type Check = fn(&str) -> Result<(), Wrong>;
     const WORDS: &[(&str, Check)] = &[
@@ -94,7 +102,7 @@ pub(super) fn check(format: &str, text: &str) -> Result<(), Wrong> {
     WORDS.iter().find(|(f, _)| *f == format).map_or(Ok(()), |(_, check)| check(text))
 }
 
-/// What the schema's `format` stands for; completes "expected …".
+/// Description of a valid value for a `format` of the schema. Completes "expected …".
 pub(super) fn expected(format: &str) -> Option<&'static str> {
     const WORDS: &[(&str, &str)] = &[
         (Timespan::FORMAT, Timespan::EXPECTED),
@@ -116,7 +124,7 @@ fn explain<W: Word>(text: &str) -> Result<(), Wrong> {
     W::read(text).map(drop).map_err(|why| (format!("{text:?} is not {}", W::EXPECTED), why))
 }
 
-/// serde and schema for a [`Word`], from its grammar and its `Display`.
+/// Implements serde and the schema for a [`Word`], from its grammar and its `Display`.
 macro_rules! word {
     ($type:ty, $name:literal) => {
         impl serde::Serialize for $type {
@@ -324,7 +332,7 @@ impl Word for EndpointAddress {
         let Some(path) = text.strip_prefix("unix:") else {
             return Address::read(text).map(|address| Self::Ip(address.0));
         };
-        // `unix:///path` is what URLs of sockets look like elsewhere
+        // Other programs write the URL of a Unix socket as `unix:///path`.
         let path = path.strip_prefix("//").unwrap_or(path);
         match path.as_bytes() {
             [] => Err("the path is missing".into()),
@@ -389,7 +397,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// `tchar` of RFC 9110 section 5.6.2.
+/// Whether the text is a `token`: one or more `tchar` (RFC 9110 section 5.6.2).
 pub(super) fn is_token(text: &str) -> bool {
     let good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     !text.is_empty() && text.bytes().all(good)

@@ -1,7 +1,7 @@
-//! The JSON schema of the configuration file.
+//! JSON schema of the configuration file.
 //!
-//! Generated from the raw types, so that what editors check, what the reference says and what `shape`
-//! enforces are one and the same.
+//! It is generated from the raw types. Therefore editors, the reference and `shape` all use the
+//! same rules.
 
 use std::sync::LazyLock;
 
@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use super::raw;
 
-/// The schema as a JSON document, ending in a line feed.
+/// Returns the schema as a JSON document that ends in a line feed.
 pub fn text() -> String {
     format!("{:#}\n", *SCHEMA)
 }
 
-/// The schema.
+/// The schema of the whole file as JSON.
 pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let settings = SchemaSettings::draft2020_12().with_transform(NoNull).with_transform(OneLine);
     let mut schema = settings.into_generator().into_root_schema_for::<raw::File>();
@@ -25,7 +25,7 @@ pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     schema.into()
 });
 
-/// TOML has no null: an optional key is absent.
+/// Removes `null` from the schema, because TOML has no null: an optional key is absent.
 #[derive(Debug, Clone)]
 struct NoNull;
 
@@ -55,7 +55,7 @@ impl Transform for NoNull {
     }
 }
 
-/// Doc comments are wrapped for the source; a description is one line for the editor that shows it.
+/// Joins each description into one line. Doc comments are wrapped, but an editor shows one line.
 #[derive(Debug, Clone)]
 struct OneLine;
 
@@ -68,7 +68,7 @@ impl Transform for OneLine {
     }
 }
 
-/// The schema a `$ref` stands for, or the schema itself.
+/// Resolves the `$ref` of a schema. Returns the schema itself when it has none.
 pub(super) fn resolve(schema: &Value) -> &Value {
     match schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#')) {
         Some(pointer) => SCHEMA.pointer(pointer).unwrap_or(schema),

@@ -1,7 +1,9 @@
-//! Whether a file has the shape the schema asks for: known keys, right types, words with their grammar.
+//! Shape check: compares the parsed text with the schema. It checks for known keys, right types and
+//! valid scalar values.
 //!
-//! Works on the parsed text, not on the raw types, so that every fault is found, not the first one. What is
-//! unfit is then taken out, and the rest is read and judged too: one misspelt key does not hide the others.
+//! It works on the parsed text, not on the raw types, so that it finds every fault and not only the
+//! first. The values with faults are then removed, and the rest is read and checked too. So a
+//! misspelled key does not hide other faults.
 
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
@@ -10,12 +12,13 @@ use super::fault::{Faults, KeyPath, nearest, one_of};
 use super::scalar;
 use super::schema::{SCHEMA, resolve};
 
-/// What was found by [`check`].
+/// Result of [`check`]: the paths of the faults.
 #[derive(Debug, Default)]
 pub(super) struct Shape {
-    /// Keys nobody knows: they are left out, what holds them is still good.
+    /// Unknown keys. They are removed, and the table that contains them stays usable.
     pub(super) unknown: Vec<KeyPath>,
-    /// Values of the wrong kind: what holds them cannot be judged any further.
+    /// Values of a wrong type or without a valid value. The table that contains them is not checked
+    /// further.
     pub(super) wrong: Vec<KeyPath>,
 }
 
@@ -71,7 +74,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The branch whose type fits is the one that was meant; words with one spelling each are one list.
+    /// Picks the branch whose type fits the value. Branches that are all constants form one list of
+    /// words.
     fn alternatives(&mut self, branches: &[Value], value: &DeValue<'_>, path: &KeyPath, description: &str) {
         let words: Vec<&str> =
             branches.iter().filter_map(|b| b.get("const").and_then(Value::as_str)).collect();
@@ -173,7 +177,7 @@ fn alternatives(schema: &Value) -> Option<&[Value]> {
     branches.as_array().map(Vec::as_slice)
 }
 
-/// Whether the type alone fits.
+/// Whether the type of the value fits. Does not check the value itself.
 fn fits(schema: &Value, value: &DeValue<'_>) -> bool {
     let Some(kind) = schema.get("type").and_then(Value::as_str) else { return true };
     match value {
@@ -187,7 +191,7 @@ fn fits(schema: &Value, value: &DeValue<'_>) -> bool {
     }
 }
 
-/// What the schema asks for, in words.
+/// Names the type that the schema expects.
 fn kind(schema: &Value) -> String {
     let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
     if let Some(words) = schema.get("enum").and_then(Value::as_array) {
@@ -208,7 +212,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// What stands in the file, in words.
+/// Names the type of a value in the file.
 fn found(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",
@@ -221,12 +225,13 @@ fn found(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// What a key is for: the first sentence of its description, as a hint without capital and full stop.
+/// Purpose of a key: the first sentence of its description, as a hint without capital and full
+/// stop.
 fn meaning(path: &KeyPath, description: &str) -> String {
     let sentence = description.split(". ").next().unwrap_or("").trim_end_matches('.');
     let mut chars = sentence.chars();
     let sentence = match (chars.next(), chars.clone().next()) {
-        // an acronym keeps its capitals
+        // An acronym keeps its capitals.
         (Some(first), Some(second)) if !second.is_uppercase() => first.to_lowercase().chain(chars).collect(),
         _ => sentence.to_owned(),
     };

@@ -1,4 +1,4 @@
-//! The file as text: its grammar, and where in it a key stands.
+//! Configuration text: parses TOML, and finds the position of a key in the text.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 
 use super::fault::{Aim, Faults, KeyPath, Step};
 
-/// A file that obeys the grammar of TOML.
+/// A syntactically valid TOML document, with positions.
 #[derive(Clone)]
 pub(super) struct Document<'t> {
     root: Spanned<DeTable<'t>>,
 }
 
 impl<'t> Document<'t> {
-    /// Reads the text; every breach of the grammar becomes a fault.
+    /// Parses the text. Each syntax error becomes a fault. `None`: there was at least one.
     pub(super) fn parse(text: &'t str, faults: &mut Faults) -> Option<Self> {
         let (root, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
@@ -24,13 +24,14 @@ impl<'t> Document<'t> {
         errors.is_empty().then_some(Self { root })
     }
 
-    /// The top table.
+    /// Root table of the document.
     pub(super) fn root(&self) -> &DeTable<'t> {
         self.root.get_ref()
     }
 
-    /// The bytes a path stands for: a plain value itself, else the key that leads to it; when the path leads
-    /// further than the file does, the last part that exists. Empty for the file as a whole.
+    /// Byte range of a path: a scalar value itself, else the key that leads to it. When the path
+    /// goes further than the file, the range of the last part that exists. Empty for the whole
+    /// file.
     pub(super) fn locate(&self, path: &KeyPath, aim: Aim) -> Range<usize> {
         let (mut span, mut value) = (0..0, None::<&Spanned<DeValue<'t>>>);
         for step in path.steps() {
@@ -51,9 +52,9 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Takes out what is not fit to be read: unknown keys, and whatever `unfit` paths lead to.
+    /// Removes all values at the `unfit` paths: unknown keys, and tables that cannot be read.
     pub(super) fn prune(&mut self, unfit: &[KeyPath]) {
-        // from the back, so that positions in arrays stay true until they are used
+        // Remove from the back, so that the remaining indices of an array stay correct.
         let mut unfit: Vec<&KeyPath> = unfit.iter().collect();
         unfit.sort();
         for path in unfit.into_iter().rev() {
@@ -63,7 +64,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Reads the whole into its type. Any error left is a fault like others.
+    /// Deserializes the whole document. An error that the checks did not find becomes a fault.
     pub(super) fn read<T: DeserializeOwned>(self, faults: &mut Faults) -> Option<T> {
         match T::deserialize(Deserializer::from(self.root)) {
             Ok(value) => Some(value),

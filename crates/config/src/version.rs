@@ -1,8 +1,8 @@
-//! Digests that tell whether something has changed.
+//! Digests that detect a change of some bytes.
 
 use aws_lc_rs::digest;
 
-/// A short digest that changes when a part does.
+/// Digest of the parts: the first 64 bits of a SHA-256 over each part with its length.
 pub(crate) fn version<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> u64 {
     let mut hash = digest::Context::new(&digest::SHA256);
     for part in parts {

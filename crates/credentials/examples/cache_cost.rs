@@ -1,10 +1,11 @@
-//! What a cached decision costs: digest of a 900-byte token, lookup, reference count.
+//! Measures the cost of a cached decision: digest of a 900-byte token, lookup, reference count.
 //!
 //! `cargo run --release -p credentials --example cache_cost`
 //!
-//! Walks 10 001 tokens in a random order, on one thread and on two, and prints nanoseconds per hit; then the
-//! same for a single hot token, where threads contend for one cache line; then all of it with facts that hang on an issuer's log,
-//! which is followed, while nothing is revoked and while a thousand other tokens a second are. Medians of several rounds.
+//! Looks up 10 001 tokens in a random order, on one thread and on two, and prints nanoseconds per
+//! hit. Then the same for a single hot token, where threads contend for one cache line. Then all
+//! again with facts that depend on a followed issuer's log: while nothing is revoked, and while a
+//! thousand other tokens per second are. Prints medians of several rounds.
 #![expect(clippy::print_stdout, reason = "a program that prints its measurement")]
 
 use std::hint::black_box;
@@ -36,7 +37,7 @@ const TOKEN_BYTES: usize = 900;
 const HITS: usize = 400_000;
 const ROUNDS: usize = 7;
 
-/// About what verified facts weigh.
+/// About the size of verified facts.
 struct Fact([u8; 700]);
 
 impl Weigh for Fact {
@@ -71,7 +72,7 @@ fn tokens() -> Vec<Vec<u8>> {
 fn walk(cache: &Cache, scope: &CacheScope, tokens: &[Vec<u8>], seed: u64, start: &Barrier) -> Duration {
     let clock = SystemClock;
     let mut state = seed;
-    // As a worker does it: the clock is read by a ticker, not per request.
+    // As in a worker: a ticker reads the clock, not each request.
     let mut now = clock.now();
     start.wait();
     let begun = Instant::now();
@@ -115,7 +116,7 @@ fn measure(name: &str, cache: &Cache, scope: &CacheScope, tokens: &[Vec<u8>], th
     );
 }
 
-/// What an authority has taken back: a thousand things a second, once that has begun.
+/// The revocations of an authority: a thousand per second, once that has begun.
 #[derive(Clone, Default)]
 struct Revocations(Arc<std::sync::atomic::AtomicU64>);
 
@@ -154,7 +155,7 @@ impl event_loops::DenylistCopy for Revocations {
     }
 }
 
-/// An authority, followed; what it takes back is sent to it.
+/// Starts to follow an authority; the returned channel delivers its revocations to it.
 async fn follow(revocations: &Revocations) -> (Arc<View>, tokio::sync::mpsc::Sender<(Epoch, LogEvent)>) {
     let end = MessageChannel {
         authority: ConsumerName::new("main").expect("a name"),
@@ -219,7 +220,8 @@ fn main() {
     let (view, append) = runtime.block_on(follow(&revocations));
     let held = Cache::new(&limits, Generation::default());
     fill(&held, &scope, &tokens, |at| {
-        // As a user's token has: itself, its family, session, user, client, consent and key.
+        // The tags of a user's token: the token itself, its family, session, user, client, consent
+        // and key.
         let tag =
             |kind: u8| Tag(std::array::from_fn(|byte| if byte < 8 { at.to_le_bytes()[byte] } else { kind }));
         let tags: Arc<[Tag]> = (0..7).map(tag).collect();

@@ -1,14 +1,16 @@
-//! The signed statement of the caller for the upstream: a short-lived JWT (RFC 7519), ES256.
+//! Assertion: a short-lived signed JWT (RFC 7519, ES256) that states the caller's identity to the
+//! upstream.
 //!
-//! Owns: its claims, its lifetime, keeping it beside the facts so that signing stays off the hot path, and
-//! the key set document by which upstreams verify it. Does not own: the key, the header field, serving the
-//! document.
+//! Owns: its claims and lifetime, storing it beside the facts so that signing stays off the hot
+//! path, the key set document with which upstreams verify it. Does not own: the key, the header
+//! field, serving the document.
 //!
-//! Nothing of the request is in it, so that one statement serves all requests of a credential to an
-//! audience. It is used for at most half its lifetime: an upstream sees at least the other half.
+//! It contains no data of the request, so that one assertion serves all requests of a credential to
+//! an audience. It is used for at most half its lifetime: an upstream sees at least the other half.
 //!
-//! Claims: `iss`, `aud`, `sub`, `idp` (the configured name of who vouches: subjects of two issuers may be
-//! spelt alike), `iat`, `exp`, `jti`, and where known `preferred_username`, `email`, `groups`.
+//! Claims: `iss`, `aud`, `sub`, `idp` (the configured name of the issuer, because two issuers may
+//! use equal subjects), `iat`, `exp`, `jti`, and where known `preferred_username`, `email`,
+//! `groups`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,21 +24,22 @@ use http_engine::clock::Now;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// Statements kept beside one credential: one for each of so many audiences, the oldest out first.
+/// Maximum assertions kept beside one credential, one for each audience; the oldest is evicted
+/// first.
 const KEPT: usize = 4;
 
-/// Why no statement could be made. The request must not go on without one.
+/// Why no assertion could be made. The request must not be forwarded without one.
 #[derive(Debug, thiserror::Error)]
 pub enum AssertionError {
     /// The system gave no randomness for `jti`.
     #[error("no randomness for the assertion's id")]
     Random,
-    /// Signing failed.
+    /// The cryptographic library failed to sign.
     #[error("the assertion could not be signed: {0}")]
     Sign(#[from] SignerError),
 }
 
-/// Makes statements under one configuration. Shared by all workers.
+/// Creates assertions under one configuration. Shared by all workers.
 pub struct AssertionMinter {
     signer: Arc<Signer>,
     issuer: Box<str>,
@@ -44,30 +47,30 @@ pub struct AssertionMinter {
     lifetime: Duration,
     jwks: Bytes,
     random: SystemRandom,
-    /// Identity of this minter: what another one made is not used.
+    /// Identity of this minter: assertions of another minter are not used.
     seal: Arc<()>,
 }
 
-/// How many bytes to set aside for the statements of one credential.
+/// Bytes to reserve in the cache for the assertions of one credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssertionReserve {
     audiences: usize,
 }
 
 impl AssertionReserve {
-    /// What assertions of this configuration weigh in the cache.
+    /// The reserve under this configuration; zero without assertions.
     pub fn of(config: Option<&crate::config::AssertionConfig>) -> Self {
         let audiences = config.map_or(0, |config| if config.audience.is_some() { 1 } else { KEPT });
         Self { audiences }
     }
 
     pub(crate) fn bytes(self, identity: &Identity) -> usize {
-        // A third more in base64; header, signature and the fixed claims.
+        // A third more in base64; plus header, signature and the fixed claims.
         self.audiences * (identity.weight() * 4 / 3 + 512 + size_of::<Made>())
     }
 }
 
-/// Statements made for one credential.
+/// The assertions created for one credential.
 #[derive(Debug, Default)]
 pub(crate) struct Assertions(Mutex<Vec<Made>>);
 
@@ -80,7 +83,7 @@ struct Made {
     expires: Timestamp,
 }
 
-/// What is signed. Field order is the order on the wire.
+/// The signed claims. Field order is the order on the wire.
 #[derive(Serialize)]
 struct Claims<'a> {
     iss: &'a str,
@@ -99,7 +102,7 @@ struct Claims<'a> {
 }
 
 impl AssertionMinter {
-    /// From the checked configuration; `random` draws the ids.
+    /// Creates a minter from the checked configuration; `random` draws the `jti` values.
     pub fn new(config: &crate::config::AssertionConfig, random: SystemRandom) -> Self {
         let jwks = jws::public_jwks([&*config.signer]);
         Self {
@@ -118,8 +121,9 @@ impl AssertionMinter {
         self.jwks.clone()
     }
 
-    /// A statement of whom these facts are about for `upstream` that is valid for at least half its lifetime (less only when the credential
-    /// itself ends sooner), from those made before if one of them is.
+    /// Returns an assertion of these facts for `upstream`: an earlier one if it fits, otherwise a
+    /// new one. It is valid for at least half its lifetime (less only when the credential itself
+    /// expires sooner).
     ///
     /// # Errors
     /// When the cryptographic library fails; nothing is kept then.
@@ -131,7 +135,7 @@ impl AssertionMinter {
         now: Now,
     ) -> Result<Arc<str>, AssertionError> {
         let audience = self.audience.as_deref().unwrap_or(upstream);
-        // Signing (some 30 µs) is done under the lock: whoever comes meanwhile needs the same statement.
+        // Signing (some 30 µs) happens under the lock: concurrent requests need the same assertion.
         let mut made = made.0.lock();
         let known =
             made.iter().position(|made| Arc::ptr_eq(&made.by, &self.seal) && *made.audience == *audience);

@@ -1,7 +1,7 @@
-//! What credentials are checked by, checked.
+//! Credentials configuration: checked values for authentication.
 //!
-//! Owns: the types of issuers, authorities, transmitters of events, bounds of the cache, the assertion. Does not own: text, files, defaults
-//! of keys, messages about faults: those are the `config` crate's.
+//! Owns: the types of issuers, token authorities, event transmitters, cache bounds, the assertion.
+//! Does not own: text, files, defaults of keys, error messages: those belong to the `config` crate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,89 +14,91 @@ use http_engine::config::ServerConfig;
 use http_engine::url::Url;
 use zeroize::Zeroizing;
 
-/// Who may vouch for callers.
+/// The sources of identity that authenticate callers.
 pub struct Authentication {
-    /// JWT issuers.
+    /// The JWT issuers.
     pub issuers: Vec<IssuerSource>,
-    /// Authorities that are asked about tokens which nobody can verify here.
+    /// Token authorities for tokens that cannot be verified locally.
     pub authorities: Vec<TokenAuthority>,
-    /// Client certificates as a credential.
+    /// The mapping for client certificates, where they are a credential.
     pub certificates: Option<CertificateMapping>,
     /// Bounds of the decision cache.
     pub cache: CacheLimits,
     /// `realm` of the RFC 6750 challenge.
     pub realm: Box<str>,
-    /// Digest over all that shapes a cached fact (issuers, mappings): part of every cache key, so that a
-    /// fact mapped under an older configuration is never found under a newer one.
+    /// Digest over everything that shapes a cached fact (issuers, mappings). It is part of every
+    /// cache key, so that a fact mapped under an older configuration is never found under a newer
+    /// one.
     pub version: u64,
 }
 
-/// A JWT issuer and where its keys come from.
+/// A JWT issuer and the source of its keys.
 #[derive(Debug, Clone)]
 pub struct IssuerSource {
     /// Claim checks and mapping.
     pub config: Arc<IssuerConfig>,
-    /// Where its keys come from.
+    /// The source of its keys.
     pub keys: KeySource,
-    /// How often to fetch keys without being asked. Default 5 min.
+    /// Interval of background key fetches. Default 5 min.
     pub refresh: Duration,
-    /// How long the last good key set may be used while fetching fails. Default 1 h.
+    /// How long the last valid key set may be used while fetching fails. Default 1 h.
     pub max_stale: Duration,
-    /// CA choice for fetching; `None`: system roots. Ignored for `http://` and files.
+    /// Trusted CAs for fetching; `None`: system roots. Ignored for `http://` and files.
     pub tls: Option<Arc<rustls::ClientConfig>>,
 }
 
-/// Somebody who is asked what a token is worth.
+/// A service that is asked whether a token is valid.
 #[derive(Debug, Clone)]
 pub struct TokenAuthority {
-    /// What is expected of its answers.
+    /// Requirements on its answers, and their mapping.
     pub config: Arc<AuthorityConfig>,
-    /// How it is asked.
+    /// The protocol of the request.
     pub question: AuthorityQuestion,
-    /// About which tokens.
+    /// The tokens it is asked about.
     pub selection: TokenSelection,
-    /// Whose signature introspections must bear (RFC 9701); its audience is whom they must be for. `None`: they are plain JSON.
+    /// Signer of introspection answers (RFC 9701); its audience is the required audience of the
+    /// answer. `None`: answers are plain JSON.
     pub signed: Option<IssuerSource>,
-    /// How it is reached.
+    /// Connection, credential and limits for requests to it.
     pub server: ServerConfig,
-    /// How long an answer is believed; the cache's own bound holds as well. Default 10 s.
+    /// Time to live of an answer; the cache's own bound applies as well. Default 10 s.
     pub ttl: Duration,
-    /// The API server where deletions are watched, without a slash at the end, so that answers about what is deleted are
-    /// dropped at once. `None`: nothing is watched.
+    /// The API server where deletions are watched, without a slash at the end. A deletion drops the
+    /// answers it concerns at once. `None`: nothing is watched.
     pub watch: Option<Box<str>>,
 }
 
 /// How an authority is asked about a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthorityQuestion {
-    /// RFC 7662, at this URL.
+    /// Token introspection (RFC 7662).
     Introspection {
-        /// Of the endpoint.
+        /// URL of the introspection endpoint.
         url: Url,
     },
     /// Kubernetes `TokenReview`, below the API server's URL.
     TokenReview {
-        /// Of the review endpoint.
+        /// URL of the review endpoint.
         url: Url,
     },
     /// `OpenShift` `users/~`, with the token itself as the credential.
     OpenShiftUser {
-        /// Of the user.
+        /// URL of the user resource.
         url: Url,
     },
 }
 
-/// Which tokens an authority is asked about. Each token is asked of one authority at most.
+/// The tokens that an authority is asked about. Each token goes to one authority at most.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TokenSelection {
-    /// Those that begin so. Of several prefixes that fit, the longest counts.
+    /// Tokens that begin with one of these. Of several prefixes that fit, the longest counts.
     pub prefixes: Vec<Box<str>>,
-    /// JWTs whose `iss` is one of these, which no configured issuer has.
+    /// JWTs with one of these `iss` values; no configured issuer has them.
     pub issuers: Vec<Box<str>>,
 }
 
 impl TokenSelection {
-    /// Whether every token is meant that is nobody else's and no JWT.
+    /// Whether the authority receives all tokens that no other rule selects and that are no JWT.
     pub fn is_rest(&self) -> bool {
         self.prefixes.is_empty() && self.issuers.is_empty()
     }
@@ -107,7 +109,7 @@ impl TokenSelection {
 pub enum KeySource {
     /// `{issuer}/.well-known/openid-configuration`, then RFC 8414's path, names the `jwks_uri`.
     Discovery,
-    /// The JWKS document itself.
+    /// URL of the JWKS document itself.
     Uri(Box<str>),
     /// A JWKS file, read again when it changes.
     File(PathBuf),
@@ -116,76 +118,77 @@ pub enum KeySource {
 /// Bounds of the decision cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Bytes of cached facts over all workers. Default 64 MiB.
+    /// Maximum bytes of cached facts over all workers. Default 64 MiB.
     pub bytes: usize,
-    /// Longest time a fact is used without verifying again (jittered down by up to 10 %). Default 60 s.
+    /// Maximum time a fact is used without verifying again (shortened by up to 10 % as jitter).
+    /// Default 60 s.
     pub ttl: Duration,
-    /// How long a denial is remembered. Default 2 s.
+    /// Time to live of a denial. Default 2 s.
     pub deny_ttl: Duration,
-    /// Denials remembered at once. Default 4096.
+    /// Maximum number of cached denials. Default 4096.
     pub deny_entries: usize,
 }
 
-/// The signed statement of the caller for the upstream (JWT, ES256).
+/// The signed assertion of the caller for the upstream (JWT, ES256).
 pub struct AssertionConfig {
-    /// Request field that carries it. Default `X-Postern-Assertion`.
+    /// Request field that carries the assertion. Default `X-Postern-Assertion`.
     pub header: Box<str>,
-    /// `iss`.
+    /// Value of the `iss` claim.
     pub issuer: Box<str>,
-    /// `aud`; `None`: the upstream's name.
+    /// Value of the `aud` claim; `None`: the upstream's name.
     pub audience: Option<Box<str>>,
     /// Lifetime, at most 5 min. Default 60 s.
     pub lifetime: Duration,
-    /// Signs; its public half is served as a JWKS.
+    /// Signs assertions; its public half is served as a JWKS.
     pub signer: Arc<auth::token::jws::Signer>,
-    /// Path on every listener that answers the JWKS. Default `/.well-known/postern/jwks.json`.
+    /// Path on every listener that serves the JWKS. Default `/.well-known/postern/jwks.json`.
     pub jwks_path: Box<str>,
 }
 
 /// A transmitter of security events.
 #[derive(Clone)]
 pub struct Transmitter {
-    /// Whose tokens they come in, with its keys and the audiences that we are to it.
+    /// Issuer of the event tokens, with its keys and the audiences that stand for this gateway.
     pub issuer: IssuerSource,
-    /// Whose tokens and sessions it speaks of, by `iss`.
+    /// The `iss` values of the tokens and sessions that its events are about.
     pub tokens_of: Vec<Box<str>>,
-    /// For how long these tokens are believed at most.
+    /// Maximum age at which those tokens are accepted.
     pub longest: Duration,
-    /// How long what it told is remembered.
+    /// How long its events are stored.
     pub kept: Duration,
-    /// How its tokens come.
+    /// How its event tokens arrive.
     pub way: EventDelivery,
 }
 
 impl Transmitter {
-    /// Whether its tokens are pushed there.
+    /// Whether its event tokens are pushed to this authority and path.
     pub fn is_pushed_to(&self, authority: &str, path: &str) -> bool {
         matches!(&self.way, EventDelivery::Pushed { authority: at, path: below, .. }
             if **at == *authority && **below == *path)
     }
 }
 
-/// How tokens of a transmitter come.
+/// How event tokens of a transmitter arrive.
 #[derive(Clone)]
 pub enum EventDelivery {
-    /// It sends them (RFC 8935).
+    /// The transmitter sends them (RFC 8935).
     Pushed {
-        /// Where: host and port as requests are known by.
+        /// Host and port of the endpoint, as in a canonical request.
         authority: Box<str>,
-        /// And the path.
+        /// Path of the endpoint.
         path: Box<str>,
-        /// What it shows: one of these.
+        /// Accepted bearer tokens of the transmitter.
         tokens: Vec<Zeroizing<String>>,
     },
-    /// They are fetched (RFC 8936).
+    /// The gateway polls them (RFC 8936).
     Fetched {
-        /// Where.
+        /// URL of the poll endpoint.
         url: Url,
-        /// How that is reached, and as whom.
+        /// Connection, credential and limits for requests to it.
         server: ServerConfig,
-        /// The pause after an answer that came at once and had nothing.
+        /// Pause after an empty response that came at once.
         interval: Duration,
-        /// Tokens of one answer, at most.
+        /// Maximum event tokens of one response.
         max_events: u32,
     },
 }

@@ -1,28 +1,30 @@
-//! The cookies of a login: finding ours among a client's, keeping them from upstreams, setting them.
+//! Login cookies: finds ours among a client's cookies, keeps them from upstreams, sets them.
 //!
-//! Owns: names, attributes, the grammar of `Cookie` as far as it matters. Does not own: what they hold.
+//! Owns: names, attributes, the grammar of `Cookie` as far as it matters. Does not own: the
+//! cookies' contents.
 //!
-//! Where browsers come over TLS the names begin with `__Host-` (RFC 6265bis §4.1.3.2): no other host, not even a sibling below
-//! the same domain, can set them, and they come back to this host alone. Plain http is for this machine.
+//! Over TLS the names begin with `__Host-` (RFC 6265bis §4.1.3.2): no other host, not even a
+//! sibling below the same domain, can set them, and browsers return them to this host alone. Plain
+//! http is for the local machine.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use auth::request::Field;
 
-/// A cookie of ours.
+/// A cookie of the login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cookie {
-    /// The session.
+    /// The cookie of a session.
     Session,
-    /// What tells one browser from others while somebody logs in.
+    /// The cookie that identifies a browser during a login.
     Browser,
 }
 
 impl Cookie {
     const ALL: [Self; 2] = [Self::Session, Self::Browser];
 
-    /// Its name.
+    /// The cookie's name; it depends on the scheme.
     pub(crate) const fn name(self, https: bool) -> &'static str {
         match (self, https) {
             (Self::Session, true) => "__Host-postern",
@@ -32,7 +34,8 @@ impl Cookie {
         }
     }
 
-    /// The value among a client's fields. One that is there twice is nobody's: who put the other there?
+    /// The cookie's value among a client's fields. A repeated cookie is ignored, because another
+    /// party may have set one of them.
     pub fn find<'a>(self, https: bool, fields: &[Field<'a>]) -> Option<&'a [u8]> {
         let name = self.name(https).as_bytes();
         let mut values = crumbs(fields).filter(|(found, _)| *found == name).map(|(_, value)| value);
@@ -42,7 +45,7 @@ impl Cookie {
         }
     }
 
-    /// A `Set-Cookie` that keeps it for this long.
+    /// A `Set-Cookie` with this value and lifetime.
     pub fn set(self, https: bool, value: &str, lasts: Duration) -> String {
         let secure = if https { "; Secure" } else { "" };
         format!(
@@ -52,7 +55,8 @@ impl Cookie {
         )
     }
 
-    /// A `Set-Cookie` that takes it away: the same attributes, or browsers would keep it.
+    /// A `Set-Cookie` that removes the cookie: it needs the same attributes, or browsers would keep
+    /// it.
     pub fn clear(self, https: bool) -> String {
         self.set(https, "", Duration::ZERO)
     }
@@ -77,8 +81,8 @@ pub fn is_cookie(name: &str) -> bool {
     name.len() == 6 && name.eq_ignore_ascii_case("cookie")
 }
 
-/// Whether a `Set-Cookie` of an upstream's would put one of ours in the place of the one there: whose session that is, is not an
-/// upstream's to say.
+/// Whether an upstream's `Set-Cookie` would replace one of our cookies. An upstream must not choose
+/// the session.
 pub fn sets_ours(field: &Field<'_>) -> bool {
     if field.name.len() != 10 || !field.name.eq_ignore_ascii_case("set-cookie") {
         return false;
@@ -89,14 +93,16 @@ pub fn sets_ours(field: &Field<'_>) -> bool {
             .into_iter()
             .any(|cookie| [true, false].into_iter().any(|https| cookie.name(https).as_bytes() == name))
     };
-    // One without a name is sent back as its value, which may then read like one of ours (RFC 6265bis §5.7).
+    // A cookie without a name is sent back as its value, which may then read like one of ours
+    // (RFC 6265bis §5.7).
     match crumb(pair) {
         (b"", value) => is_ours(crumb(value).0),
         (name, _) => is_ours(name),
     }
 }
 
-/// What an upstream is shown of a `Cookie` field: all but ours, under whichever scheme. `None`: nothing is left.
+/// The part of a `Cookie` field for an upstream: all but ours, for either scheme. `None`: nothing
+/// is left.
 pub fn without_ours(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     let is_ours = |text: &[u8]| {
         let (name, _) = crumb(text);

@@ -1,11 +1,16 @@
-//! Who is calling: credentials verified with what others know, remembered, and taken back.
+//! Credentials: verifies the caller's credential, caches the result, and revokes it.
 //!
-//! Owns: keys of issuers and questions to authorities ([`authenticate`]), what is verified and remembered ([`cache`]), what takes it
-//! back ([`followed`], [`events`], [`watch`], [`ended`]), the statement of the caller for the upstream ([`assertion`]), and what
-//! other rooms must know of a browser's session: its cookies' names, where it is kept, whether it lasts ([`cookies`], [`store`],
-//! [`lasting`]).
+//! Owns:
 //!
-//! Does not own: the rules of a token (`auth`), logging in (`login`), what a request is decided by (`gateway`).
+//! - the keys of issuers and the requests to token authorities ([`authenticate`]);
+//! - the cache of verified credentials ([`cache`]);
+//! - revocation ([`revocation`], [`events`], [`watch`], [`revoked_sessions`]);
+//! - the assertion of the caller for the upstream ([`assertion`]);
+//! - what other crates need to know of a browser's session: cookie names, the store, whether it is
+//!   over ([`cookies`], [`session_store`], [`open_session`]).
+//!
+//! Does not own: the rules of a token (`auth`), login (`login`), the decision about a request
+//! (`gateway`).
 
 pub mod assertion;
 pub mod authenticate;

@@ -1,9 +1,11 @@
-//! Sessions that somebody was let in by for longer than a moment: with a WebSocket, an event stream, a long answer.
+//! Open session: a session that authorized a lasting exchange, such as a WebSocket, an event stream
+//! or a long response.
 //!
-//! Owns: whether such a session is over: at its end, by the list of those that ended here, and by the store, in which others end
-//! them who share it. Does not own: when that is looked at, and what becomes of whoever may not stay (`gateway::stream_guard`).
+//! Owns: whether the session is over: by its end time, by the list of sessions revoked here, and by
+//! the store, where other processes that share it delete sessions. Does not own: when to check, and
+//! what follows (`gateway::stream_guard`).
 //!
-//! It is looked at and no more: nothing is renewed here, for what came of that could not be given to the browser.
+//! Checks never renew a session: the renewed cookie could not be sent to the browser.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,46 +16,46 @@ use http_engine::clock::Clock;
 use crate::revoked_sessions::{RevocationMarks, RevokedSessions};
 use crate::session_store::SessionStore;
 
-/// Where it shows that a session is over.
+/// The sources that show whether a session is over.
 pub struct SessionSigns {
-    /// Tells when a session is over.
+    /// The clock to compare with the end time.
     pub clock: Arc<dyn Clock>,
-    /// What was ended before its time.
+    /// Sessions that were revoked before their end.
     pub ended: Arc<RevokedSessions>,
-    /// Where sessions are kept, if not in their cookies.
+    /// The session store, if sessions are not kept in their cookies.
     pub store: Option<Arc<dyn SessionStore>>,
-    /// How long the store is believed.
+    /// How long a result of the store is valid.
     pub ttl: Duration,
 }
 
-/// A session while something lasts.
+/// A session that authorized an exchange.
 #[derive(Clone)]
 pub struct OpenSession {
-    /// By what it can be ended.
+    /// The keys by which the session can be revoked.
     pub marks: RevocationMarks,
-    /// When it is over, whatever happens.
+    /// End time of the session, at the latest.
     pub ends: Timestamp,
-    /// What tells whether it lasts.
+    /// The sources that show whether it is over.
     pub signs: Arc<SessionSigns>,
 }
 
 impl OpenSession {
-    /// When it is over, whatever happens.
+    /// End time of the session, at the latest.
     pub fn ends(&self) -> Timestamp {
         self.ends
     }
 
-    /// Whether it is known here to be over.
+    /// Whether local state shows that the session is over.
     pub fn is_over(&self) -> bool {
         self.signs.ended.holds(&self.marks) || self.signs.clock.now().wall >= self.ends
     }
 
-    /// How often the store has to be asked; `None`: it does not have it.
+    /// Interval of reads from the store; `None`: the store does not keep this session.
     pub fn ask_every(&self) -> Option<Duration> {
         self.marks.kept.and(self.signs.store.as_ref()).map(|_| self.signs.ttl)
     }
 
-    /// Whether the store says that it is over. One that gives no answer does not say so: it is asked again.
+    /// Whether the store no longer has the session. A failed read does not count: it is repeated.
     pub async fn gone(self) -> bool {
         let (Some(store), Some(id)) = (&self.signs.store, self.marks.kept) else { return false };
         matches!(store.find(id, self.signs.clock.now().wall).await, Ok(None))

@@ -1,22 +1,30 @@
-//! Issuers whose log of revocations is followed here.
+//! Revocation: whether a token of an issuer with a followed revocation log was revoked.
 //!
-//! An issuer may also tell by security events ([`crate::events`]). Then the log is that of a database of ours, which what it told is
-//! appended to, and everything else is the same; but tags are made from what every issuer's tokens say, and since what was told is
-//! forgotten one day, a token is believed for as long at most.
+//! An issuer may also report by security events ([`crate::events`]). Then the log is that of our
+//! own database, to which the events are appended. Two things differ. Tags are made from the claims
+//! that every issuer's tokens have. A token is accepted only up to a maximum age, because stored
+//! events expire.
 //!
-//! Owns: which tags a token of theirs carries, what an answer is worth that vouches for one ([`PendingAnswer`]), whether it was taken back as
-//! far as is known here, and asking where that is not known (`revocable`). Does not own: how the log is followed (`coherence`), signatures
-//! ([`crate::authenticate`]), what is remembered ([`crate::cache`]), when it is looked at again (`gateway::stream_guard`).
+//! Owns: the tags of a token; the use of an answer that confirms a token ([`PendingAnswer`]);
+//! whether a token was revoked as far as is known here, and asking the issuer otherwise
+//! (`revocable`). Does not own: following the log (`coherence`), signatures
+//! ([`crate::authenticate`]), the cache ([`crate::cache`]), when to check again
+//! (`gateway::stream_guard`).
 //!
-//! A signature says that a token was issued, and nothing of what came later. So a token of an issuer that is followed is good
-//! when its signature is, and nothing speaks against it that the issuer has said up to now. Three things can be known of it:
-//! that it was taken back; that it was not, which holds for as long as the lease does; or nothing, while the issuer is not heard
-//! of. Then the issuer is asked, and if it does not answer either, the answer is "unavailable": never yes, and never "this
-//! token is bad".
+//! A signature proves that a token was issued, and nothing about later events. So a token of a
+//! followed issuer is valid if its signature is valid and the log so far contains no revocation of
+//! it. There are three states:
 //!
-//! Not every answer proves as much. What the issuer says when it is *asked about tags* is a committed write: nobody who was deposed can
-//! give it. What it says of an opaque token is read, and what somebody else says who follows it may lag. Such a word lets somebody
-//! in only under the lease, by which all is known that it may not know; without one the issuer is asked as well.
+//! 1. The token is revoked.
+//! 2. It is not revoked; this holds for as long as the lease does.
+//! 3. Unknown, because the log is not current. Then the issuer is asked. If it does not answer
+//!    either, the result is "unavailable": never valid, and never "this token is invalid".
+//!
+//! Answers differ in what they prove. The issuer's answer to a *query about tags* is a committed
+//! write: a deposed node cannot give it. Its answer about an opaque token (introspection) is only a
+//! read, and an answer of another service that follows the issuer may lag. Such an answer
+//! authorizes a request only under a live lease, because the lease covers what the answer may not
+//! know. Without a lease the issuer is queried as well.
 
 mod revocable;
 mod sample;
@@ -45,34 +53,36 @@ pub use self::revocable::{AuthoritativeAnswer, CutReason, IssuerAnswer, Revocabl
 pub use self::sample::RevocationSample;
 use crate::cache::{CacheEntryBasis, EntryBasis};
 
-/// Between two entries that are audited.
+/// Interval between two audited entries.
 const AUDIT: Duration = Duration::from_secs(1);
-/// `iat` has no fractions as a rule, and no two clocks are the same: what is ahead by no more says nothing of an issuer's clock.
+/// `iat` usually has no fractions, and clocks differ: an `iat` that is ahead by no more than this
+/// proves nothing about an issuer's clock.
 const GRAIN: Duration = Duration::from_secs(1);
-/// The share of a time by which the rate of a clock may be wrong: one in so many.
+/// Tolerance for the rate of a clock: one part in so many.
 const DRIFT: u32 = 1000;
 
-/// An issuer that is followed.
+/// An issuer whose revocation log is followed.
 pub struct FollowedIssuer {
-    /// Its `iss`.
+    /// The `iss` value of its tokens.
     pub issuer: Box<str>,
-    /// What it is called as an authority.
+    /// Its name as an authority in the revocation protocol.
     pub name: ConsumerName,
-    /// What is known of it.
+    /// The known state of its log.
     pub view: Arc<View>,
-    /// Makes its tags.
+    /// The key that makes its tags.
     pub tags: TagKey,
-    /// What its lease is measured by.
+    /// The clock that measures its lease.
     pub clock: Arc<dyn BootTime>,
-    /// Where it is asked.
+    /// The queue for queries to the issuer.
     pub desk: QueryDesk,
-    /// L: an answer that took longer is none.
+    /// Lease: how long knowledge of the log is valid. An answer that took longer is not used.
     pub lease: Duration,
-    /// What was asked.
+    /// Counters of the queries to it.
     pub counts: Arc<RevocationCounts>,
-    /// It tells by security events, and after so long what it told may be forgotten: what was made earlier is not believed.
+    /// Set for an issuer that reports by security events: maximum age of its tokens. Events about
+    /// older tokens may no longer be stored.
     pub longest: Option<Duration>,
-    /// Who follows the same log from here on, when that is begun anew.
+    /// The follower that replaced this one, when a reload started a new one.
     pub successor: FollowerSuccessor,
     /// Whether its clock runs ahead of ours.
     pub ahead: IssuerClockSkew,
@@ -80,14 +90,16 @@ pub struct FollowedIssuer {
 
 /// Whether the clock of an issuer was seen to be ahead of ours.
 ///
-/// An event takes back what was made before it, by what tokens say of that. A token whose `iat` lies ahead was made before that, by as much as
-/// any token may be ahead ([`MAX_CLOCK_SKEW`]); and when that moment has passed, nobody can tell it from one that was made after an event. So all
-/// that is made by an issuer whose clock was seen to be ahead counts as that much older than it says.
+/// An event revokes what was issued before it, according to `iat`. A token with an `iat` in the
+/// future was issued earlier, by as much as any token may be ahead ([`MAX_CLOCK_SKEW`]). Once that
+/// moment has passed, it cannot be distinguished from a token that was issued after an event. So
+/// every token of an issuer whose clock was seen to be ahead counts as that much older than its
+/// `iat`.
 #[derive(Default)]
 pub struct IssuerClockSkew(AtomicBool);
 
 impl IssuerClockSkew {
-    /// When something was made that says so, as far as events are concerned.
+    /// The corrected issue time, for the comparison with events.
     fn corrected(&self, issued_at: Timestamp, now: Timestamp) -> Timestamp {
         if issued_at > now.plus(GRAIN) {
             self.0.store(true, Relaxed);
@@ -96,63 +108,64 @@ impl IssuerClockSkew {
     }
 }
 
-/// Who follows a log after somebody else did: nobody yet, or one for good.
+/// The follower of a log that replaced an earlier one: none yet, or one permanently.
 #[derive(Default)]
 pub struct FollowerSuccessor(OnceLock<Arc<FollowedIssuer>>);
 
-/// When it is asked what something is worth, and by whose log the answer is judged.
+/// When an authority was asked, and the log that its answer is compared with.
 #[derive(Clone)]
 pub struct PendingAnswer {
     followed: Arc<FollowedIssuer>,
     ticket: QuestionTicket,
     began: Boot,
-    /// What had been told by then.
+    /// The head of the log at that time, if known.
     as_of: Option<(Epoch, u64)>,
 }
 
-/// How a fact came to be.
+/// How the claims of a fact were obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenEvidence {
-    /// The credential says it itself, and is as old as what it says.
+    /// From the credential itself, which is as old as its claims.
     Said,
-    /// Somebody was asked, and what was told can be told anew.
+    /// By a query that can be repeated.
     Told,
 }
 
-/// How often an issuer was asked, since nothing was known here, and what came of it.
+/// Counters of the queries to an issuer, which happen when the local state is unknown.
 #[derive(Debug, Default)]
 pub struct RevocationCounts {
-    /// It has not taken the token back.
+    /// Answers: the token is not revoked.
     pub good: AtomicU64,
-    /// It has.
+    /// Answers: the token is revoked.
     pub denied: AtomicU64,
-    /// There was no answer in time.
+    /// Queries without an answer in time.
     pub silent: AtomicU64,
-    /// Entries in use that were held against what the issuer says.
+    /// Cache entries in use that were compared with the issuer's answer.
     pub audited: AtomicU64,
-    /// Of those, how many would still have been believed when the issuer had denied them for longer than a lease: none, or the promise is
-    /// broken.
+    /// Of those, entries that were still used after the issuer had denied them for longer than a
+    /// lease. Anything but 0 is a violation of the guarantee.
     pub stale: AtomicU64,
 }
 
-/// All that is followed in a process. Clones are one.
+/// All followed issuers of a process. Clones share state.
 #[derive(Clone, Default)]
 pub struct FollowedIssuers(Arc<RwLock<Vec<Arc<FollowedIssuer>>>>);
 
 impl FollowedIssuers {
-    /// Has these followed from the next configuration on, and says what was before.
+    /// Sets the issuers to follow from the next configuration on, and returns the previous ones.
     pub fn replace(&self, followed: Vec<Arc<FollowedIssuer>>) -> Vec<Arc<FollowedIssuer>> {
         std::mem::replace(&mut *self.0.write(), followed)
     }
 
-    /// Has whatever rests on what was followed `before` go by what is followed now, where that is the same log: what is open stays so, though
-    /// the log be asked for at another place or with another secret. Once nothing can go back any more.
+    /// Makes everything that depends on an issuer in `before` use its successor, where both follow
+    /// the same log. So exchanges stay open even if the log has a new address or secret. Call this
+    /// once nothing can return to the previous configuration.
     pub fn succeed(&self, before: &[Arc<FollowedIssuer>]) {
         let now = self.0.read();
         let is_over = |old: &&Arc<FollowedIssuer>| !now.iter().any(|new| Arc::ptr_eq(old, new));
         for old in before.iter().filter(is_over) {
             if let Some(new) = now.iter().find(|new| old.is_succeeded_by(new)) {
-                // It has had none: it was followed until now.
+                // It has no successor yet: it was in use until now.
                 let _ = old.successor.0.set(new.clone());
             }
         }
@@ -162,19 +175,21 @@ impl FollowedIssuers {
         self.0.read().iter().find(|followed| held.is_of(&followed.view)).cloned()
     }
 
-    /// Before somebody is asked who may rest on the word of any of them.
+    /// Notes the state of all logs before a query to a service whose answer may depend on any of
+    /// them.
     pub fn depart(&self) -> Vec<PendingAnswer> {
         self.0.read().iter().map(FollowedIssuer::depart).collect()
     }
 
-    /// The one with this `iss`.
+    /// The followed issuer with this `iss`.
     pub fn of(&self, issuer: &str) -> Option<Arc<FollowedIssuer>> {
         self.0.read().iter().find(|followed| *followed.issuer == *issuer).cloned()
     }
 }
 
-/// Looks at entries in use, one a second, as long as it is polled: what an issuer denies when it is asked must not be believed any more a
-/// lease later. `any` finds an entry by a number that `random` draws.
+/// Audits entries in use, one per second, for as long as it is polled. An entry that the issuer
+/// denies when asked must not be valid a lease later. `any` finds an entry by a number from
+/// `random`.
 pub async fn audit(
     follows: FollowedIssuers,
     any: impl Fn(u64) -> Option<Arc<CacheEntryBasis>>,
@@ -204,12 +219,13 @@ pub async fn audit(
 }
 
 impl FollowedIssuer {
-    /// Whether its log is heard of, so that whatever that tells is known here before it is in force everywhere.
+    /// Whether its lease is live: then this node knows every event of the log before it takes
+    /// effect everywhere.
     fn is_heard_of(&self) -> bool {
         self.clock.now() < self.view.lease()
     }
 
-    /// Whoever follows its log now.
+    /// The current follower of its log.
     fn latest(self: &Arc<Self>) -> &Arc<Self> {
         let mut latest = self;
         while let Some(next) = latest.successor.0.get() {
@@ -218,18 +234,20 @@ impl FollowedIssuer {
         latest
     }
 
-    /// Whether another one, which is asked in another way, follows the same log for the same tokens.
+    /// Whether `other` follows the same log for the same tokens, though at another address or with
+    /// another secret.
     fn is_succeeded_by(&self, other: &Self) -> bool {
-        // A key that makes one tag as another one does is that.
+        // Two keys that make the same tag are the same key.
         let same_key = || self.tags.tag(TagSubject::Token("")) == other.tags.tag(TagSubject::Token(""));
         self.issuer == other.issuer && self.longest == other.longest && same_key()
     }
 
-    /// Before the issuer is asked what a token is worth.
+    /// Notes the state of its log before the issuer is asked about a token.
     pub(crate) fn depart(self: &Arc<Self>) -> PendingAnswer {
         let followed = self.latest().clone();
         let now = followed.clock.now();
-        // The number first: what is told in between is compared with. Of the history that was followed before and after it.
+        // First the number: events from here on are compared with the answer. It is valid only if
+        // the history is the same before and after.
         let epoch = followed.view.epoch();
         let seq = followed.view.contiguous();
         let ticket = followed.view.depart(now);
@@ -238,7 +256,7 @@ impl FollowedIssuer {
         PendingAnswer { followed, ticket, began: now, as_of }
     }
 
-    /// A token of which this is known, and with it what can take it back, as of now.
+    /// A token with these claims, and the tags that can revoke it, as of now.
     pub fn revocable(
         self: &Arc<Self>,
         lineage: &Lineage<'_>,
@@ -251,13 +269,14 @@ impl FollowedIssuer {
                 let denying = tags.len();
                 ((tags, denying), lineage.in_time_of_log())
             }
-            // Its events have its own clock.
+            // Events carry the time of another clock.
             Some(_) => (self.of_others(lineage, evidence), self.ahead.corrected(lineage.issued_at, now)),
         };
         RevocableToken::new(self.clone(), tags.into(), denying, millis(issued_at))
     }
 
-    /// Of a session or another fact that was told at a time: whether what it rests on has changed since, so that it has to be told anew.
+    /// For a session or another fact that was queried at `told_at`: whether its claims have changed
+    /// since, so that it must be queried again.
     pub fn outdated(self: &Arc<Self>, lineage: &Lineage<'_>, told_at: Timestamp) -> Option<RevocableToken> {
         self.longest?;
         let lower = lineage.email.map(str::to_ascii_lowercase);
@@ -307,18 +326,19 @@ impl FollowedIssuer {
 }
 
 impl PendingAnswer {
-    /// Whether the issuer is heard of now ([`RevocableToken::is_heard_of`]).
+    /// Whether the lease of the issuer is live ([`RevocableToken::is_heard_of`]).
     pub(crate) fn is_heard_of(&self) -> bool {
         self.followed.is_heard_of()
     }
 
-    /// Whether it was this issuer, by its `iss`, whose word the answer may rest on.
+    /// Whether the answer may depend on this issuer, given by its `iss`.
     pub fn is_of(&self, issuer: &str) -> bool {
         *self.followed.issuer == *issuer
     }
 
-    /// What the issuer's own answer is worth, that it vouches for a token. It was only read, perhaps where another database has taken
-    /// over: under the lease that does no harm, and without one the issuer is asked what nobody can answer who was deposed.
+    /// The use of the issuer's own answer that confirms a token. That answer was only read, perhaps
+    /// from a database that another one has replaced. Under a live lease this does no harm. Without
+    /// one the issuer is queried about the tags, which a deposed node cannot answer.
     pub(crate) async fn hold(self, said: RevocationTags) -> AuthoritativeAnswer {
         let (revocable, as_of) = self.token_of(said);
         match revocable.kept(&self, as_of) {
@@ -335,9 +355,10 @@ impl PendingAnswer {
         }
     }
 
-    /// What the answer is worth of somebody who follows the issuer as well, and lets in by a lease of their own: the token, and what may be
-    /// remembered of it, which is nothing unless the issuer is heard of here. Who follows may lag, and nothing here would tell. `None`:
-    /// nobody may be let in on the strength of it.
+    /// The use of an answer by another service that follows the issuer and authorizes by a lease of
+    /// its own. Returns the token and the basis of a cache entry. Without a live lease here nothing
+    /// may be cached, because the other service may lag unnoticed. `None`: the answer authorizes no
+    /// request.
     pub fn hold_relayed(self, said: RevocationTags) -> Option<(RevocableToken, Option<EntryBasis>)> {
         let (revocable, as_of) = self.token_of(said);
         match revocable.kept(&self, as_of) {
@@ -346,7 +367,8 @@ impl PendingAnswer {
                 EntryState::NoLease => Some((revocable, None)),
                 EntryState::Void => None,
             },
-            // Of another history than the one that is heard of: what was refused by that one would be let in.
+            // From another history than the current one: a token that this history revokes would be
+            // accepted.
             AnswerUse::Once if self.is_heard_of() => None,
             AnswerUse::Once => Some((revocable, None)),
             AnswerUse::Denied | AnswerUse::Again | AnswerUse::Not => None,
@@ -361,7 +383,8 @@ impl PendingAnswer {
     }
 }
 
-/// What an event of somebody else's can be about. A service that speaks for itself is a user to those who know it by `sub`.
+/// The subjects that an event of another issuer can be about. A service that acts for itself is a
+/// user, identified by `sub`.
 fn subjects<'l>(lineage: &Lineage<'l>, email: Option<&'l str>) -> impl Iterator<Item = TagSubject<'l>> {
     [
         lineage.token.map(TagSubject::Token),
@@ -374,7 +397,7 @@ fn subjects<'l>(lineage: &Lineage<'l>, email: Option<&'l str>) -> impl Iterator<
     .flatten()
 }
 
-/// The end of time is within both.
+/// The maximum timestamp fits into both types.
 fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,11 +1,13 @@
-//! Sessions that have ended before their time, for as long as somebody here may still believe in them.
+//! Revoked sessions: the list of sessions that ended before their time, kept as long as a cached
+//! fact may still name them.
 //!
-//! Owns: the list, its bound, and what happens when it is full. Does not own: who says so, or what other processes ended: where
-//! sessions are kept in a database, that is read there ([`login::endings`]).
+//! Owns: the list, its bound, and what happens when it is full. Does not own: the reasons for an
+//! end, and ends in other processes: where a database keeps sessions, `login::endings` reads them.
 //!
-//! A session's fact is looked at here on every hit, so that an end is an end with the next request, not when the cache forgets.
-//! The list has a bound, and never forgets in favour of somebody: when it is full, every session that began before that moment
-//! is over. Its holder logs in again, which the provider makes short.
+//! Every hit on a session's fact checks this list: an end takes effect with the next request, not
+//! when the cache entry expires. The list is bounded and never drops an entry that matters. When it
+//! is full, every session that began before that moment is over; the user logs in again, which is
+//! quick while the provider's session lasts.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,27 +17,28 @@ use parking_lot::RwLock;
 
 use crate::session_store::{SessionKey, SessionsOf};
 
-/// The most entries: about 100 bytes each.
+/// Maximum number of entries: about 100 bytes each.
 const MOST: usize = 100_000;
 
-/// What a session can be ended by.
+/// The keys by which a session can be revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RevocationMarks {
-    /// Its own name.
+    /// Key of the session itself.
     pub id: SessionKey,
-    /// Its name in the store, where it was found there.
+    /// Key of the session in the store, if it was found there.
     pub kept: Option<SessionKey>,
-    /// Of whom it is.
+    /// Key of the session's user.
     pub subject: SessionKey,
-    /// The provider's session.
+    /// Key of the provider's session.
     pub sid: Option<SessionKey>,
-    /// When it began.
+    /// When the session began.
     pub began: Timestamp,
 }
 
-/// The list.
+/// The list of revoked sessions.
 pub struct RevokedSessions {
-    /// Entries, and one more while there is a floor: what a hit reads when there is nothing to read.
+    /// Number of entries, plus one while there is a floor: a hit reads only this when the list is
+    /// empty.
     count: AtomicUsize,
     list: RwLock<RevokedList>,
     most: usize,
@@ -44,38 +47,38 @@ pub struct RevokedSessions {
 #[derive(Default)]
 struct RevokedList {
     entries: HashMap<SessionKey, RevokedEntry>,
-    /// Sessions that began before this are over.
+    /// Sessions that began before this time are over.
     floor: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy)]
 struct RevokedEntry {
     logout: LogoutScope,
-    /// Nobody can believe in it from here on.
+    /// From this time on no cached fact can name the session.
     until: Timestamp,
 }
 
-/// Which sessions an end means, of those that bear its name.
+/// Which of the sessions with a revoked key are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogoutScope {
-    /// What began later is not meant, by our clock.
+    /// Sessions that began later, by our clock, are not meant.
     pub began: Timestamp,
-    /// Nor is a login that was under way, if its ID token was made later, by the provider's clock.
+    /// Nor are logins in progress whose ID token was issued later, by the provider's clock.
     pub issued: Timestamp,
 }
 
 impl LogoutScope {
-    /// All of them, whenever they begin.
+    /// All sessions, whenever they begin.
     pub const WHOLE: Self = Self { began: Timestamp::MAX, issued: Timestamp::MAX };
 
-    /// Both.
+    /// The union of both scopes.
     fn and(self, other: Self) -> Self {
         Self { began: self.began.max(other.began), issued: self.issued.max(other.issued) }
     }
 }
 
 impl RevokedList {
-    /// Whether one of the ends that bear a name of this session means it.
+    /// Whether an entry for one of the session's keys means this session.
     fn meant(&self, marks: &RevocationMarks, means: impl Fn(LogoutScope) -> bool) -> bool {
         let names = [Some(&marks.id), marks.kept.as_ref(), Some(&marks.subject), marks.sid.as_ref()];
         let mut names = names.into_iter().flatten();
@@ -94,7 +97,7 @@ impl RevokedSessions {
         Self { count: AtomicUsize::new(0), list: RwLock::default(), most }
     }
 
-    /// Whether a session is over.
+    /// Whether a session is revoked.
     pub fn holds(&self, marks: &RevocationMarks) -> bool {
         if self.count.load(Ordering::Acquire) == 0 {
             return false;
@@ -104,19 +107,19 @@ impl RevokedSessions {
             || list.meant(marks, |logout| marks.began <= logout.began)
     }
 
-    /// Whether a session that begins now is over already: its holder was sent to log in before an end was heard of, and came back with an
-    /// ID token that was `issued` no later than the end.
+    /// Whether a session that begins now is already revoked: its user was `sent` to the provider
+    /// before the logout arrived here, and the ID token was `issued` no later than the logout.
     pub fn holds_begun(&self, marks: &RevocationMarks, sent: Timestamp, issued: Timestamp) -> bool {
         let on_its_way = |logout: LogoutScope| sent <= logout.began && issued <= logout.issued;
         self.holds(marks) || self.list.read().meant(marks, on_its_way)
     }
 
-    /// One session is over, by either of its names. Nobody can believe in it from `until` on.
+    /// Revokes one session by either of its keys. From `until` on no cached fact can name it.
     pub fn end(&self, id: SessionKey, now: Timestamp, until: Timestamp) {
         self.put(id, RevokedEntry { logout: LogoutScope::WHOLE, until }, now);
     }
 
-    /// All of somebody's are over that are meant.
+    /// Revokes the sessions of a user, or of a provider's session, that `logout` means.
     pub fn end_of(&self, whose: SessionsOf, logout: LogoutScope, now: Timestamp, until: Timestamp) {
         let (SessionsOf::Sid(digest) | SessionsOf::Subject(digest)) = whose;
         self.put(digest, RevokedEntry { logout, until }, now);
@@ -141,12 +144,12 @@ impl RevokedSessions {
         self.count.store(list.entries.len() + usize::from(list.floor.is_some()), Ordering::Release);
     }
 
-    /// Entries, for metrics.
+    /// Number of entries, for metrics.
     pub fn entries(&self) -> usize {
         self.list.read().entries.len()
     }
 
-    /// Forgets what nobody can believe in any more.
+    /// Removes entries that no cached fact can name any more.
     pub fn sweep(&self, now: Timestamp) {
         let mut list = self.list.write();
         list.entries.retain(|_, entry| now < entry.until);
@@ -245,7 +248,7 @@ mod tests {
             assert!(ended.holds(&marks(id, 9, None, 999)), "{id}");
         }
         assert!(!ended.holds(&marks(9, 9, None, 1000)), "began since");
-        // What is old makes room first.
+        // Expired entries are removed first.
         let ended = RevokedSessions::bounded(1);
         ended.end([1; 32], NOW, NOW);
         ended.end([2; 32], NOW, LATER);

@@ -1,11 +1,13 @@
-//! Sessions that are kept here, as the login needs them. Who keeps them is the binary's to say.
+//! Session store: the interface that the login needs to keep sessions in a database. The binary
+//! provides the implementation.
 //!
-//! A store knows a session by a digest of what the browser holds, and its content sealed: whoever has a copy of the store can
-//! neither present a session nor read one. All who serve the same origins share a store; what two of them want to change at
-//! once is decided by one conditional statement there, never by looking first.
+//! A store knows a session by a digest of the browser's secret, and its content is sealed. A copy
+//! of the store allows neither to present a session nor to read one. All processes that serve the
+//! same origins share a store. Concurrent changes are decided by one conditional statement there,
+//! never by reading first.
 //!
-//! Whatever a store does, it is waited for only so long ([`Bounded`]): one look-up answers everybody who comes with a session, and one
-//! that never came back would hold all of them.
+//! Every call has a time limit ([`Bounded`]): one lookup answers all requests of a session, and one
+//! that never returned would block all of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,96 +15,99 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 
-/// How often sessions that are over are looked for, and how long a search may take: until the next one is due.
+/// Interval of searches for sessions that are over, and time limit of a search.
 pub const SWEEP: Duration = Duration::from_mins(1);
-/// How long requests wait for a store.
+/// Time limit of a read on the request path.
 const ASKED: Duration = Duration::from_secs(5);
-/// How long a change is waited for: longer than a store takes to say itself that nobody knows whether it was made.
+/// Time limit of a change: longer than a store takes to report that the outcome is unknown.
 const CHANGED: Duration = Duration::from_secs(15);
 
-/// What a session, a person or a provider's session is found by: a SHA-256.
+/// Key of a session, a user or a provider's session: a SHA-256.
 pub type SessionKey = [u8; 32];
 
-/// An answer that has to be waited for.
+/// Future of a store operation.
 pub type StoreAnswer<'s, T> = Pin<Box<dyn Future<Output = Result<T, StoreFault>> + Send + 's>>;
 
-/// The store cannot be asked; what is in it nobody knows.
+/// The store cannot be reached, so its content is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("sessions cannot be looked up: {0}")]
 pub struct StoreFault(pub String);
 
-/// A session as it is kept.
+/// A session as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredSession {
-    /// Of what the browser holds.
+    /// Digest of the browser's secret.
     pub id: SessionKey,
-    /// Of whom the session is, within their provider.
+    /// Key of the user at the provider.
     pub subject: SessionKey,
-    /// Of the provider's own session, when it told (`sid`, `OpenID` Connect Front-Channel Logout 1.0 section 3).
+    /// Key of the provider's own session, if it sent one (`sid`, OpenID Connect Front-Channel
+    /// Logout 1.0 section 3).
     pub sid: Option<SessionKey>,
-    /// When somebody logged in.
+    /// When the user logged in.
     pub began: Timestamp,
-    /// From when on it is over, whatever happens. Expired means `now >= ends`.
+    /// When the session is over, at the latest. Expired means `now >= ends`.
     pub ends: Timestamp,
     /// Grows by one with each change of `content`; begins with 0.
     pub version: u64,
-    /// Everything else, sealed.
+    /// All other data, sealed.
     pub content: Vec<u8>,
 }
 
-/// Whose sessions end.
+/// Which sessions end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionsOf {
-    /// Those of one session of the provider's.
+    /// The sessions of one session of the provider.
     Sid(SessionKey),
-    /// All of one person.
+    /// All sessions of one user.
     Subject(SessionKey),
 }
 
-/// What may be done once, by whoever shares the store.
+/// An operation that may be done once by all processes that share the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnceKey {
-    /// What that is called.
+    /// Name of the operation.
     pub name: SessionKey,
-    /// Until when it could be tried again.
+    /// Until when it could be attempted again.
     pub until: Timestamp,
 }
 
-/// Sessions that were ended before their time, by whomever, the oldest first.
+/// Sessions that any process ended before their time, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevokedPage {
-    /// From where to read on.
+    /// Position from which to continue.
     pub upto: u64,
-    /// Their names.
+    /// Keys of the sessions.
     pub sessions: Vec<SessionKey>,
-    /// Whether there are more at once.
+    /// Whether more can be read at once.
     pub more: bool,
 }
 
-/// Keeps sessions. Every change is durable when it has been answered.
+/// Keeps sessions. Every change is durable when its future completes.
 pub trait SessionStore: Send + Sync {
-    /// Keeps a new one. Its `id` is random: there is none of that name yet.
+    /// Stores a new session. Its `id` is random, so it is unused.
     fn insert(&self, session: StoredSession) -> StoreAnswer<'_, ()>;
 
-    /// The one of this name; `None`: there is none that has not ended at `now`.
+    /// Finds a session by its key; `None`: there is none that lasts at `now`.
     fn find(&self, id: SessionKey, now: Timestamp) -> StoreAnswer<'_, Option<StoredSession>>;
 
-    /// Takes the right to refresh it until `until`: true for one at a time, and only while its version is this one. Who was
-    /// given it and does not come back loses it then.
+    /// Claims the right to refresh a session until `until`: true for one claimant at a time, and
+    /// only while the session has this version. A claimant that does not return loses the right
+    /// then.
     fn claim(&self, id: SessionKey, version: u64, now: Timestamp, until: Timestamp) -> StoreAnswer<'_, bool>;
 
-    /// Puts another content in the place of the one of this version, which becomes the next, and gives back the right to
-    /// refresh. False: there is no session of this name and version.
+    /// Replaces the content of this version, increments the version, and returns the right to
+    /// refresh. False: there is no session with this key and version.
     fn replace(&self, id: SessionKey, version: u64, content: Vec<u8>) -> StoreAnswer<'_, bool>;
 
-    /// Gives the right to refresh back without a change, so that the next one can try.
+    /// Returns the right to refresh without a change, so that another claimant can try.
     fn release(&self, id: SessionKey, version: u64) -> StoreAnswer<'_, ()>;
 
-    /// Ends it, and gives back its content as it was last. `None`: there was none.
+    /// Deletes a session and returns its last content. `None`: there was none.
     fn remove(&self, id: SessionKey) -> StoreAnswer<'_, Option<Vec<u8>>>;
 
-    /// Ends all of somebody that began at this time or before, and says which. `None`: that was done before under this name, and is not done
-    /// again. Nothing is ended without the name being noted, nor noted without the end.
+    /// Deletes all sessions of a user, or of a provider's session, that began at this time or
+    /// before, and returns their keys. `None`: this was done before under the name of `once`, and
+    /// is not repeated. The deletion and the record of the name are one transaction.
     fn remove_of(
         &self,
         whose: SessionsOf,
@@ -110,19 +115,19 @@ pub trait SessionStore: Send + Sync {
         once: OnceKey,
     ) -> StoreAnswer<'_, Option<Vec<SessionKey>>>;
 
-    /// Which were ended, by this process or another, since `after` was read (0 at first), and not longer ago than `within`. An answer
-    /// misses none whose end was durable when it was asked for.
+    /// Sessions that any process ended after position `after` (0 at first), no longer ago than
+    /// `within`. The result includes every end that was durable when the call was made.
     fn endings(&self, after: u64, within: Duration) -> StoreAnswer<'_, RevokedPage>;
 
-    /// Forgets, some at a time, sessions that have ended by themselves, and what cannot be done again anyway; returns how many.
+    /// Deletes expired sessions and expired names, some at a time; returns how many.
     fn sweep(&self, now: Timestamp) -> StoreAnswer<'_, u64>;
 }
 
-/// A store that has answered in time, if only that there is no answer.
+/// A store whose operations fail when they take too long.
 pub struct Bounded(Arc<dyn SessionStore>);
 
 impl Bounded {
-    /// Bounds how long `store` may take.
+    /// Limits the time of operations of `store`.
     pub fn new(store: Arc<dyn SessionStore>) -> Self {
         Self(store)
     }
@@ -184,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// Never answers.
+    /// A store that never answers.
     struct Silent;
 
     fn never<'s, T: Send + 's>() -> StoreAnswer<'s, T> {

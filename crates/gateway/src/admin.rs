@@ -1,10 +1,12 @@
-//! The operator's listener: health, metrics, configuration.
+//! Admin listener: serves health, metrics and the configuration to operators.
 //!
-//! Owns: a small HTTP/1.1 server with five paths. Does not own: what they say; the binary hands in closures
-//! ([`Admin`]). It runs on the control runtime, beside the workers: a scrape never stands in a request's way,
-//! and a gateway too busy to serve still answers here.
+//! Owns: a small HTTP/1.1 server with five paths. Does not own: the content; the binary passes
+//! closures ([`Admin`]).
 //!
-//! hyper serves it: five answers need no router, and the span exporter brings hyper in already.
+//! It runs on the control runtime, apart from the workers. A scrape never delays a request, and a
+//! gateway that is too busy to serve requests still answers here.
+//!
+//! hyper serves it: five paths need no router, and the span exporter already depends on hyper.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,40 +28,43 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
-/// Connections at once; a scraper, a kubelet and a person need a handful.
+/// Maximum number of open connections; a scraper, a kubelet and a person need a handful.
 const CONNECTIONS: usize = 64;
-/// First byte of a head to its end; also how long a kept connection may be idle.
+/// Time limit from the first byte of a head to its end; also the idle limit of a kept-alive
+/// connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest life of a connection: a client that does not read its answer is cut off.
+/// Maximum lifetime of a connection: a client that does not read its response is disconnected.
 const LIFETIME: Duration = Duration::from_mins(5);
-/// After a failed accept (no descriptor left) wait before the next.
+/// Pause after a failed accept (no descriptor left) before the next one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Open answers may still be finished for so long once the listener is stopped.
+/// Time limit for open responses to finish once the listener is stopped.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Reasons why something is not as it should be, one line each; none: it is.
+/// Returns the reasons why a check fails, one line each. Empty: the check passes.
 pub type Check = Box<dyn Fn() -> Vec<String> + Send + Sync>;
 
-/// What the listener answers with.
+/// Content of the admin listener.
 pub struct Admin {
-    /// Reasons to restart the process: `/livez`.
+    /// `/livez`: reasons to restart the process.
     pub live: Check,
-    /// Reasons not to send requests here, such as "starting", "draining" or an issuer without keys: `/readyz`.
+    /// `/readyz`: reasons not to send requests here, such as "starting", "draining" or an issuer
+    /// without keys.
     pub ready: Check,
-    /// What is not as it should be although requests are welcome: told with the rest of `/readyz`.
+    /// Degraded dependencies of a gateway that still serves requests: appended to `/readyz`.
     pub notes: Check,
-    /// Counted since the start: `/metrics`.
+    /// `/metrics`: counters since the start of the process.
     pub metrics: Arc<Metrics>,
-    /// The configuration in use without its secrets, as text: `/debug/config`.
+    /// `/debug/config`: the configuration in use without its secrets, as text.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
-    /// How the issuers stand that are followed, as JSON: `/debug/followed`.
+    /// `/debug/followed`: the state of all issuers whose revocation log is followed, as JSON.
     pub followed: Box<dyn Fn() -> String + Send + Sync>,
 }
 
-/// Serves until `stop` is ready, then finishes answers under way (at most a second) and returns.
+/// Serves until `stop` is ready, then finishes open responses (at most a second) and returns.
 ///
-/// On a loopback address only requests whose `Host` is an address or `localhost` are answered: a web page in
-/// the operator's browser that points its own name at 127.0.0.1 reads nothing.
+/// On a loopback address it answers only requests whose `Host` is an IP address or `localhost`.
+/// This stops DNS rebinding: a web page in the operator's browser that points its own name at
+/// 127.0.0.1 reads nothing.
 pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<Output = ()>) {
     let local_only = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let room = Arc::new(Semaphore::new(CONNECTIONS));
@@ -82,7 +87,7 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<O
                 continue;
             }
         };
-        // over the limit: closed at once
+        // Over the limit: close at once.
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
         let (admin, stopped) = (Arc::clone(&admin), stopped.clone());
         tokio::spawn(async move {
@@ -92,7 +97,7 @@ pub async fn serve(listener: TcpListener, admin: Arc<Admin>, stop: impl Future<O
     }
     drop(listener);
     stopping.send_replace(true);
-    // all permits back: nobody is being served any more
+    // All permits are back: no connection is being served any more.
     let everyone = room.acquire_many(u32::try_from(CONNECTIONS).unwrap_or(u32::MAX));
     let _ = tokio::time::timeout(FAREWELL, everyone).await;
 }
@@ -115,7 +120,7 @@ async fn connection(
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     tokio::select! {
-        // broken connections of scrapers are no news
+        // Scrapers often break connections; this is not worth a log line.
         _ = &mut serving => return,
         () = sleep(LIFETIME) => return,
         _ = stopped.wait_for(|stopped| *stopped) => {}
@@ -148,12 +153,12 @@ fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Resp
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
-    // to HEAD hyper sends the head of the same answer
+    // For HEAD, hyper sends the head of the same response.
     answer(request, admin)
 }
 
 fn checked(reasons: &[String], fine: &str, notes: &[String]) -> Response<Full<Bytes>> {
-    // one line each, whatever a text contains
+    // One line each, even if a text contains control characters.
     let lines = |texts: &[String]| {
         texts.iter().map(|text| text.replace(char::is_control, " ") + "\n").collect::<String>()
     };
@@ -182,7 +187,7 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     response
 }
 
-/// Whether the one `Host` is an IP address or `localhost`, with or without port.
+/// Whether the only `Host` field is an IP address or `localhost`, with or without a port.
 fn host_is_local(request: &Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next().map(HeaderValue::to_str), hosts.next()) {

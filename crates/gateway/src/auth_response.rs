@@ -1,15 +1,19 @@
-//! What another proxy is told of a request that may pass, so that whoever is behind it knows who calls.
+//! Auth response: answers a check of another proxy for a request that is permitted, with the
+//! caller's identity.
 //!
-//! Owns: the voucher, which only a [`Permit`] can make, its form as an HTTP answer, and which of the client's fields must not
-//! reach the service, for serving and for whoever explains it. Does not own: how the proxy asked ([`crate::forward_auth`],
-//! [`crate::ext_authz`]), the decision, forwarding: that is the other proxy's.
+//! Owns: the response, which only a [`Permit`] can create; its form over HTTP; which client fields
+//! must not reach the service, both for serving and for `check`, which explains it. Does not own:
+//! how the proxy asked ([`crate::forward_auth`], [`crate::ext_authz`]), the decision, forwarding
+//! (the other proxy does that).
 //!
-//! A voucher is for one request, unless the configuration lets whoever asks keep it. Then it says for how long, on which fields it
-//! rests, and whose revocations end it. Kept or not, it says when the credential ends that it rests on.
+//! A response is for one request, unless the configuration lets the proxy cache it. Then it carries
+//! the time to live, the fields that it depends on, and the issuer and tags that can revoke it.
+//! Cached or not, it carries the time left until the credential expires.
 //!
-//! What a voucher does not set must not reach the service behind under our names either. A proxy that lets us say so is told
-//! what to remove; the others are given every name of ours, those without a value empty. Some put that in place of what the
-//! client sent, others do not: their configuration has to take the client's off first.
+//! Our field names that a response does not set must not reach the service from the client either.
+//! A gRPC proxy receives a list of fields to remove. Other proxies receive every one of our names,
+//! empty where there is no value. Some proxies replace the client's field with the empty one,
+//! others do not: their configuration must remove the client's field first.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -34,37 +38,40 @@ use crate::config::{Config, OnExpiry, QuestionSource, ResponseCacheControl, Rout
 use crate::refusal::Refusal;
 use crate::worker::{ACCESS_TOKEN, ActiveConfig, access_token};
 
-/// Somebody may pass, and this is who it is.
+/// A request is permitted: the identity and the fields that the proxy passes on.
 pub(crate) struct AuthResponse {
-    /// Fields for the service, each in place of whatever the client sent under that name.
+    /// Fields for the service. Each replaces the client's field of that name.
     pub(crate) set: Vec<(Box<str>, Cow<'static, str>)>,
-    /// Names that the service must not hear from the client, besides those in `set`.
+    /// Field names besides those in `set` that must not reach the service from the client.
     pub(crate) absent: Vec<Box<str>>,
-    /// The route that permits it.
+    /// Index of the route that permits the request.
     pub(crate) route: usize,
-    /// Who; `None` on a public route.
+    /// The authenticated caller; `None` on a public route.
     pub(crate) caller: Option<Arc<Verified>>,
-    /// What the service is to be shown of the client's cookies, when some are ours.
+    /// The client's cookies without ours. `None`: the client sent none of ours.
     pub(crate) cookies: Option<String>,
-    /// How long the credential that it rests on lasts; `None`: it has no end, or the route keeps open what it let in.
+    /// Time until the credential expires. `None`: it does not expire, or the route keeps exchanges
+    /// open beyond it.
     ends_in: Option<Duration>,
-    /// How whoever asked may keep it; `None`: not at all.
+    /// How the proxy may cache the response; `None`: not at all.
     kept: Option<ResponseCaching>,
 }
 
-/// How somebody who asked may keep a voucher.
+/// How a proxy may cache an [`AuthResponse`].
 ///
-/// Only what rests on nothing else than the request and its credential is kept: not what Kubernetes was asked for, nor what a
-/// session says, whose cookie may have to be exchanged.
+/// Only a response that depends on nothing but the request and its token may be cached. A response
+/// that needed a Kubernetes access review may not, nor one for a session, whose cookie may have to
+/// be replaced.
 pub(crate) struct ResponseCaching {
     max_age: u64,
     vary: Arc<str>,
-    /// Who may take it back, and by what.
+    /// The issuer that may revoke it, and the tags to revoke it by.
     statement: Option<(Box<str>, RevocationTags)>,
 }
 
 impl ResponseCaching {
-    /// What is believed of a caller until an instant; `None` when that may not be kept.
+    /// Caching of a response for `caller`, whose cache entry is valid until `until`. Returns `None`
+    /// when the response may not be cached.
     pub(crate) fn new(
         keeping: &ResponseCacheControl,
         running: &ActiveConfig,
@@ -79,11 +86,12 @@ impl ResponseCaching {
         let mut max_age = keeping.max_age;
         let mut statement = None;
         if let Some(caller) = caller {
-            // A session has none; of what was pushed out of the cache meanwhile it is not known.
+            // A session has no `until`; nor does a token that was evicted from the cache meanwhile.
             max_age = max_age.min(until?.saturating_duration_since(now.monotonic));
             let left = caller.facts.expires.as_millis().saturating_sub(now.wall.as_millis());
             max_age = max_age.min(Duration::from_millis(left));
-            // At least half of its life is left, and half of that is for the service.
+            // An assertion here has at least half of its lifetime left; half of that is for the
+            // service.
             if let Some(assertion) = &running.config.assertion {
                 max_age = max_age.min(assertion.lifetime / 4);
             }
@@ -100,7 +108,7 @@ impl ResponseCaching {
 }
 
 impl AuthResponse {
-    /// Vouches for what a permit permits.
+    /// Builds the response from a permit.
     #[allow(clippy::needless_pass_by_value, reason = "a permit is used up by what it permits")]
     pub(crate) fn new(
         permit: Permit<'_>,
@@ -128,12 +136,12 @@ impl AuthResponse {
         Ok(Self { set, absent, route: permit.route(), caller: caller.cloned(), cookies, ends_in, kept: None })
     }
 
-    /// The same, to be kept.
+    /// Sets how the proxy may cache the response.
     pub(crate) fn kept(self, kept: Option<ResponseCaching>) -> Self {
         Self { kept, ..self }
     }
 
-    /// For a proxy that asked over HTTP.
+    /// The response for a proxy that asked over HTTP.
     pub(crate) fn answer(self) -> LocalReply {
         let mut fields = match &self.kept {
             None => vec![("cache-control".into(), "no-store".into())],
@@ -165,7 +173,8 @@ impl AuthResponse {
     }
 }
 
-/// How long what a caller was let in by lasts: a session to the end of its lifetime, whatever the route says.
+/// Time until the caller's credential expires. For a session this is the end of its lifetime,
+/// regardless of the route.
 fn ends_in(route: &Route, caller: Option<&Verified>, now: Now) -> Option<Duration> {
     let caller = caller?;
     let ends = match (&caller.session, route.on_expiry) {
@@ -176,9 +185,10 @@ fn ends_in(route: &Route, caller: Option<&Verified>, now: Now) -> Option<Duratio
     (ends < Timestamp::MAX).then(|| ends.since(now.wall))
 }
 
-/// An answer of ours in place of a voucher, for a proxy that asked over HTTP. To it a success is leave to forward, so what
-/// would be a page is refused, with the same content; and nginx knows yes and no alone, so a redirect is 401 there, which
-/// its configuration can make one of: `Location` is beside it.
+/// Converts a local reply for a proxy that asked over HTTP and reads only the status. Such a proxy
+/// forwards on success, so a page (2xx) becomes 403 with the same content. nginx knows only allow
+/// and deny, so a redirect becomes 401; the nginx configuration can turn it back into a redirect
+/// with the `Location` beside it.
 pub(crate) fn refusing(asking: &QuestionSource, answer: LocalReply) -> LocalReply {
     let status = match (answer.status, asking) {
         (200..=299, _) => 403,
@@ -188,7 +198,7 @@ pub(crate) fn refusing(asking: &QuestionSource, answer: LocalReply) -> LocalRepl
     LocalReply { status, ..answer }
 }
 
-/// All cookies but ours; `None` when none is ours.
+/// All cookies of the request except ours; `None` when it has none of ours.
 fn cookies_left(fields: &[Field<'_>]) -> Option<String> {
     let mut ours = false;
     let mut left: Vec<Cow<'_, [u8]>> = Vec::new();
@@ -200,21 +210,27 @@ fn cookies_left(fields: &[Field<'_>]) -> Option<String> {
     ours.then(|| left.iter().map(|value| String::from_utf8_lossy(value)).collect::<Vec<_>>().join("; "))
 }
 
-/// The fields that tell a service who calls, set or not.
+/// Names of the fields that carry the caller's identity to a service, set or not.
 pub fn names_of_ours(config: &Config) -> impl Iterator<Item = &str> {
     let assertion = config.assertion.iter().map(|assertion| &*assertion.header);
     let tokens = config.routes.iter().any(|route| route.forward_access_token);
     config.identity_headers.names().chain(assertion).chain(tokens.then_some(ACCESS_TOKEN))
 }
 
-/// Those of them that a voucher does not set; `set` are the names of those that it does.
+/// The identity fields that a response does not set; `set` holds the names that it sets.
 pub fn absent<'c>(config: &'c Config, set: &'c [&str]) -> impl Iterator<Item = &'c str> {
     names_of_ours(config).filter(|name| set.iter().all(|known| known != name))
 }
 
-/// What a proxy that can be told so takes off before it forwards, in lower case: whatever of the client's fields a service could
-/// take for ours, what says who calls in somebody else's words, and the names known beforehand, for it may not have shown us all. And
-/// how many of the client's fields are among them because they say what no client may say of itself.
+/// Names in lower case that a proxy must remove before it forwards, for proxies that accept such a
+/// list:
+///
+/// - client fields that a service could take for ours, or that claim an identity;
+/// - all our names that are not in `set`, because the proxy may not have sent us every field;
+/// - `authorization`, unless the route forwards it.
+///
+/// The second value is the number of client fields that are among them because no client may set
+/// them.
 pub fn removed(config: &Config, route: &Route, set: &[&str], fields: &[Field<'_>]) -> (Vec<String>, u32) {
     let claimed = Cell::new(0);
     let token = (!route.forward_authorization).then_some("authorization");
@@ -228,14 +244,15 @@ pub fn removed(config: &Config, route: &Route, set: &[&str], fields: &[Field<'_>
     (remove, claimed.get())
 }
 
-/// The names among the client's fields that the proxy must take off before it forwards; `claimed` counts those that say what no
-/// client may say of itself.
+/// Names among the client's fields that the proxy must remove before it forwards. `claimed` counts
+/// those that no client may set.
 fn to_remove<'f>(
     config: &'f Config,
     fields: &'f [Field<'f>],
     claimed: &'f Cell<u32>,
 ) -> impl Iterator<Item = &'f str> {
-    // Its own the proxy writes or takes off by itself, and none that only looks like one.
+    // The proxy itself writes or removes these hop-by-hop fields, but not fields that only look
+    // like them.
     const LEFT: [&str; 7] = [
         "connection",
         "content-length",
@@ -256,12 +273,13 @@ fn to_remove<'f>(
     fields.iter().map(|field| field.name).filter(move |name| is_to_go(name))
 }
 
-/// Whether a field says what no client may say of itself, and the proxy has not put it there.
+/// Whether no client may set this field, and the front proxy does not set it either.
 fn is_claimed(config: &Config, name: &str) -> bool {
     config.strip.strips(name) && !is_of_the_front(name)
 }
 
-/// A field that a service could take for one of ours although the proxy, which replaces fields by name, would let it pass.
+/// Finds a client field that a service could take for an identity field, although its name differs.
+/// A proxy replaces fields by exact name, so it would pass this one on.
 pub fn look_alike<'f>(config: &Config, fields: &'f [Field<'f>]) -> Option<&'f str> {
     let mut names = fields.iter().map(|field| field.name);
     let is_alias = |name: &str, own: &str| is_same(own, name) && !own.eq_ignore_ascii_case(name);

@@ -1,7 +1,9 @@
-//! Asking an authorizer, by the worker that needs to know: one asking however many wait for the answer.
+//! Authorizer query: queries an authorizer from the worker that needs the answer, once for all
+//! requests that wait for it.
 //!
-//! Owns: who asks and who waits, when an answer is asked for again, and that each asking is counted. Does not own: the exchange
-//! ([`crate::authorizer_query::exchange`]), what the answer means ([`crate::authorizer::answer`]), where it is kept ([`Authorizer`]).
+//! Owns: which request sends the query and which wait, when a query is repeated, counting each
+//! query. Does not own: the exchange ([`crate::authorizer_query::exchange`]), what the answer means
+//! ([`crate::authorizer::answer`]), the cache ([`Authorizer`]).
 
 mod exchange;
 
@@ -20,13 +22,13 @@ use crate::authorizer::{
 };
 use crate::worker::{ActiveConfig, Worker};
 
-/// Looking up, waiting and asking, so often at most for one request.
+/// Maximum rounds of lookup, waiting and query for one request.
 const ROUNDS: usize = 4;
-/// Asking about one request, so often at most: the authorizer may know less than what is known here.
+/// Maximum queries about one request: an answer may reflect fewer revocations than are known here.
 const ASKED: usize = 2;
 
 impl Authorizer {
-    /// Waits for who asks already, or asks.
+    /// Returns the answer: joins a query under way, or sends one.
     pub(crate) async fn find_out(
         &self,
         question: &AuthorizerQuestion,
@@ -40,12 +42,13 @@ impl Authorizer {
         };
         for _ in 0..ROUNDS {
             match self.cache.lookup(question.key(), worker.clock.refresh()) {
-                // Found out by another since this request looked.
+                // Another request got the answer since this request looked.
                 CacheLookup::Hit(said) => {
                     counts.answered(&worker.metrics, Consulted::Hit);
                     return Ok(said);
                 }
-                // Whoever waits for what cannot be shared in the end waits twice.
+                // The last answer could not be shared: waiting for this one would mean to wait
+                // twice.
                 CacheLookup::Pending(_) if !self.keeps.load(Relaxed) => return alone().await,
                 CacheLookup::Pending(flight) => match flight.land().await {
                     FlightResult::Known(said) => {
@@ -66,7 +69,8 @@ impl Authorizer {
                         ticket.fail(Unshared::Alone);
                         return Ok(Arc::new(said));
                     }
-                    // Void already: something was told while it was stored.
+                    // An error means that a revocation arrived while the answer was stored: look up
+                    // again.
                     Ok((said, Some(life))) => {
                         if let Ok(said) = ticket.fill(said, life, worker.clock.refresh()) {
                             return Ok(said);
@@ -78,7 +82,8 @@ impl Authorizer {
         Err(AuthorizerUnknown)
     }
 
-    /// Asks, and says how long the answer may be kept; `None`: it is for this request alone.
+    /// Queries the authorizer, with how long the answer may be cached; `None`: the answer is for
+    /// this request only.
     async fn ask(
         &self,
         question: &AuthorizerQuestion,
@@ -111,7 +116,7 @@ impl Authorizer {
         running: &Rc<ActiveConfig>,
     ) -> Result<(AuthorizerAnswer, Option<Lifetime>), QueryError> {
         for _ in 0..ASKED {
-            // Before it is asked: its answer may be as old as the question.
+            // Taken before the query is sent: the answer may be as old as the query.
             let (departed, now) = (self.follows.depart(), worker.clock.refresh());
             let heard = exchange::ask(&self.config, question, worker, running).await?;
             let answer::ParsedAnswer { said, fresh, statement, lasts } =
@@ -127,7 +132,8 @@ impl Authorizer {
                 let until = for_as_long(self.config.max_age);
                 return Ok((said, until.filter(|until| *until > asked).map(|until| life(until, None))));
             };
-            // Nobody is let in on the strength of what knows less than is known here.
+            // An answer that knows of fewer revocations than are known here authorizes nothing:
+            // query again.
             let Some((revocable, hold)) = departed.hold_relayed(statement) else { continue };
             let until = for_as_long(self.config.max_age_followed).filter(|until| *until > asked);
             let life = until.zip(hold).map(|(until, hold)| life(until, Some(hold)));

@@ -1,7 +1,8 @@
-//! What the questions of other proxies are read as, without a socket.
+//! Authorization checks of other proxies, parsed without a socket.
 //!
-//! Owns: taking bytes through the very readers that serve ([`crate::ext_authz`], [`crate::forward_auth`]), so that tests compare
-//! with others what is read in service and not a likeness of it. Does not own: who may ask, the decision, answers.
+//! Owns: passing bytes to the parsers that serve ([`crate::ext_authz`], [`crate::forward_auth`]),
+//! so that tests compare those very parsers with other implementations. Does not own: who may send
+//! checks, the decision, responses.
 
 use std::net::IpAddr;
 
@@ -15,20 +16,20 @@ use crate::config::QuestionSource;
 use crate::ext_authz::{self, CheckQuestion, grpc};
 use crate::forward_auth;
 
-/// The request that a question is about.
+/// The original request that a check is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedQuestion {
-    /// Its method.
+    /// The method of the original request.
     pub method: String,
-    /// The scheme it was made with.
+    /// The scheme of the original request.
     pub scheme: Scheme,
-    /// The host it was made for, wherever it stood.
+    /// The host of the original request, from whichever field carried it.
     pub host: Option<Vec<u8>>,
     /// Path and query.
     pub target: Vec<u8>,
-    /// Names and values of its fields, in order.
+    /// Names and values of the header fields, in order.
     pub fields: Vec<(String, Vec<u8>)>,
-    /// Who sent it, as the proxy says.
+    /// The client's address as the proxy reports it.
     pub client: Option<IpAddr>,
 }
 
@@ -46,24 +47,24 @@ impl From<&ParsedRequest<'_>> for ParsedQuestion {
     }
 }
 
-/// What is asked with this message (`CheckRequest`), by a request of at most `most` fields; `None`: it is refused.
+/// Parses a `CheckRequest` about a request with at most `most` fields; `None`: it is refused.
 pub fn over_grpc(message: Bytes, most: usize) -> Option<ParsedQuestion> {
     let question = CheckQuestion::decode(message).ok()?;
     let fields = question.fields(most).ok()?;
     question.inbound(&fields).ok().as_ref().map(ParsedQuestion::from)
 }
 
-/// The message in a gRPC call's body; `None`: it is refused.
+/// Extracts the message from a gRPC call's body; `None`: it is refused.
 pub fn grpc_message(body: &Bytes) -> Option<Bytes> {
     grpc::message(body).ok()
 }
 
-/// How long a call with this `grpc-timeout` waits before it is answered; `None`: as long as it takes.
+/// How long a call with this `grpc-timeout` may wait for its answer; `None`: without limit.
 pub fn grpc_patience(timeout: &[u8]) -> Option<std::time::Duration> {
     ext_authz::patience(grpc::timeout(timeout))
 }
 
-/// What is asked with a request over plain HTTP; `None`: it is refused.
+/// Parses a check over plain HTTP; `None`: it is refused.
 pub fn over_http(
     asking: &QuestionSource,
     method: &str,

@@ -1,8 +1,10 @@
-//! The checked configuration the data plane runs on.
+//! Gateway configuration: the checked values that the data plane runs on.
 //!
-//! Owns: the types. Does not own: text, files, defaults of keys, fault messages; those are the binary's
-//! `config` module, which alone builds these values. Nothing here can be wrong in itself: indices are in
-//! range, files were read, certificates parsed. A reload builds a whole new [`Config`] or none.
+//! Owns: the types. Does not own: text, files, defaults of keys, error messages; those belong to
+//! the `config` crate, which alone builds these values.
+//!
+//! Every value is valid: indices are in range, files were read, certificates parsed. A reload
+//! builds a whole new [`Config`] or none.
 
 mod authorizer;
 
@@ -22,42 +24,43 @@ use ipnet::IpNet;
 
 pub use self::authorizer::{AuthorizerConfig, QuestionForm, SHOWN, ShownField};
 
-/// Everything one generation of the gateway runs on.
+/// The configuration of one generation of the gateway.
 pub struct Config {
-    /// Counts configurations applied by this process; 1 is the one it started with.
+    /// Number of the configuration in this process; 1 is the one at start.
     pub generation: u64,
-    /// Where requests come in.
+    /// Listeners that accept requests.
     pub listeners: Vec<Listener>,
-    /// Who may vouch for callers.
+    /// Issuers, token authorities and client certificates that authenticate callers.
     pub authentication: Authentication,
-    /// Finds the index into [`Config::routes`].
+    /// Maps a request to an index into [`Config::routes`].
     pub table: RouteTable,
-    /// For each of [`Config::upstreams`] that a rewriting route leads to: who guards what stands behind it.
+    /// For each of [`Config::upstreams`] that a rewriting route leads to: the routes that guard
+    /// what is behind it.
     pub guards: Vec<Option<Guards>>,
-    /// Logging in with a browser, where that is configured.
+    /// Login with a browser, where configured.
     pub login: Option<Arc<login::config::LoginConfig>>,
-    /// Who answers reviews, where some route asks for them.
+    /// The Kubernetes API server for access reviews, where some route needs them.
     pub kubernetes: Option<KubernetesConfig>,
-    /// Who else is asked whether requests may pass.
+    /// External authorizers that routes may query.
     pub authorizers: Vec<AuthorizerConfig>,
-    /// What is protected, in file order.
+    /// The protected routes, in file order.
     pub routes: Vec<Route>,
-    /// Where requests go.
+    /// The upstreams that requests are forwarded to.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// Which request fields never pass from a client.
+    /// Request fields that never pass from a client to an upstream.
     pub strip: StripSet,
-    /// Which request fields decisions rest on ([`fields_read`]).
+    /// Request fields that decisions depend on ([`fields_read`]).
     pub read: Box<[Box<str>]>,
-    /// What the upstream is told of the caller.
+    /// Header fields that carry the caller's identity to the upstream.
     pub identity_headers: IdentityHeaders,
-    /// A short-lived signed statement of the caller for the upstream.
+    /// The signed assertion of the caller's identity for the upstream, where configured.
     pub assertion: Option<AssertionConfig>,
-    /// Send `ServerConfig-Timing` with the named phases to these peers; empty: to nobody.
+    /// Client networks whose responses get `Server-Timing` with the named phases; empty: none.
     pub server_timing: Vec<IpNet>,
 }
 
 impl Config {
-    /// Where a route's requests go.
+    /// The upstream of a route; `None` for a route that is not forwarded.
     pub fn upstream_of(&self, route: &Route) -> Option<&Arc<Upstream>> {
         route.upstream.map(|upstream| &self.upstreams[upstream])
     }
@@ -78,7 +81,8 @@ impl<'a> From<&'a Config> for AuthenticatorSetup<'a> {
     }
 }
 
-/// Names of the request fields that decisions read, each once: a route's, a review's, an authorizer's. For [`Config::read`].
+/// Names of the request fields that routes, access reviews and authorizers read, in lower case,
+/// each once. For [`Config::read`].
 pub fn fields_read(
     table: &RouteTable,
     routes: &[Route],
@@ -98,39 +102,40 @@ pub fn fields_read(
 
 /// A socket that accepts requests.
 pub struct Listener {
-    /// As in the file; names it in metrics and logs.
+    /// Name from the file, used in metrics and logs.
     pub name: Box<str>,
-    /// What becomes of the requests.
+    /// What the listener does with its requests.
     pub service: ListenerService,
-    /// Where.
+    /// The address to listen on.
     pub address: ListenAddress,
-    /// Permission bits of the file of a Unix socket: who may write to it may connect.
+    /// Permission bits of a Unix socket's file: a process with write permission may connect.
     pub mode: u32,
     /// TLS with its certificate; `None` is plain text (HTTP/1.1, and HTTP/2 with prior knowledge).
     pub tls: Option<ListenerTls>,
-    /// Accept HTTP/1.1 (RFC 9112).
+    /// Whether the listener accepts HTTP/1.1 (RFC 9112).
     pub http1: bool,
-    /// Accept HTTP/2 (RFC 9113).
+    /// Whether the listener accepts HTTP/2 (RFC 9113).
     pub http2: bool,
-    /// Peers that must begin each connection with a PROXY protocol header (v1 or v2). Others must not.
+    /// Peers that must begin each connection with a PROXY protocol header (v1 or v2). Others must
+    /// not.
     pub proxy_protocol: Vec<IpNet>,
-    /// Bounds on what one connection may hold.
+    /// Resource limits of one connection.
     pub limits: Limits,
-    /// How long each step may take.
+    /// Time limits of the steps of a connection.
     pub timeouts: ListenerTimeouts,
 }
 
-/// What becomes of a listener's requests.
+/// What a listener does with its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenerService {
-    /// They are forwarded to upstreams.
+    /// Requests are forwarded to upstreams.
     Proxy,
-    /// Other proxies ask whether theirs may pass.
+    /// Other proxies send authorization checks about their requests.
     Authorization(AuthorizationService),
 }
 
 impl ListenerService {
-    /// The authorization service, if it is one.
+    /// The authorization service, if the listener is one.
     pub fn authorization(&self) -> Option<&AuthorizationService> {
         match self {
             Self::Proxy => None,
@@ -139,32 +144,33 @@ impl ListenerService {
     }
 }
 
-/// How other proxies ask whether a request may pass.
+/// How other proxies check whether a request may pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorizationService {
-    /// Who may ask: what they say of a request is believed.
+    /// Networks of the proxies that may send checks: what they report about a request is trusted.
     pub from: Vec<IpNet>,
-    /// How an HTTP request says which request it is about; `None`: they ask over gRPC.
+    /// How an HTTP check identifies the original request; `None`: checks come over gRPC.
     pub http: Option<QuestionSource>,
-    /// Whether answers over HTTP may be kept, and how.
+    /// How proxies may cache responses over HTTP; `None`: not at all.
     pub keeping: Option<ResponseCacheControl>,
 }
 
-/// How answers may be kept by those who ask.
+/// How a proxy may cache auth responses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseCacheControl {
-    /// For how long at most: as late a changed rule is in force with them.
+    /// Maximum time to live: a changed rule takes effect at these proxies up to this much later.
     pub max_age: Duration,
     /// `Vary`: every field that a decision can depend on.
     pub vary: Arc<str>,
 }
 
-/// How an HTTP request says which request it asks about.
+/// How an HTTP check identifies the original request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuestionSource {
-    /// It is that request, with a prefix before its path that may be empty (Envoy's HTTP service).
+    /// The check has the original method and path, with a prefix (which may be empty) before the
+    /// path (Envoy's HTTP service).
     Itself {
-        /// In canonical form, without a slash at the end.
+        /// The prefix in canonical form, without a slash at the end.
         prefix: Box<str>,
     },
     /// `X-Original-Method`, and `X-Original-URL` or `X-Original-URI` (nginx).
@@ -175,9 +181,10 @@ pub enum QuestionSource {
 
 /// TLS of a listener, ready for the acceptor.
 pub struct ListenerTls {
-    /// Certificate chain, ALPN and client-certificate demand are all in here.
+    /// Certificate chain, ALPN and whether client certificates are required.
     pub server: Arc<rustls::ServerConfig>,
-    /// Who vouches for client certificates, where they are asked for: only then is one a credential.
+    /// CAs of client certificates, where they are requested: only then is a client certificate a
+    /// credential.
     pub client_authorities: Option<ClientAuthorities>,
 }
 
@@ -186,21 +193,22 @@ pub struct ListenerTls {
 pub struct KubernetesConfig {
     /// Its URL, without a slash at the end.
     pub url: Box<str>,
-    /// How it is reached.
+    /// Connection, credential and limits for requests to it.
     pub server: ServerConfig,
-    /// How long a yes is believed. Default 10 s.
+    /// How long an allowed review is cached. Default 10 s.
     pub ttl: Duration,
-    /// How long a no is believed. Default 5 s.
+    /// How long a denied review is cached. Default 5 s.
     pub deny_ttl: Duration,
-    /// Bytes of answers kept.
+    /// Maximum bytes of cached answers.
     pub cache_bytes: usize,
-    /// How many times no are kept.
+    /// Maximum number of cached denials.
     pub deny_entries: usize,
-    /// Whether changes of roles and bindings are watched, so that answers they concern are dropped at once. Default true.
+    /// Whether roles and bindings are watched, so that a change drops the cached answers it
+    /// concerns at once. Default true.
     pub watch: bool,
-    /// Whether names of service accounts are asked about, which are watched then as well.
+    /// Whether reviews are about service accounts: then those are watched as well.
     pub accounts: bool,
-    /// Digest over all that shapes a question or how it is asked.
+    /// Digest over everything that shapes a review or how it is sent.
     pub version: u64,
 }
 
@@ -210,57 +218,63 @@ pub struct KubernetesConfig {
     reason = "each is a key of the file, and means nothing to the others"
 )]
 pub struct Route {
-    /// Names it in metrics, logs and `check`.
+    /// Name of the route in metrics, logs and `check`.
     pub name: Box<str>,
-    /// Who may.
+    /// The rules that decide who may access the route.
     pub policy: Policy,
-    /// Who is asked as well, once the policy permits: index into [`Config::authorizers`].
+    /// Authorizer to query once the policy permits: index into [`Config::authorizers`].
     pub authorizer: Option<usize>,
-    /// Index into [`Config::upstreams`]; `None` where no listener forwards: others do, and ask here.
+    /// Index into [`Config::upstreams`]; `None` where other proxies forward and this gateway only
+    /// answers their checks.
     pub upstream: Option<usize>,
-    /// How the path changes on its way up.
+    /// How the path changes before it is forwarded.
     pub rewrite: Option<Rewrite>,
-    /// Whether a browser's session is a credential here, and whoever has none is sent to log in.
+    /// Whether a browser's session is a credential on this route, and browsers without one are sent
+    /// to log in.
     pub login: bool,
     /// Whether the client's `Authorization` passes to the upstream. Default false.
     pub forward_authorization: bool,
-    /// Whether the upstream is given the access token of a session, as `X-Forwarded-Access-Token`. Default false.
+    /// Whether the upstream receives a session's access token, as `X-Forwarded-Access-Token`.
+    /// Default false.
     pub forward_access_token: bool,
-    /// Largest request body; `None`: unbounded. Default 64 MiB.
+    /// Maximum bytes of a request body; `None`: unbounded. Default 64 MiB.
     pub body_bytes: Option<u64>,
-    /// From the decision to forward a request to the last byte of its response; `None`: unbounded (streams).
-    /// Default 60 s.
+    /// Time limit from the decision to forward a request to the last byte of its response; `None`:
+    /// unbounded (streams). Default 60 s.
     pub request_timeout: Option<Duration>,
-    /// What becomes of an exchange that outlasts the token or certificate that let it in. Default: it is closed.
+    /// What happens to an exchange that outlasts the token or certificate that authorized it.
+    /// Default: it is closed.
     pub on_expiry: OnExpiry,
     /// Protocol switches allowed (`websocket`, …, lower case). Default: websocket.
     pub upgrades: Vec<Box<str>>,
-    /// Origins beside the request's own whose pages may open a WebSocket with what a browser sends by itself (RFC 6454):
-    /// `https://app.example`. Default: none.
+    /// Origins besides the request's own (RFC 6454) whose pages may open a WebSocket with a
+    /// credential that the browser sends automatically, such as `https://app.example`. Default:
+    /// none.
     pub websocket_origins: Vec<Box<str>>,
-    /// Whether the upstream sees the client's `Host` instead of the endpoint's own. Default true.
+    /// Whether the upstream receives the client's `Host` instead of the endpoint's own. Default
+    /// true.
     pub preserve_host: bool,
 }
 
-/// What becomes of an exchange that outlasts the token or certificate that let it in.
+/// What happens to an exchange that outlasts the token or certificate that authorized it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExpiry {
-    /// It is closed.
+    /// The gateway closes the exchange.
     Close,
-    /// It goes on until the token is revoked.
+    /// The exchange continues until the token is revoked.
     Keep,
 }
 
-/// How the path changes on its way up. The result is canonicalised and authorized again.
+/// How the path changes before it is forwarded. The result is canonicalised and authorized again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewrite {
-    /// Remove a leading path on a segment boundary; the empty rest is `/`.
+    /// Remove a leading path on a segment boundary; an empty rest becomes `/`.
     StripPrefix(Box<str>),
     /// Replace a leading path by another.
     ReplacePrefix {
-        /// What is taken off.
+        /// The leading path to remove.
         from: Box<str>,
-        /// What is put in its place.
+        /// The path to insert instead.
         to: Box<str>,
     },
 }

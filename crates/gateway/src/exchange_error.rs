@@ -1,6 +1,8 @@
-//! Why an exchange with an upstream failed, and what follows: one table for the client's answer, one for the log.
+//! Exchange error: why an exchange with an upstream failed, with the client's response and the log
+//! entry for each case.
 //!
-//! Does not own: when an exchange fails ([`crate::relay`]), what it means for the endpoint ([`crate::forward`]).
+//! Does not own: when an exchange fails ([`crate::relay`]), what it means for the endpoint
+//! ([`crate::forward`]).
 
 use credentials::revocation::CutReason;
 use http_engine::http_stream::HttpStreamError;
@@ -13,26 +15,27 @@ use crate::refusal::Refusal;
 pub(crate) enum ExchangeError {
     /// The client's connection or stream failed or was closed.
     ClientGone,
-    /// The client's body is outside the grammar.
+    /// The client's request body is malformed.
     ClientBody(HttpStreamError),
-    /// The client did not send (or take) a byte in time.
+    /// The client did not send (or accept) a byte in time.
     ClientStalled,
     /// The request body grew over the limit.
     BodyTooLarge,
     /// The upstream's connection failed or closed before a response.
     UpstreamClosed(HttpStreamError),
-    /// The upstream sent what cannot be framed or was not asked for.
+    /// The upstream sent a response that cannot be framed, or that was not requested.
     UpstreamProtocol(HttpStreamError),
-    /// The upstream did not answer, or stopped moving, in time.
+    /// The upstream did not answer, or stopped moving bytes, in time.
     UpstreamTimeout,
     /// The whole exchange took longer than its route allows.
     RequestTimeout,
-    /// What the client was let in by is worth nothing any more, or nobody can say.
+    /// The credential that authorized the exchange became invalid, or its validity cannot be
+    /// determined.
     Unfit(CutReason),
 }
 
 impl ExchangeError {
-    /// What the client is told, if it can be told anything.
+    /// The client's response; `None`: the client is gone.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::ClientGone => None,
@@ -47,7 +50,7 @@ impl ExchangeError {
         }
     }
 
-    /// How the request ended, and the word for it, once its answer has begun or nobody is left to answer.
+    /// Outcome and reason for the log, once the response has begun or the client is gone.
     pub(crate) fn told(&self) -> (Outcome, &'static str) {
         match self {
             Self::ClientGone => (Outcome::ClientAborted, "client_gone"),

@@ -1,10 +1,17 @@
-//! What is sent upstream, and the exchange that follows.
+//! Forwarding: writes the upstream's request head and runs the exchange that follows.
 //!
-//! Owns: the upstream's request head, which only a [`Permit`] can make, and the fields that are set in it; the head of a question to an
-//! authorizer, which is no request of a client's; the
-//! one retry, when nothing was sent or the peer guarantees that it processed nothing (RFC 9113 §8.7); what a
-//! fault of the exchange means for its endpoint; that a request which had to wait for a connection is looked at again. Does not own: which
-//! fields stay behind ([`crate::forward_filter`]), connections, the relay, whether it may still be sent ([`crate::stream_guard`]).
+//! Owns:
+//!
+//! - the upstream's request head, which only a [`Permit`] can create, and the fields that the
+//!   gateway sets in it;
+//! - the head of an authorizer query, which is not a client's request;
+//! - the one retry, when no byte was sent or the peer guarantees that it processed nothing
+//!   (RFC 9113 §8.7);
+//! - what a failed exchange means for its endpoint;
+//! - the second check of a request that had to wait for a connection.
+//!
+//! Does not own: which client fields pass ([`crate::forward_filter`]), connections, the relay,
+//! whether the request may still be sent ([`crate::stream_guard`]).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -44,25 +51,27 @@ pub(crate) struct ForwardedRequest {
     terms: Terms,
 }
 
-/// What an authorizer is asked. Nothing of the client's request is in it but what the authorizer is shown.
+/// The head of an authorizer query. Of the client's request it contains only what the authorizer is
+/// shown.
 pub(crate) struct QuestionHead<'q> {
     pub(crate) method: &'q str,
-    /// Path and query.
+    /// Path and query of the request line.
     pub(crate) target: &'q [u8],
     pub(crate) authority: &'q str,
     pub(crate) fields: Vec<(&'q str, &'q [u8])>,
 }
 
 enum ForwardedHead {
-    /// The whole head; `host_at` is where the endpoint's own `Host` goes when the client's is not kept.
+    /// The whole head. `host_at` is where the endpoint's own `Host` goes when the client's is not
+    /// preserved.
     Http1 { bytes: Vec<u8>, host_at: Option<usize> },
-    /// `own_host` when the endpoint's own authority takes the place of the client's.
+    /// `own_host`: whether the endpoint's own authority replaces the client's.
     Http2 { request: Box<Request<()>>, own_host: bool },
 }
 
 impl ForwardedRequest {
-    /// Turns a permit into what it permits. The request forwarded is the permit's, byte for byte what was
-    /// matched and decided; from `inbound` come only its fields and its body framing.
+    /// Turns a permit into a request. The forwarded request is the permit's, byte for byte what was
+    /// matched and decided. Only the fields and the body framing come from `inbound`.
     #[allow(clippy::needless_pass_by_value, reason = "a permit is used up by what it permits")]
     pub(crate) fn new(
         permit: Permit<'_>,
@@ -86,7 +95,7 @@ impl ForwardedRequest {
         };
         record.headers_removed = sieve.removed();
         let timeouts = &pool.config.timeouts;
-        // An authorizer speaks of an end only where its own configuration keeps nothing beyond it.
+        // An authorizer sends an end only where its own configuration keeps nothing open beyond it.
         let own = caller.filter(|_| route.on_expiry == OnExpiry::Close);
         let expiry = Expiry::new(record.ends(own), &worker.clock);
         let terms = Terms {
@@ -101,7 +110,7 @@ impl ForwardedRequest {
                     .saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
             }),
             body_bytes: route.body_bytes,
-            // HTTP/2 knows no 101 (RFC 9113 §8.6).
+            // HTTP/2 has no 101 (RFC 9113 §8.6).
             offered: inbound
                 .upgrade
                 .filter(|_| pool.config.protocol == UpstreamProtocol::Http1)
@@ -113,14 +122,15 @@ impl ForwardedRequest {
         Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
     }
 
-    /// A question to an authorizer, without a body. It needs no permit, being what one is made to wait for.
+    /// An authorizer query, without a body. It needs no permit, because a request waits for it to
+    /// get one.
     pub(crate) fn question(
         pool: Rc<Pool>,
         question: &QuestionHead<'_>,
         timeout: Duration,
         running: &Rc<ActiveConfig>,
     ) -> Result<Self, Refusal> {
-        // Of methods that have one as a rule it is said that there is none (RFC 9110 section 8.6).
+        // Methods that usually have a body state that there is none (RFC 9110 section 8.6).
         let length = (!matches!(question.method, "GET" | "HEAD")).then_some(("content-length", &b"0"[..]));
         let head = match pool.config.protocol {
             UpstreamProtocol::Http1 => question.http1(length),
@@ -178,29 +188,29 @@ impl QuestionHead<'_> {
     }
 }
 
-/// The parts a request head is written from.
+/// Input for writing a request head.
 struct Draft<'a, 'r> {
     permit: &'a Permit<'r>,
     running: &'a ActiveConfig,
     route: &'a Route,
     peer: &'a Peer,
     inbound: &'a ParsedRequest<'a>,
-    /// What of the client's fields passes.
+    /// Filter for the client's fields.
     sieve: &'a ForwardFilter<'a>,
     caller: Option<&'a Verified>,
-    /// What an authorizer says that was asked as well.
+    /// The authorizer's answer, where the route has an authorizer.
     consent: Option<&'a AuthorizerAllowed>,
     record: &'a RequestRecord,
 }
 
 impl<'a> Draft<'a, '_> {
-    /// Whose identity the service is told: an authorizer that says who calls is not contradicted.
+    /// The identity to send upstream; `None` if the authorizer's answer already names the caller.
     fn told(&self) -> Option<&'a Verified> {
         self.caller.filter(|_| !self.consent.is_some_and(|consent| consent.names_caller))
     }
 
-    /// Calls `put` with the fields the gateway sets that are the same for every request of this connection and
-    /// caller. (HTTP/1 has them ready as lines.)
+    /// Calls `put` with the gateway's fields that are the same for every request of this connection
+    /// and caller. (HTTP/1 has them ready as lines.)
     fn standing_fields(&self, mut put: impl FnMut(&str, &[u8])) {
         for (name, value) in &self.peer.forwarded {
             put(name, value.as_bytes());
@@ -213,7 +223,7 @@ impl<'a> Draft<'a, '_> {
         }
     }
 
-    /// Calls `put` with the other fields the gateway sets itself.
+    /// Calls `put` with the other fields that the gateway sets itself.
     fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
         put("x-forwarded-host", self.permit.request().authority().as_bytes());
         put("via", self.inbound.via.as_bytes());
@@ -235,7 +245,7 @@ impl<'a> Draft<'a, '_> {
         Ok(())
     }
 
-    /// Whether the trace fields of the client are replaced by ours.
+    /// Whether the gateway replaces this trace field of the client.
     fn replaces_trace(&self, name: &str) -> bool {
         self.record.trace.is_some()
             && (name.eq_ignore_ascii_case("traceparent") || name.eq_ignore_ascii_case("tracestate"))
@@ -292,7 +302,8 @@ impl<'a> Draft<'a, '_> {
         let canonical = self.permit.request();
         let mut fields = HeaderMap::with_capacity(self.inbound.fields.len() + 8);
         let mut append = |name: &str, value: &[u8]| {
-            // Both were checked by a parser or made from checked text; what still does not fit is left out.
+            // A parser checked both, or they come from checked text; a field that still does not
+            // fit is omitted.
             if let (Ok(name), Ok(value)) =
                 (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value))
             {
@@ -306,7 +317,7 @@ impl<'a> Draft<'a, '_> {
             if let Some(value) = self.sieve.passed(field) {
                 append(field.name, &value);
             } else if field.name.eq_ignore_ascii_case("te") && field.value.eq_ignore_ascii_case(b"trailers") {
-                append("te", b"trailers"); // the one value HTTP/2 keeps (RFC 9113 §8.2.2)
+                append("te", b"trailers"); // HTTP/2 keeps only this value (RFC 9113 §8.2.2)
             }
         }
         self.standing_fields(&mut append);
@@ -330,19 +341,19 @@ impl<'a> Draft<'a, '_> {
     }
 }
 
-/// The address of a request over HTTP/2.
+/// The URI of a request over HTTP/2.
 fn http2_uri(tls: bool, authority: &str, target: Vec<u8>) -> Result<Uri, Refusal> {
     let uri = Uri::builder()
         .scheme(if tls { "https" } else { "http" })
         .authority(authority)
         .path_and_query(http2_target(target))
         .build();
-    // Of a canonical target only its length can still be refused.
+    // For a canonical target, only its length can still be refused.
     uri.map_err(|_| Refusal::Head(HeadFault::TargetTooLong))
 }
 
-/// The target in the form the `http` crate takes: what a query may hold raw here but not there travels as its
-/// escape, which every rule and every form parser reads as the same.
+/// Converts the target for the `http` crate, which rejects some characters that a query may contain
+/// here. They are percent-encoded; every rule and every form parser reads both forms as the same.
 fn http2_target(target: Vec<u8>) -> Vec<u8> {
     if !target.iter().any(|b| matches!(b, b'"' | b'<' | b'>')) {
         return target;
@@ -359,8 +370,8 @@ fn http2_target(target: Vec<u8>) -> Vec<u8> {
     escaped
 }
 
-/// Sends a permitted request and brings back its answer; or says what to answer, as long as nothing of the
-/// upstream's was passed on.
+/// Sends a permitted request and relays its response. Returns a refusal as long as no part of the
+/// upstream's response was passed on.
 pub(crate) async fn exchange<D: Downstream>(
     outbound: ForwardedRequest,
     down: &mut D,
@@ -381,7 +392,7 @@ pub(crate) async fn exchange<D: Downstream>(
     result
 }
 
-/// A connection that is waited for. What the request was let in by may have been taken back meanwhile.
+/// Waits for a connection, then checks again: the credential may have been revoked meanwhile.
 async fn awaited(
     pool: &Rc<Pool>,
     fresh: bool,
@@ -389,7 +400,7 @@ async fn awaited(
     record: &RequestRecord,
 ) -> Result<Lease, Refusal> {
     let lease = pool.lease(fresh).await.map_err(|e| unreachable(&e))?;
-    // Boxed like what connects: it happens once per connection.
+    // Boxed, as connecting is: this happens once per connection.
     Box::pin(may_be_sent(record, terms.expiry.as_ref())).await.map_err(Refusal::unfit)?;
     Ok(lease)
 }
@@ -407,7 +418,7 @@ async fn over<D: Downstream>(
     deadline: &Deadline,
     record: &mut RequestRecord,
 ) -> Result<Relayed, Refusal> {
-    // Told now: a request that is cut never comes to `settle`.
+    // Recorded now: an exchange that is cut never reaches `settle`.
     record.endpoint = Some(lease.endpoint);
     match outbound.head {
         ForwardedHead::Http1 { bytes, host_at } => {
@@ -436,7 +447,7 @@ struct Http2Plan {
 }
 
 impl Http2Plan {
-    /// Opens a stream with the request for the endpoint of the lease.
+    /// Opens a stream with the request, for the endpoint of the lease.
     fn begin(&self, lease: &mut Lease) -> Result<Result<ClientStream, h2::Error>, Refusal> {
         let mut request = Request::clone(&self.request);
         if self.own_host {
@@ -479,14 +490,14 @@ async fn over_http1<D: Downstream>(
         let stale =
             matches!(relayed.fault, Some(ExchangeError::UpstreamClosed(_))) && relayed.status.is_none();
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
-            // The peer closed while the connection rested. Not a byte was sent, so sending is not repeating.
+            // The peer closed an idle connection. No byte was sent, so this is not a repetition.
             lease.retried();
             let mut fresh = awaited(&pool, true, terms, record).await?;
             if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
                 && new.take_over(old)
             {
                 if let Some(at) = plan.host_at {
-                    // The name of the endpoint before is the wrong one here.
+                    // The `Host` of the previous endpoint is wrong for this one.
                     let (old, host) = (at..at + host_line(&lease).len(), host_line(&fresh));
                     if let Some(new) = fresh.http1() {
                         new.out().splice(old, host.bytes());
@@ -523,7 +534,8 @@ async fn over_http2<D: Downstream>(
                 lease.retried();
                 lease = awaited(&pool, true, terms, record).await?;
             }
-            // The connection was going away (GOAWAY) before the stream was opened: nothing was sent.
+            // The connection was going away (GOAWAY) before the stream was opened: nothing was
+            // sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
                 tracing::debug!(%error, "upstream http/2 connection went away");
                 lease.retried();
@@ -538,9 +550,10 @@ async fn over_http2<D: Downstream>(
     }
 }
 
-/// Whether the upstream guarantees that it did nothing with the request: it refused the stream, or went away having
-/// announced a last stream below it, which is the only way a stream fails of GOAWAY (RFC 9113 §8.7). One that goes away
-/// for an error may well have found it in the request.
+/// Whether the upstream guarantees that it did not process the request (RFC 9113 §8.7). Either it
+/// refused the stream, or it went away and announced a last stream below this one; a stream fails
+/// of GOAWAY in no other way. A GOAWAY with an error does not count: the request itself may be the
+/// reason.
 fn is_unprocessed(fault: Option<&ExchangeError>) -> bool {
     let Some(ExchangeError::UpstreamClosed(HttpStreamError::Http2(e))) = fault else { return false };
     e.is_remote()
@@ -548,7 +561,8 @@ fn is_unprocessed(fault: Option<&ExchangeError>) -> bool {
             || e.is_go_away() && e.reason() == Some(Reason::NO_ERROR))
 }
 
-/// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.
+/// Reports the result of an exchange to the endpoint, and returns a refusal when the client has no
+/// response yet.
 fn settle(lease: Lease, relayed: Relayed, record: &mut RequestRecord) -> Result<Relayed, Refusal> {
     record.endpoint = Some(lease.endpoint);
     let Some(fault) = &relayed.fault else {
@@ -560,7 +574,8 @@ fn settle(lease: Lease, relayed: Relayed, record: &mut RequestRecord) -> Result<
             tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
             lease.fail(false, error);
         }
-        // Event streams rest by design, and their clients leave them to: that says nothing of the endpoint.
+        // Event streams are idle by design, and their clients accept that: it says nothing about
+        // the endpoint.
         ExchangeError::UpstreamTimeout if relayed.status.is_some() => lease.stalled(),
         ExchangeError::UpstreamTimeout => lease.fail(true, &"no answer in time"),
         ExchangeError::ClientBody(error) => tracing::debug!(%error, "request body refused"),

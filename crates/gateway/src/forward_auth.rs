@@ -1,12 +1,12 @@
-//! Requests by which another proxy asks over HTTP whether a request may pass: Envoy's HTTP service, nginx `auth_request`,
-//! Traefik's and Caddy's forward authentication.
+//! Forward authentication: checks that other proxies send over HTTP (Envoy's HTTP service, nginx
+//! `auth_request`, Traefik's and Caddy's forward authentication).
 //!
-//! Owns: which request is asked about. Does not own: the decision, the answer ([`crate::auth_response`]), who may ask (the pipeline
-//! looks that up before).
+//! Owns: which original request a check is about. Does not own: the decision, the response
+//! ([`crate::auth_response`]), which peers may send checks (the pipeline verifies that first).
 //!
-//! What the proxy says is believed, because it is configured to be asked by that peer; so each thing must be said once. A
-//! proxy that does not say which request it means, or says it twice, has let a client speak in its place, or is not
-//! configured as it should be: 400, and nothing passes.
+//! What the proxy reports is trusted, because the configuration lists that peer; so each item must
+//! occur once. A proxy that omits the original request, or reports it twice, has passed a client's
+//! field on or is misconfigured: the response is 400, and nothing passes.
 
 use std::net::IpAddr;
 
@@ -16,33 +16,33 @@ use http_engine::parsed_request::ParsedRequest;
 
 use crate::config::QuestionSource;
 
-/// Why nobody can tell which request is meant.
+/// Why the original request cannot be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AskedRequestUnclear {
-    /// The proxy does not say it.
+    /// The proxy does not send the field.
     #[error("the proxy in front does not send the header {0}, which says what it asks about")]
     Missing(&'static str),
-    /// It is said twice.
+    /// The field occurs twice.
     #[error("the header {0} is there twice; the proxy in front has to replace what clients send")]
     Repeated(&'static str),
-    /// It says nothing.
+    /// The field is empty or malformed.
     #[error("the header {0} of the proxy in front cannot be read")]
     Unreadable(&'static str),
-    /// It is asked at an address of the login's.
+    /// The check was sent to an address below the login's path.
     #[error("questions are not asked below the login's path; let the proxy in front ask at another")]
     AtTheLogin,
-    /// It is asked at an address that one proxy could take for another than the next.
+    /// The check was sent to an address that proxies could read differently.
     #[error("questions are asked at a plain path, without escapes and parameters")]
     Address,
-    /// The path does not begin with the prefix that the proxy is configured to put there.
+    /// The path does not begin with the configured prefix.
     #[error("the path does not begin with the configured prefix")]
     Prefix,
-    /// What it sends is no question.
+    /// The message is not a check about an HTTP request.
     #[error("the message of the proxy in front is no question about an http request")]
     Message,
 }
 
-/// Whether a request asks about another one, as far as that can be told from it.
+/// Whether a request is a check, as far as the request itself shows it.
 pub(crate) fn is_question(asking: &QuestionSource, asked: &ParsedRequest<'_>) -> bool {
     let says: &[&str] = match asking {
         QuestionSource::Itself { .. } => return true,
@@ -52,7 +52,7 @@ pub(crate) fn is_question(asking: &QuestionSource, asked: &ParsedRequest<'_>) ->
     asked.fields.iter().any(|field| says.iter().any(|name| field.name.eq_ignore_ascii_case(name)))
 }
 
-/// The request that is asked about.
+/// Extracts the original request from a check.
 pub(crate) fn original<'a>(
     asking: &QuestionSource,
     asked: &ParsedRequest<'a>,
@@ -92,7 +92,7 @@ pub(crate) fn original<'a>(
             (method, target, None)
         }
     };
-    // Where nobody is to set it, it is the client that says `X-Forwarded-Host`.
+    // In the other modes the proxy does not set `X-Forwarded-Host`, so it would be the client's.
     let (scheme, authority, host) = match (url, asking) {
         (Some((scheme, authority)), _) => (scheme, None, Some(authority)),
         (None, QuestionSource::XForwarded) => {
@@ -110,7 +110,7 @@ pub(crate) fn original<'a>(
         host,
         client: about.client().or(asked.client),
         is_original: true,
-        // Envoy asks with what it would tell over gRPC; the others pass on what they got.
+        // Envoy joins repeated fields, as over gRPC; the others pass them on as received.
         repeats: match asking {
             QuestionSource::Itself { .. } => Repeats::Joined,
             QuestionSource::XOriginal | QuestionSource::XForwarded => Repeats::Apart,
@@ -119,13 +119,13 @@ pub(crate) fn original<'a>(
     })
 }
 
-/// What the proxy says beside the client's own fields.
+/// The fields with which the proxy reports the original request.
 struct AskedRequest<'f, 'a> {
     fields: &'f [Field<'a>],
 }
 
 impl<'a> AskedRequest<'_, 'a> {
-    /// The one value of a field.
+    /// The only value of a field. Errors if it is repeated or empty.
     fn one(&self, name: &'static str) -> Result<Option<&'a [u8]>, AskedRequestUnclear> {
         let mut found = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
@@ -142,7 +142,8 @@ impl<'a> AskedRequest<'_, 'a> {
             .transpose()
     }
 
-    /// `X-Forwarded-Proto`. A WebSocket begins as an HTTP request, and Traefik calls it by its own name.
+    /// `X-Forwarded-Proto`. A WebSocket starts as an HTTP request, but Traefik sends its own
+    /// scheme.
     fn scheme(&self) -> Result<Option<Scheme>, AskedRequestUnclear> {
         match self.one("X-Forwarded-Proto")? {
             None => Ok(None),
@@ -152,7 +153,7 @@ impl<'a> AskedRequest<'_, 'a> {
         }
     }
 
-    /// The client's address as the proxy saw it, for the log: it adds it at the end.
+    /// The client's address as the proxy saw it, for the log: the proxy appends it at the end.
     fn client(&self) -> Option<IpAddr> {
         let last = self.fields.iter().rfind(|field| field.name.eq_ignore_ascii_case("x-forwarded-for"))?;
         let text = std::str::from_utf8(last.value).ok()?;
@@ -160,7 +161,7 @@ impl<'a> AskedRequest<'_, 'a> {
     }
 }
 
-/// The scheme, authority and target of an absolute URL.
+/// Splits an absolute URL into scheme, authority and target.
 fn split(url: &[u8]) -> Option<(Scheme, &[u8], &[u8])> {
     let (scheme, rest) = match url {
         [b'h', b't', b't', b'p', b's', b':', b'/', b'/', rest @ ..] => (Scheme::Https, rest),

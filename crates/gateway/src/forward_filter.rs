@@ -1,9 +1,10 @@
-//! What the configuration alone says of a request beside its decision: which document is ours, what a rewrite
-//! leads to and who else has a say in that, which switches of protocol and which fields pass, and whose pages may
-//! open a WebSocket.
+//! Forward filter: what the configuration alone decides about a request, besides the authorization
+//! decision.
 //!
-//! Owns: these answers, for serving and for whoever explains what serving would do. Does not own: the decision
-//! (`auth::decide`), what the gateway sets itself ([`crate::forward`]).
+//! Owns: which document the gateway serves itself; where a rewrite leads, and which routes guard
+//! the result; which protocol switches and fields pass; which pages may open a WebSocket. Serving
+//! and `check`, which explains it, share this code. Does not own: the decision (`auth::decide`),
+//! the fields that the gateway sets itself ([`crate::forward`]).
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -21,13 +22,14 @@ use http_engine::http_stream::Nominated;
 
 use crate::config::{Config, Rewrite, Route};
 
-/// Whether the gateway answers the request itself, whatever the routes say: the keys of its assertions.
+/// Whether the gateway answers the request itself, regardless of the routes: the key set of its
+/// assertions.
 pub fn is_own_document(config: &Config, request: &Canonical<'_>) -> bool {
     let path = config.assertion.as_ref().map(|assertion| &*assertion.jwks_path);
     path == Some(request.path()) && request.right() == "GET"
 }
 
-/// Exchanges the path where the route says so; its policy decides again about the new one.
+/// Rewrites the path where the route says so. The route's policy decides again about the new path.
 ///
 /// # Errors
 /// As [`Permit::rewrite`].
@@ -44,12 +46,12 @@ pub fn rewrite<'r>(
     }
 }
 
-/// The routes beside the permit's own that guard what it leads to: after a rewrite, those that serve the new
-/// path on the same upstream, for this host or another. A prefix that is taken off must not lead around the
-/// rules that guard what is behind it. Their policies are to be asked with [`Permit::confirm`].
+/// The other routes that guard the target of a permit. After a rewrite these are the routes that
+/// serve the new path on the same upstream, for this host or another: removing a prefix must not
+/// bypass the rules of what is behind it. Evaluate their policies with [`Permit::confirm`].
 ///
 /// # Errors
-/// When nobody can say who guards the new path; it must not be forwarded then.
+/// When the guarding routes cannot be determined; the request must not be forwarded then.
 pub fn guards(config: &Config, permit: &Permit<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
     let own = permit.route();
     let upstream = config.routes[own].upstream.filter(|_| permit.is_rewritten());
@@ -65,8 +67,9 @@ pub fn may_switch(route: &Route, protocol: &[u8]) -> bool {
     route.upgrades.iter().any(|allowed| allowed.as_bytes().eq_ignore_ascii_case(protocol))
 }
 
-/// Whether the answer to an upgrade (101) is to a protocol that was offered. Protocols are compared with their versions
-/// and without regard to case (RFC 9110 §7.8); of several, each must have been offered.
+/// Whether a 101 response selects a protocol that was offered. Protocols are compared with their
+/// versions and without regard to case (RFC 9110 §7.8); if there are several, each must have been
+/// offered.
 pub(crate) fn is_offered(offered: &[u8], answer: &[Field<'_>]) -> bool {
     let chosen = answer.iter().filter(|field| field.name.eq_ignore_ascii_case("upgrade"));
     let mut chosen = chosen.flat_map(|field| protocols(field.value)).peekable();
@@ -79,8 +82,8 @@ fn protocols(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|protocol| !protocol.is_empty())
 }
 
-/// Whether a request opens a WebSocket (RFC 6455 §4.1). Of one that a proxy asks about, some take `Upgrade` off before
-/// they ask: what is left is its key, or its version.
+/// Whether a request opens a WebSocket (RFC 6455 §4.1). Some proxies remove `Upgrade` before they
+/// send a check; then the WebSocket key or version shows it.
 fn is_websocket(fields: &[Field<'_>], upgrade: Option<&[u8]>, is_original: bool) -> bool {
     let upgrades =
         |value: &[u8]| protocols(value).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
@@ -93,9 +96,9 @@ fn is_websocket(fields: &[Field<'_>], upgrade: Option<&[u8]>, is_original: bool)
     if is_original { fields.iter().any(tells) } else { upgrade.is_some_and(upgrades) }
 }
 
-/// Whether a page of another origin opens a WebSocket with a credential that its browser sends by itself: a session, or
-/// the certificate of the connection. `upgrade` is what the connection is asked to switch to; `is_original` says that
-/// another proxy asks about the request.
+/// Whether a page of a foreign origin opens a WebSocket with a credential that its browser sends
+/// automatically: a session, or the certificate of the connection. `upgrade` is the protocol that
+/// the client wants; `is_original` means that the request comes from another proxy's check.
 pub fn is_foreign_page(
     config: &Config,
     route: &Route,
@@ -108,7 +111,7 @@ pub fn is_foreign_page(
         return false;
     }
     if caller.session.is_some() {
-        // Its scheme is the one that browsers come by, wherever TLS ends.
+        // The configured origin has the scheme that browsers use, regardless of where TLS ends.
         let login = config.login.as_ref();
         let own = login.and_then(|login| Some(&*login.origins[login.origin(request.authority())?].text));
         return is_of_a_foreign_page(route, fields, &[own.unwrap_or_default()]);
@@ -117,9 +120,9 @@ pub fn is_foreign_page(
     caller.facts.identity.kind == CredentialKind::Certificate && is_of_a_foreign_page(route, fields, &own)
 }
 
-/// Whether a request comes from a page of another origin than `own` (RFC 6454), and the route does not name that page's.
-/// Browsers let any page open a WebSocket anywhere, send along what they have for the place (cookies, certificates), and
-/// say whose page it is. Who names no origin is no browser.
+/// Whether a request comes from a page of another origin than `own` (RFC 6454), which the route
+/// does not list. Browsers let any page open a WebSocket anywhere and attach their cookies and
+/// certificates, but they send the page's origin. A client that sends no origin is not a browser.
 fn is_of_a_foreign_page(route: &Route, fields: &[Field<'_>], own: &[&str]) -> bool {
     let mut origins = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("origin"));
     let (Some(origin), more) = (origins.next(), origins.next()) else { return false };
@@ -128,8 +131,9 @@ fn is_of_a_foreign_page(route: &Route, fields: &[Field<'_>], own: &[&str]) -> bo
     more.is_some() || !(is_own || is_named())
 }
 
-/// Whether a client merely offers other versions of what is spoken already. It goes on without (RFC 9110 §7.8), and
-/// some do so with every request: `curl --http2`, Java's `HttpClient`.
+/// Whether a client only offers other versions of the protocol in use. The request continues
+/// without a switch (RFC 9110 §7.8). Some clients offer this with every request: `curl --http2`,
+/// Java's `HttpClient`.
 pub fn is_offer(protocols: &[u8]) -> bool {
     let version = |protocol: &[u8]| {
         let name = protocol.split(|b| *b == b'/').next().unwrap_or_default().trim_ascii();
@@ -138,7 +142,7 @@ pub fn is_offer(protocols: &[u8]) -> bool {
     protocols.split(|b| *b == b',').all(version)
 }
 
-/// Which of the client's fields pass to the upstream.
+/// Decides which client fields pass to the upstream.
 pub struct ForwardFilter<'a> {
     config: &'a Config,
     route: &'a Route,
@@ -147,19 +151,19 @@ pub struct ForwardFilter<'a> {
 }
 
 impl<'a> ForwardFilter<'a> {
-    /// For a request on a route. `nominates` tells whether a `Connection` field names more than the standard
-    /// options.
+    /// Creates the filter for a request on a route. `nominates`: whether a `Connection` field names
+    /// more than the standard options.
     pub fn new(config: &'a Config, route: &'a Route, fields: &'a [Field<'a>], nominates: bool) -> Self {
         let by_connection = if nominates { Nominated::by(fields) } else { Nominated::none() };
         Self { config, route, nominated: by_connection, removed: Cell::new(0) }
     }
 
-    /// How many fields were held back so far because they say what no client may say of itself.
+    /// Number of fields removed so far because no client may set them.
     pub(crate) fn removed(&self) -> u32 {
         self.removed.get()
     }
 
-    /// What passes of a field; `None`: nothing. Cookies of the login's stay here.
+    /// The part of a field that passes; `None`: nothing. Cookies of the login never pass.
     pub fn passed<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
         if !self.passes(field.name) {
             return None;
@@ -170,8 +174,8 @@ impl<'a> ForwardFilter<'a> {
         Some(Cow::Borrowed(field.value))
     }
 
-    /// Whether a field of this name passes. `Host` does not, nor what frames the message: they are written anew from
-    /// the canonical request and the framing.
+    /// Whether a field of this name passes. `Host` and the framing fields do not: they are
+    /// rewritten from the canonical request and the framing.
     pub fn passes(&self, name: &str) -> bool {
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => return false,
@@ -188,8 +192,8 @@ impl<'a> ForwardFilter<'a> {
         !self.is_nominated(name)
     }
 
-    /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
-    /// for ours and never for those whose removal would change what was authorized.
+    /// Whether the client limits the field to this hop. This is honoured for the client's own
+    /// fields, never for ours, and never for those whose removal would change what was authorized.
     fn is_nominated(&self, name: &str) -> bool {
         self.nominated.has(name) && may_be_nominated(name, &self.config.strip)
     }

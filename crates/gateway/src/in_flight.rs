@@ -1,8 +1,9 @@
-//! A request from its whole head to its end, whichever that is.
+//! In-flight request: tracks a request from its complete head to its end.
 //!
-//! Owns: what is begun with a request (its [`RequestRecord`], its place among those in flight, the configuration it
-//! keeps) and that it is counted and logged exactly once: also when its task is dropped where it waits, as the
-//! end of draining does, or unwinds. Does not own: what is counted and logged ([`Worker::finish`]).
+//! Owns: what begins with a request (its [`RequestRecord`], its in-flight count, the configuration
+//! it holds), and that it is counted and logged exactly once. This includes a task that is dropped
+//! while it waits, as at the end of draining, and one that unwinds. Does not own: what is counted
+//! and logged ([`Worker::finish`]).
 
 use std::rc::Rc;
 
@@ -13,19 +14,19 @@ use crate::peer::Peer;
 use crate::record::RequestRecord;
 use crate::worker::{ActiveConfig, InFlight, Worker};
 
-/// A request under way; finished when dropped.
+/// A request in flight; dropping it finishes the request.
 pub(crate) struct InFlightRequest {
     worker: Rc<Worker>,
     running: Rc<ActiveConfig>,
     peer: Rc<Peer>,
     record: RequestRecord,
     over: bool,
-    // Last: a request is in flight until it is counted.
+    // Last field: the request is in flight until it is counted.
     _in_flight: InFlight,
 }
 
 impl InFlightRequest {
-    /// Begins when a head is complete; `timed` is for one whose phases are counted or shown.
+    /// Begins when a head is complete. `timed`: whether the phases are counted or shown.
     pub(crate) fn begin(
         worker: &Rc<Worker>,
         peer: &Rc<Peer>,
@@ -51,12 +52,12 @@ impl InFlightRequest {
         }
     }
 
-    /// The configuration it keeps, and what is remembered of it.
+    /// The configuration that the request holds, and its record.
     pub(crate) fn parts(&mut self) -> (&Rc<ActiveConfig>, &mut RequestRecord) {
         (&self.running, &mut self.record)
     }
 
-    /// It came to an end of its own.
+    /// Marks the request as regularly ended.
     pub(crate) fn over(mut self) {
         self.over = true;
     }

@@ -1,15 +1,23 @@
-//! The data plane: takes a request, has its caller found out, asks `auth` whether they may, forwards.
+//! The data plane: receives a request, authenticates its caller, has `auth` authorize it, forwards
+//! it.
 //!
-//! Owns: the loops that serve a connection (`serve`, [`server`]); what becomes of a request (`pipeline`), the answers that refuse it
-//! (`refusal`); rights asked of Kubernetes ([`review`]) and of authorizers ([`authorizer`], `authorizer_query`); the way up and back
-//! ([`passage`], `forward`, `relay`, `stay`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`,
-//! [`vouch`]); a worker's state (`worker`, `record`, `under_way`), the administration ([`admin`]).
+//! Owns:
 //!
-//! Does not own: connections and HTTP (`http_engine`), credentials (`credentials`), logging in (`login`), metrics, traces and the
-//! access log (`telemetry`), what a request means and who may what (`auth`), the configuration's text (`config`).
+//! - the connection loops (`serve`, [`server`]);
+//! - the processing of a request (`pipeline`) and the responses that refuse it (`refusal`);
+//! - access reviews of Kubernetes ([`review`]) and external authorizers ([`authorizer`],
+//!   `authorizer_query`);
+//! - forwarding and the response ([`forward_filter`], `forward`, `relay`, `stream_guard`);
+//! - authorization checks of other proxies (`ext_authz`, `forward_auth`, [`auth_response`]);
+//! - a worker's state (`worker`, `record`, `in_flight`) and the admin listener ([`admin`]).
 //!
-//! Flow of a request: `server → serve → pipeline::admit → Permit → forward → relay ⇄ upstream`. One thread per core; what a request
-//! needs is on its thread, and a cached decision waits for nothing.
+//! Does not own: connections and HTTP (`http_engine`), credentials (`credentials`), login
+//! (`login`), metrics, traces and the access log (`telemetry`), the canonical request and the
+//! decision (`auth`), the configuration's text (`config`).
+//!
+//! Flow of a request: `server → serve → pipeline::admit → Permit → forward → relay ⇄ upstream`.
+//! There is one thread per core. All state that a request needs is on its thread, and a cached
+//! decision never waits.
 
 pub mod admin;
 pub mod auth_response;

@@ -1,7 +1,8 @@
-//! Who is at the other end of a connection, and what of that holds for all its requests.
+//! Peer: the other end of a connection, with everything that is the same for all its requests.
 //!
-//! Owns: where the peer is, what it came in on, and its certificate: who vouches for that, and whom it names, is looked up once per
-//! configuration. Does not own: the handshake ([`crate::server`]), how a certificate names somebody ([`credentials::authenticate`]).
+//! Owns: the peer's address, its listener, and its client certificate. Whether the certificate is
+//! trusted, and its identity, is looked up once per configuration. Does not own: the handshake
+//! ([`crate::server`]), the mapping from certificate to identity ([`credentials::authenticate`]).
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -15,32 +16,33 @@ use rustls::pki_types::CertificateDer;
 
 use crate::config::{Config, Listener};
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 pub(crate) struct Peer {
     /// The client's address, from the PROXY header where one was given.
     pub(crate) address: SocketAddr,
     pub(crate) scheme: Scheme,
     /// The client certificate, when one was presented.
     pub(crate) certificate: Option<Box<Certificate>>,
-    /// `X-Forwarded-For` and `-Proto`: the same for every request of the connection.
+    /// `X-Forwarded-For` and `X-Forwarded-Proto`: the same for every request of the connection.
     pub(crate) forwarded: Vec<(&'static str, String)>,
     /// The same as lines of an HTTP/1 head.
     pub(crate) forwarded_http1: Vec<u8>,
     pub(crate) listener: Arc<Config>,
     pub(crate) listener_index: usize,
-    /// May see `Server-Timing`.
+    /// Whether the client may see `Server-Timing`.
     pub(crate) sees_timing: bool,
-    /// Nanoseconds that the connection's PROXY header and handshake took, until its first request has them.
+    /// Nanoseconds of the PROXY header and the handshake, until the first request takes the value.
     pub(crate) accept_nanos: Cell<Option<u64>>,
 }
 
 impl Peer {
-    /// The listener the connection came in on, as configured when it was accepted.
+    /// The listener of the connection, as configured when it was accepted.
     pub(crate) fn listener(&self) -> &Listener {
         &self.listener.listeners[self.listener_index]
     }
 
-    /// Whom its certificate names under the configuration in force; nobody when there is none, or it is no credential there.
+    /// The identity of its certificate under the current configuration; `None` without a
+    /// certificate, or where it is not a credential.
     pub(crate) fn verified(
         &self,
         config: &Config,
@@ -51,26 +53,28 @@ impl Peer {
     }
 }
 
-/// A client certificate whose chain the handshake verified. Who vouches for it, and whom it names, is the
-/// configuration's to say, and a connection may outlive the one it began under.
+/// A client certificate whose chain the handshake verified. The current configuration decides
+/// whether it is trusted and which identity it has, because a connection may outlive the
+/// configuration it began under.
 pub(crate) struct Certificate {
-    /// The end-entity certificate, then what it was shown with.
+    /// The end-entity certificate, then the other certificates presented with it.
     chain: Box<[CertificateDer<'static>]>,
-    /// Version of the authorities that the handshake asked.
+    /// Version of the CAs that the handshake used.
     vouched: Box<[u8]>,
-    /// Whom it names, and under which generation of the configuration.
+    /// The identity, with the generation of the configuration that produced it.
     named: RefCell<(Option<u64>, Option<Arc<Verified>>)>,
 }
 
 impl Certificate {
-    /// The chain a client has shown to these authorities; `None` when it has shown none.
+    /// The chain that a client presented to these CAs; `None` when it presented none.
     pub(crate) fn new(chain: &[CertificateDer<'_>], authorities: &ClientAuthorities) -> Option<Self> {
         let chain: Box<[_]> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         let vouched = authorities.version().into();
         (!chain.is_empty()).then(|| Self { chain, vouched, named: RefCell::default() })
     }
 
-    /// Whom it names under the configuration in force; nobody when it is no credential there.
+    /// The identity under the current configuration; `None` when the certificate is not a
+    /// credential there.
     fn verified(
         &self,
         config: &Config,
@@ -86,7 +90,7 @@ impl Certificate {
             let [leaf, ..] = &*self.chain else { return None };
             let verified = vouched.then(|| authenticator.certificate(leaf, now));
             if let Some(Err(error)) = &verified {
-                // The chain is good but names nobody we know how to name: no credential.
+                // The chain is valid but maps to no identity: it is not a credential.
                 tracing::debug!(peer = %peer.address, %error, "client certificate not mapped");
             }
             *named = (Some(config.generation), verified.and_then(Result::ok));
@@ -94,8 +98,8 @@ impl Certificate {
         named.1.clone()
     }
 
-    /// Whether these authorities, if others than the handshake's, vouch for it too. An authority that joins them
-    /// changes nothing for those the others vouch for.
+    /// Whether these CAs trust the certificate, if they differ from those of the handshake. A CA
+    /// that was added changes nothing for certificates that the others trust.
     fn is_vouched_for(&self, authorities: &ClientAuthorities, now: Now) -> bool {
         if *self.vouched == *authorities.version() {
             return true;

@@ -1,13 +1,15 @@
-//! One request on its way to a decision: canonical form, route, credential, permit.
+//! Request pipeline: canonical form, route, credential, permit.
 //!
-//! Owns: the order of the steps and what each refusal of theirs becomes: our own decision first, then that of an authorizer where the
-//! route has one. Both codecs enter here with what
-//! they parsed and leave with an [`Admission`]. Does not own: the grammar (codecs), verification
-//! ([`credentials::authenticate`]), the decision (`auth::decide`), what others say ([`crate::authorizer`]), what is sent upstream ([`crate::forward`]).
+//! Owns: the order of the steps, and what each refusal becomes. Our own decision comes first, then
+//! that of an authorizer where the route has one. Both codecs enter here with a parsed request and
+//! leave with an [`Admission`]. Does not own: the grammar (codecs), verification
+//! ([`credentials::authenticate`]), the decision (`auth::decide`), authorizers
+//! ([`crate::authorizer`]), the upstream's request ([`crate::forward`]).
 //!
-//! Flow: `admit → Forward | Vouch | Answer | Wait`; the last is answered by [`Lookups::find_out`] and another `admit` of the
-//! same bytes, so that a cached decision takes one synchronous call without a future. Which of the
-//! first two a permit becomes is the listener's: it forwards, or vouches to a proxy that asked and forwards itself.
+//! Flow: `admit → Forward | Vouch | Answer | Serve | Wait`. After `Wait` the codec runs
+//! [`Lookups::find_out`] and calls `admit` again with the same bytes. So a cached decision takes
+//! one synchronous call without a future. The listener determines what a permit becomes: it
+//! forwards, or permits a check of another proxy that forwards itself.
 
 mod authorize;
 
@@ -46,20 +48,20 @@ use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::worker::{ActiveConfig, Worker};
 
-/// What a request has to wait for.
+/// An asynchronous lookup that a request has to wait for.
 pub(crate) enum LookupNeeded {
-    /// Who holds this token.
+    /// Authenticate this token.
     Caller(Vec<u8>),
-    /// Whose session a cookie is at an origin.
+    /// Look up the session of this cookie at an origin (by index).
     Session(usize, Vec<u8>),
-    /// Whether Kubernetes says yes to all of these.
+    /// Kubernetes access reviews that must all be allowed.
     Reviews(Vec<OwnedReviewQuestion>),
-    /// What an authorizer says to this.
+    /// Query an authorizer.
     Consent(Box<AuthorizerQuestion>),
 }
 
 impl LookupNeeded {
-    /// The phase that the waiting is part of.
+    /// The phase that the waiting time counts towards.
     pub(crate) fn phase(&self) -> Phase {
         match self {
             Self::Caller(_) | Self::Session(..) => Phase::Authenticate,
@@ -68,22 +70,22 @@ impl LookupNeeded {
     }
 }
 
-/// What was found out for a request while it waited.
+/// Results of the lookups that a request waited for.
 #[derive(Default)]
 pub(crate) struct Lookups {
     outcome: Option<AuthenticationOutcome>,
     session: Option<SessionOutcome>,
     reviews: Vec<(OwnedReviewQuestion, bool)>,
-    /// Some review cannot be had.
+    /// Whether some access review failed.
     unreviewed: bool,
-    /// What authorizers said, by what their answers are kept under.
+    /// Results of authorizers, by cache key.
     consents: Vec<(CacheKey, AuthorizerResult)>,
-    /// It has waited.
+    /// Whether the request has waited.
     waited: bool,
 }
 
 impl Lookups {
-    /// Finds out what is wanted. What was found out before is as old as that takes.
+    /// Runs the lookup. Earlier results are that much older afterwards.
     pub(crate) async fn find_out(
         &mut self,
         wanted: LookupNeeded,
@@ -98,7 +100,7 @@ impl Lookups {
                 self.outcome = Some(running.authenticator.authenticate(&token, now).await);
             }
             LookupNeeded::Session(origin, cookie) => {
-                // Rare and large: apart from the future of every miss.
+                // Rare and large: kept out of the future of every miss.
                 self.session = Some(match &running.login {
                     Some(login) => Box::pin(login.find_out(origin, &cookie)).await,
                     None => (Err(SessionRejected::Silent), CacheUse::Miss),
@@ -106,7 +108,7 @@ impl Lookups {
             }
             LookupNeeded::Reviews(questions) => {
                 let answers = match &running.reviewer {
-                    // Rare and large: apart from the future of every miss.
+                    // Rare and large: kept out of the future of every miss.
                     Some(reviewer) => Box::pin(reviewer.find_out(questions, now)).await,
                     None => None,
                 };
@@ -117,7 +119,7 @@ impl Lookups {
             }
             LookupNeeded::Consent(question) => {
                 let asked = &running.authorizers[question.authorizer()].authorizer;
-                // Rare and large: apart from the future of every miss.
+                // Rare and large: kept out of the future of every miss.
                 let answer = Box::pin(asked.find_out(&question, worker, running)).await;
                 self.consents.push((question.key(), answer));
             }
@@ -125,8 +127,10 @@ impl Lookups {
         self.forget_doubtful(before);
     }
 
-    /// Forgets what may have been taken back meanwhile, so that it is found out anew: of what was known before, outcome and session, all that
-    /// is not known to be good; of what was found out just now, by somebody else perhaps or on another thread, what is known not to be.
+    /// Drops results whose credential may have been revoked meanwhile, so that they are looked up
+    /// again. Outcome and session from before the wait are dropped unless they are known to be
+    /// valid. Results of this lookup, which another request or thread may have produced, are
+    /// dropped only if they are known to be revoked.
     fn forget_doubtful(&mut self, (outcome, session): (bool, bool)) {
         let doubtful =
             |revocable: Option<&RevocableToken>, before: bool| match revocable.map(RevocableToken::known) {
@@ -137,12 +141,12 @@ impl Lookups {
         let caller = |caller: &Arc<Verified>, before| doubtful(caller.revocable.as_ref(), before);
         self.outcome.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, outcome)));
         self.session.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, session)));
-        // An authorizer that was asked about this very request is taken at its word (decision 0021).
+        // An authorizer that was queried about this very request is trusted (decision 0021).
         let doubtful = |said: &AuthorizerAnswer| doubtful(said.revocable(), false);
         self.consents.retain(|(_, answer)| !answer.as_ref().is_ok_and(|said| doubtful(said)));
     }
 
-    /// The same, for when what is wanted is not found out in time.
+    /// The results with this lookup marked as failed, for a lookup that did not finish in time.
     pub(crate) fn given_up(&self, wanted: &LookupNeeded, running: &ActiveConfig) -> Self {
         let outcome = match wanted {
             LookupNeeded::Caller(_) => Some(running.authenticator.not_in_time()),
@@ -165,22 +169,24 @@ impl Lookups {
     }
 }
 
-/// What becomes of a request.
+/// The result of admitting a request.
 pub(crate) enum Admission {
-    /// It is permitted: here is what to send.
+    /// Permitted: forward this request.
     Forward(Box<ForwardedRequest>),
-    /// It is permitted, and whoever asked forwards it: here is what to tell them.
+    /// Permitted: send this response to the proxy that asked and forwards itself.
     Vouch(Box<AuthResponse>),
-    /// It is answered here.
+    /// Answered with this local reply.
     Answer(Box<LocalReply>),
-    /// It is for the login, or brings a security event: it is answered here.
+    /// A request for the login or with a security event: answered here, perhaps after its body was
+    /// read.
     Serve(Box<ServedHere>),
-    /// Something has to be found out; then admit it again.
+    /// A lookup is needed; then admit the request again.
     Wait(LookupNeeded),
 }
 
 impl Admission {
-    /// With answers that a proxy, which asked so, does not take for leave to forward.
+    /// Converts local replies so that the proxy that sent the check does not take them for a
+    /// permission.
     fn refusing(self, asking: &QuestionSource) -> Self {
         match self {
             Self::Answer(answer) => Self::Answer(Box::new(auth_response::refusing(asking, *answer))),
@@ -193,18 +199,18 @@ impl Admission {
     }
 }
 
-/// A request that is answered here, when it is known what is to be read of it.
+/// A request that the gateway answers itself, possibly after it has read the body.
 pub(crate) struct ServedHere {
     what: Own,
-    /// How it was asked about, by a proxy that takes the status for its answer.
+    /// The form of the check, if it came from a proxy that reads the status as the answer.
     asking: Option<QuestionSource>,
 }
 
-/// Whose it is.
+/// The component that answers the request.
 enum Own {
-    /// The login's.
+    /// A request for an address of the login.
     Login(Arc<Login>, LoginCall),
-    /// It brings a security event.
+    /// A request that delivers a security event.
     Event(EventPush),
 }
 
@@ -213,7 +219,7 @@ impl ServedHere {
         Admission::Serve(Box::new(Self { what: Own::Login(login.clone(), call), asking: None }))
     }
 
-    /// How much of a body is to be read first; `None`: nothing of it.
+    /// Maximum bytes of the body to read first; `None`: the body is not needed.
     pub(crate) fn wants_body(&self) -> Option<usize> {
         match &self.what {
             Own::Login(_, call) => call.wants_body().then_some(MAX_BODY),
@@ -221,7 +227,7 @@ impl ServedHere {
         }
     }
 
-    /// Answers it.
+    /// Produces the reply.
     pub(crate) async fn answer(self, body: Vec<u8>) -> LocalReply {
         let answer = match self.what {
             Own::Login(login, call) => login.serve(call, body).await,
@@ -234,7 +240,7 @@ impl ServedHere {
     }
 }
 
-/// Takes a request to its decision.
+/// Takes a request through all steps to its decision.
 pub(crate) fn admit(
     worker: &Worker,
     running: &Rc<ActiveConfig>,
@@ -251,7 +257,7 @@ pub(crate) fn admit(
         asked_about(running, peer, inbound).and_then(|original| {
             record.client = original.client;
             let admission = try_admit(worker, running, peer, &original, found, record)?;
-            // Over gRPC an answer is one whatever its status.
+            // Over gRPC a reply is a denial regardless of its status.
             let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
             let asking = asking.filter(|_| !inbound.is_original);
             Ok(match asking {
@@ -266,8 +272,8 @@ pub(crate) fn admit(
     }
 }
 
-/// The authorization service that a peer may ask: by the configuration in force, for a connection may outlive the trust it
-/// was accepted with.
+/// The authorization service that a peer may use, by the current configuration: a connection may
+/// outlive the configuration it was accepted under.
 pub(crate) fn authorization<'r>(running: &'r ActiveConfig, peer: &Peer) -> Option<&'r AuthorizationService> {
     let listener = running.config.listeners.iter().find(|l| l.name == peer.listener().name)?;
     let address = peer.address.ip().to_canonical();
@@ -275,8 +281,8 @@ pub(crate) fn authorization<'r>(running: &'r ActiveConfig, peer: &Peer) -> Optio
     listener.service.authorization().filter(trusts)
 }
 
-/// What a proxy passes on that asks about nothing: its client's request for the login, of which it could not follow the answer
-/// to a question (nginx, `HAProxy`).
+/// Handles a client's request for the login that a proxy passed on unchanged. Such proxies (nginx,
+/// `HAProxy`) cannot pass on the login's redirects as answers to a check.
 fn for_the_login(
     worker: &Worker,
     running: &ActiveConfig,
@@ -298,7 +304,7 @@ fn for_the_login(
     })
 }
 
-/// The request that a proxy asks about.
+/// The original request of a check.
 fn asked_about<'a>(
     running: &ActiveConfig,
     peer: &Peer,
@@ -309,7 +315,7 @@ fn asked_about<'a>(
         return Ok(*inbound);
     }
     let asking = service.http.as_ref().ok_or(Refusal::NoRoute)?;
-    // Over HTTP nobody can be told to take a field off.
+    // Over HTTP the proxy cannot be told to remove a field.
     if let Some(name) = look_alike(&running.config, inbound.fields) {
         return Err(Refusal::LookAlike(name.into()));
     }
@@ -319,9 +325,10 @@ fn asked_about<'a>(
     forward_auth::original(asking, inbound).map_err(Refusal::Unclear)
 }
 
-/// Refuses a question that may have come through the way to the login's pages: there a client could ask for itself, and read
-/// what is meant for a service. It is the proxy that tells which way an address takes, and by its own reading; so one that has
-/// more readings than one is nobody's to ask at.
+/// Refuses a check that may have arrived through the location that passes on the login's pages. A
+/// client could send checks itself there, and read what is meant for a service. The proxy chooses
+/// the location by its own reading of the address. So a check at an address that can be read in
+/// more than one way is refused.
 fn apart_from_the_login(login: &Login, asked: &ParsedRequest<'_>) -> Result<(), Refusal> {
     let at = Canonical::parse(&asked.raw()).map_err(Refusal::Malformed)?;
     let unclear = if login.is_below(&at) {
@@ -378,7 +385,7 @@ fn try_admit(
         Caller::Unknown(wanted) => return Ok(Admission::Wait(wanted)),
     };
     record.end(Phase::Authenticate);
-    // Most requests are not even looked at: without an upgrade, a client's own opens no WebSocket.
+    // Skipped for most requests: without an upgrade, a client's own request opens no WebSocket.
     if (inbound.upgrade.is_some() || inbound.is_original)
         && let Some(caller) = &verified
         && forward_filter::is_foreign_page(
@@ -393,16 +400,16 @@ fn try_admit(
         record.caller = verified;
         return Err(Refusal::ForeignOrigin);
     }
-    // Waiting makes the first reading old.
+    // Waiting makes the first clock reading stale.
     let now = if found.waited { worker.clock.refresh() } else { began };
     let bench = RouteAuthorizer { running, peer, fields: inbound.fields, found, now };
     let admission = judge(&bench, worker, inbound, index, &request, verified.as_ref(), record);
-    // Whom a refusal concerned belongs into the log as well.
+    // The log also names the caller of a refused request.
     record.caller = verified;
     admission
 }
 
-/// Whether a request whose caller is known passes, and what becomes of it then.
+/// Decides whether a request with a known caller passes, and what follows.
 fn judge(
     bench: &RouteAuthorizer<'_>,
     worker: &Worker,
@@ -428,7 +435,7 @@ fn judge(
         other => other.map_err(Refusal::Denied)?,
     };
     if peer.listener().service.authorization().is_some() {
-        // Whoever asks here would have to ask the authorizer themselves.
+        // The proxy that sent the check would have to query the authorizer itself.
         if route.authorizer.is_some() {
             return Err(Refusal::NoRoute);
         }
@@ -466,10 +473,10 @@ fn judge(
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
-/// The route that takes a request.
+/// Finds the route of a request.
 fn route_of(config: &Config, inbound: &ParsedRequest<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
     let found = config.table.lookup(request, inbound.fields, inbound.repeats).map_err(Refusal::disputed)?;
-    // `ok_or` would make a refusal for each request, only to drop it.
+    // `ok_or` would build a refusal for each request, only to drop it.
     match found {
         Some(index) => Ok(index),
         None => Err(Refusal::NoRoute),
@@ -481,7 +488,7 @@ enum Caller {
     Unknown(LookupNeeded),
 }
 
-/// What the request's credential proves: nothing on a public route, where nobody asks.
+/// Authenticates the request's credential. A public route needs none.
 #[allow(clippy::too_many_arguments, reason = "one step of `try_admit`, split off for its length")]
 fn credential(
     began: Now,
@@ -500,7 +507,7 @@ fn credential(
         if let Some(session) = session(began, running, route, inbound, request, found, record)? {
             return Ok(session);
         }
-        // The certificate of a connection that questions come over is the asking proxy's.
+        // The certificate of a connection that carries checks belongs to the proxy.
         if inbound.is_original {
             return Ok(Caller::Known(None));
         }
@@ -508,7 +515,7 @@ fn credential(
     };
     let (outcome, cache) = match &found.outcome {
         Some(outcome) => outcome.clone(),
-        // Whatever the cache knows passed the check of its characters when it was new.
+        // The cache contains only tokens whose characters were checked when they were new.
         None => match running.authenticator.lookup(token.unchecked(), began) {
             CredentialLookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
             CredentialLookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
@@ -527,7 +534,8 @@ fn credential(
     })
 }
 
-/// What the request's session proves, on a route where one is a credential; `None`: there is no session.
+/// Looks up the request's session, on a route where a session is a credential; `None`: there is no
+/// session.
 fn session(
     began: Now,
     running: &ActiveConfig,
@@ -553,13 +561,13 @@ fn session(
     record.cache = Some(cache);
     match outcome {
         Ok(verified) => Ok(Some(Caller::Known(Some(verified)))),
-        // As if there were none: whoever it was can log in again, or show a certificate.
+        // As without a session: the user can log in again, or present a certificate.
         Err(SessionRejected::Over) => Ok(None),
         Err(SessionRejected::Silent) => Err(Refusal::AuthUnavailable { retry_after: 1 }),
     }
 }
 
-/// Whether logging in would change anything: there is no credential, or a session that has ended this very moment.
+/// Whether a login would help: there is no credential, or the session has expired just now.
 fn may_log_in(denial: &Denial, caller: Option<&Verified>) -> bool {
     match denial {
         Denial::Unauthenticated => true,
@@ -568,7 +576,8 @@ fn may_log_in(denial: &Denial, caller: Option<&Verified>) -> bool {
     }
 }
 
-/// What somebody is answered who has to log in first; `None`: no page helps whoever it is.
+/// The reply that sends a browser to log in; `None`: the client is not a browser that a page would
+/// help.
 fn invitation(
     running: &ActiveConfig,
     route: &Route,
@@ -579,7 +588,7 @@ fn invitation(
     login.invite(request, inbound.fields, inbound.upgrade.is_some())
 }
 
-/// Documents the gateway serves itself: the keys of its assertions.
+/// Documents that the gateway serves itself: the key set of its assertions.
 fn own_document(running: &ActiveConfig, request: &Canonical<'_>) -> Option<LocalReply> {
     let minter = running.minter.as_ref().filter(|_| is_own_document(&running.config, request))?;
     Some(LocalReply::document("application/jwk-set+json", "public, max-age=300", minter.jwks().to_vec()))

@@ -1,4 +1,4 @@
-//! What is remembered of a request until it is counted and logged.
+//! Request record: what the gateway keeps about a request until it is counted and logged.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -20,65 +20,67 @@ use telemetry::phases::{CacheUse, Phase, Recorder, server_timing};
 use crate::authorizer::{AuthorizerAllowed, AuthorizerAnswer};
 use crate::exchange_error::ExchangeError;
 
-/// What is remembered of a request.
+/// Facts about one request, for metrics, log and traces.
 pub(crate) struct RequestRecord {
-    /// When its head was complete.
+    /// When the request's head was complete.
     pub(crate) started: Instant,
-    /// What it spoke.
+    /// The protocol of the client.
     pub(crate) protocol: RequestProtocol,
-    /// Where its steps read the time; absent when nobody would learn of it, since a reading costs as much as a step.
+    /// Clock for the steps; absent when no measurement needs it, since reading it costs as much as
+    /// a step.
     clock: Option<Rc<CoarseClock>>,
-    /// Phases, when this request is among those that are timed.
+    /// Durations of the phases, when this request is among the timed ones.
     pub(crate) phases: Option<Recorder>,
-    /// The client may see them.
+    /// Whether the client may see the phases.
     pub(crate) shows_timing: bool,
-    /// Index of the route that took it.
+    /// Index of the route that took the request.
     pub(crate) route: Option<usize>,
-    /// Whoever sent it, where that is not the peer.
+    /// The client's address, where it is not the peer.
     pub(crate) client: Option<IpAddr>,
-    /// What the decision cache said.
+    /// Result of the lookup in the decision cache.
     pub(crate) cache: Option<CacheUse>,
-    /// What an authorizer said that let it pass, and which one; whether it was asked for that.
+    /// The approval of the route's authorizer, where it has one.
     pub(crate) consent: Option<AuthorizerConsent>,
-    /// The same of those who guard its new path.
+    /// The approvals of authorizers of routes that guard the new path.
     pub(crate) guards: Vec<AuthorizerConsent>,
-    /// Who called.
+    /// The authenticated caller of the request.
     pub(crate) caller: Option<Arc<Verified>>,
-    /// Method, host and path for the log; absent when nothing is logged.
+    /// Method, host and path for the log; absent when requests are not logged.
     pub(crate) text: Option<RequestText>,
-    /// How it ended.
+    /// How the request ended.
     pub(crate) outcome: Outcome,
     /// Status sent, 0 for none.
     pub(crate) status: u16,
-    /// Why, when it was not forwarded or its exchange broke off.
+    /// Reason code, when the request was not forwarded or its exchange failed.
     pub(crate) reason: Option<&'static str>,
-    /// It was given to an upstream: whatever became of it there, it was not refused.
+    /// Whether the request was given to an upstream: then it was not refused, even if the exchange
+    /// failed.
     pub(crate) let_through: bool,
-    /// When that was, if anybody will learn of it.
+    /// When the request was given to an upstream, if a measurement needs it.
     pub(crate) forwarded: Option<Instant>,
-    /// The endpoint it went to, by index in the route's upstream.
+    /// The endpoint that received the request: index in the route's upstream.
     pub(crate) endpoint: Option<usize>,
-    /// Header fields that were taken off, because they say what no client may say of itself.
+    /// Number of header fields removed because no client may set them.
     pub(crate) headers_removed: u32,
-    /// Body bytes received.
+    /// Body bytes received from the client.
     pub(crate) bytes_up: u64,
-    /// Body bytes sent.
+    /// Body bytes sent to the client.
     pub(crate) bytes_down: u64,
-    /// The trace it belongs to, and the caller's `tracestate`.
+    /// The trace of the request, and the client's `tracestate`.
     pub(crate) trace: Option<(telemetry::trace::TraceContext, Option<String>)>,
 }
 
-/// What an authorizer said that was asked as well.
+/// An authorizer's approval of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthorizerConsent {
-    /// Index among the configured ones.
+    /// Index into the configured authorizers.
     pub(crate) authorizer: usize,
-    /// Its answer was kept.
+    /// Whether the answer came from the cache.
     pub(crate) kept: bool,
     pub(crate) said: Arc<AuthorizerAnswer>,
 }
 
-/// The parts of a request that the log names.
+/// The parts of a request that the log contains.
 #[derive(Debug, Default)]
 pub(crate) struct RequestText {
     pub(crate) method: String,
@@ -121,7 +123,7 @@ impl RequestRecord {
         }
     }
 
-    /// Keeps what the log names of the request: its canonical form, never its query (tokens hide there).
+    /// Stores the parts for the log: the canonical form, never the query, which may contain tokens.
     pub(crate) fn describe(&mut self, request: &Canonical<'_>) {
         if let Some(text) = &mut self.text {
             request.method().clone_into(&mut text.method);
@@ -130,7 +132,7 @@ impl RequestRecord {
         }
     }
 
-    /// The gateway answered by itself.
+    /// Records a reply of the gateway itself.
     pub(crate) fn answered_by_us(&mut self, answer: &LocalReply, head_request: bool) {
         self.outcome = answer.outcome;
         self.status = answer.status;
@@ -139,19 +141,19 @@ impl RequestRecord {
         self.bytes_down = if head_request { 0 } else { answer.body.len() as u64 };
     }
 
-    /// Somebody who asked about it may forward it.
+    /// Records a permitting response to a proxy that forwards itself.
     pub(crate) fn vouched(&mut self) {
         self.outcome = Outcome::Allowed;
         self.status = 200;
     }
 
-    /// A document of our own, or a word about ourselves.
+    /// Records a document or health response of the gateway itself.
     pub(crate) fn answered_locally(&mut self) {
         self.outcome = Outcome::Local;
         self.status = 200;
     }
 
-    /// A gRPC call has no answer but a status.
+    /// Records a gRPC call that ended with a status and without a message.
     pub(crate) fn call_failed(&mut self) {
         if self.reason.is_none() {
             self.outcome = Outcome::Malformed;
@@ -160,7 +162,8 @@ impl RequestRecord {
         }
     }
 
-    /// It has its permit and its place upstream. What was done until here was deciding.
+    /// Records that the request has its permit and its slot at the upstream. The time until here
+    /// was the decision phase.
     pub(crate) fn let_through(&mut self) {
         self.outcome = Outcome::Allowed;
         self.let_through = true;
@@ -170,26 +173,26 @@ impl RequestRecord {
         }
     }
 
-    /// What an exchange moved, however it ended: the status passed on (0: none) and body bytes.
+    /// Records an exchange's final status (0: none) and body bytes, however it ended.
     pub(crate) fn moved(&mut self, status: u16, bytes_up: u64, bytes_down: u64) {
         self.status = status;
         self.bytes_up = bytes_up;
         self.bytes_down = bytes_down;
     }
 
-    /// The exchange is over: it was answered, or waited for an answer in vain.
+    /// Ends the phase of the exchange: `Respond` if there was a response, otherwise `Upstream`.
     pub(crate) fn exchanged(&mut self, answered: bool) {
         self.end(if answered { Phase::Respond } else { Phase::Upstream });
     }
 
-    /// The exchange broke off after the answer had begun, or with nobody left to answer.
+    /// Records an exchange that failed after the response had begun, or with the client gone.
     pub(crate) fn failed(&mut self, fault: &ExchangeError) {
         let (outcome, reason) = fault.told();
         self.outcome = outcome;
         self.reason = Some(reason);
     }
 
-    /// It was broken off where it stood. What was answered or had failed before then stays as it is.
+    /// Records that the request was aborted. A response or failure recorded earlier stays.
     pub(crate) fn cut(&mut self, reason: &'static str) {
         if self.reason.is_some() || self.outcome == Outcome::Local {
             return;
@@ -208,46 +211,47 @@ impl RequestRecord {
         }
     }
 
-    /// The `Set-Cookie` for a client that still has the cookie before, whatever it is answered: what that led to is only
-    /// remembered for a while.
+    /// The `Set-Cookie` for a client that still sends the cookie before a renewal, regardless of
+    /// the response: the gateway keeps the successor only for a while.
     pub(crate) fn renewed(&self) -> Option<&str> {
         self.caller.as_ref()?.session.as_ref()?.renewed.as_deref()
     }
 
-    /// What all authorizers said that let it pass.
+    /// The approvals of all authorizers.
     pub(crate) fn consents(&self) -> impl Iterator<Item = &AuthorizerConsent> {
         self.consent.iter().chain(&self.guards)
     }
 
-    /// Of what it was let in by, its credential and what authorizers said, all that may be taken back while it lasts.
+    /// Everything that authorized the request and may be revoked during the exchange: the
+    /// credential, and authorizers' answers.
     pub(crate) fn revocable(&self) -> impl Iterator<Item = &RevocableToken> {
         self.caller_revocable().chain(self.revocable_consents().map(|(_, revocable)| revocable))
     }
 
-    /// When what lets it in ends by itself: the credential of its `caller`, and what authorizers say of whom they vouch for. A session has its
-    /// own way to end.
+    /// When the authorization expires by itself: the credential of `caller`, and the credentials
+    /// that authorizers' answers depend on. Sessions are not included; they have their own check.
     pub(crate) fn ends(&self, caller: Option<&Verified>) -> Timestamp {
         let credential = caller.filter(|caller| caller.session.is_none());
         let credential = credential.map_or(Timestamp::MAX, |caller| caller.facts.expires);
         self.consents().filter_map(|consent| consent.said.ends()).fold(credential, Timestamp::min)
     }
 
-    /// The session that it was let in by, if it was one: that may end while it lasts.
+    /// The session that authorized the request, if any: it may end during the exchange.
     pub(crate) fn session(&self) -> Option<&OpenSession> {
         self.caller.as_ref()?.session.as_ref().map(|session| &session.lasting)
     }
 
-    /// Its credential, if that may be taken back while it lasts.
+    /// The caller's credential, if it may be revoked during the exchange.
     pub(crate) fn caller_revocable(&self) -> impl Iterator<Item = &RevocableToken> {
         self.caller.iter().filter_map(|caller| caller.revocable.as_ref())
     }
 
-    /// What authorizers said that may be taken back while it lasts.
+    /// The authorizers' answers that may be revoked during the exchange.
     pub(crate) fn revocable_consents(&self) -> impl Iterator<Item = (&AuthorizerConsent, &RevocableToken)> {
         self.consents().filter_map(|consent| Some((consent, consent.said.revocable()?)))
     }
 
-    /// What the authorizer said that let it pass, if one was asked.
+    /// The answer of the route's authorizer, if it was queried.
     pub(crate) fn allowed(&self) -> Option<&AuthorizerAllowed> {
         match &*self.consent.as_ref()?.said {
             AuthorizerAnswer::Allowed(allowed) => Some(allowed),
@@ -255,7 +259,7 @@ impl RequestRecord {
         }
     }
 
-    /// What the gateway adds to a response from upstream.
+    /// The fields that the gateway adds to a response from upstream.
     pub(crate) fn own_fields(&self) -> Vec<OwnField> {
         let mut fields = Vec::new();
         fields.extend(self.server_timing().map(|timing| ("server-timing", timing)));
@@ -266,13 +270,14 @@ impl RequestRecord {
             fields.push(("set-cookie", cookie.as_bytes().to_vec()));
         }
         if fields.iter().any(|(name, _)| *name == "set-cookie") {
-            // No shared cache may keep an answer with somebody's session in it (RFC 9111 section 5.2.2.7).
+            // A shared cache must not store a response that contains a session cookie (RFC 9111
+            // section 5.2.2.7).
             fields.push(("cache-control", b"private".to_vec()));
         }
         fields
     }
 
-    /// The value of `Server-Timing` as far as is known, for a client that may see it.
+    /// The value of `Server-Timing` as far as it is known, for a client that may see it.
     fn server_timing(&self) -> Option<Vec<u8>> {
         let phases = self.phases.as_ref().filter(|_| self.shows_timing)?;
         let authority = self.caller.as_ref().map(|c| c.facts.identity.issuer.as_ref());

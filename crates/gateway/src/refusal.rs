@@ -1,7 +1,8 @@
-//! Refusals: the one table of what the gateway says by itself, and why.
+//! Refusals: the one table of the error responses that the gateway sends itself.
 //!
-//! Owns: status, stable code, public text, challenge and outcome of each refusal. Answers say what to do next and never why a rule
-//! said no. Does not own: the wire form ([`http_engine::local_reply`]), the decision, the upstream's answers.
+//! Owns: status, stable code, public text, challenge and outcome of each refusal. A text says what
+//! the client can do next, and never which rule denied the request. Does not own: the wire form
+//! ([`http_engine::local_reply`]), the decision, the upstream's responses.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -19,74 +20,75 @@ use http_engine::read_body::ReadBodyError;
 
 use crate::forward_auth::AskedRequestUnclear;
 
-/// Why the gateway answers by itself.
+/// Why the gateway refuses a request.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// The head is outside the grammar, or over a limit.
+    /// The head is malformed or over a limit.
     Head(HeadFault),
     /// The head did not arrive in time.
     HeadTimeout,
     /// The request has no canonical form.
     Malformed(Malformed),
-    /// The body is outside its coding.
+    /// The body does not match its declared coding.
     Body,
     /// The body is larger than the route allows.
     BodyTooLarge,
-    /// The client stopped sending.
+    /// The client stopped sending its body.
     ClientStalled,
-    /// No route matches.
+    /// No route matches the request.
     NoRoute,
-    /// The credential cannot be read, or does not hold; the code says why.
+    /// The credential is malformed or invalid; the code gives the reason.
     Credential {
         /// RFC 6750 §3.1 error, `invalid_request` or `invalid_token`.
         error: &'static str,
-        /// Stable word for logs and metrics.
+        /// Stable code for logs and metrics.
         code: &'static str,
-        /// What the client is told.
+        /// Text for the client.
         text: Cow<'static, str>,
     },
-    /// The policy said no.
+    /// The policy denied the request.
     Denied(Denial),
-    /// The authority that would know cannot be asked.
+    /// A token authority or issuer that is needed for the decision is unavailable.
     AuthUnavailable {
-        /// Seconds after which to try again.
+        /// Seconds after which the client should retry.
         retry_after: u64,
     },
-    /// The authorizer that is asked as well gives no answer.
+    /// The route's authorizer gave no usable answer.
     AuthorizerUnavailable,
-    /// A field by which the request is decided could be read otherwise by the service.
+    /// The decision reads a field that the upstream could read differently; holds the field name.
     Ambiguous(Box<str>),
-    /// A page of another origin opens a WebSocket with a credential that the browser sends by itself.
+    /// A page of a foreign origin opens a WebSocket with a credential that the browser sends
+    /// automatically.
     ForeignOrigin,
-    /// A peer asks about requests of others that is not configured to.
+    /// A peer sends checks although it is not configured to.
     NotAsked,
-    /// A proxy asks, and nobody can tell about what.
+    /// The original request of a check cannot be determined.
     Unclear(AskedRequestUnclear),
-    /// A field of this name would pass for one of ours with the proxy that asks.
+    /// The proxy that sent the check could pass on this field as one of ours; holds the field name.
     LookAlike(Box<str>),
-    /// The upstream has all the requests it may have.
+    /// The upstream has reached its maximum number of requests.
     Overloaded,
-    /// The protocol the client wants to switch to is not allowed on the route.
+    /// The route does not allow the protocol that the client wants to switch to.
     UpgradeRefused,
     /// No endpoint of the upstream could be reached.
     UpstreamUnreachable,
-    /// The upstream closed the connection before it answered.
+    /// The upstream closed the connection before it responded.
     UpstreamClosed,
-    /// The upstream's answer cannot be framed.
+    /// The upstream's response cannot be framed.
     UpstreamProtocol,
-    /// The upstream did not answer in time.
+    /// The upstream did not respond in time.
     UpstreamTimeout,
     /// The exchange took longer than the route allows.
     RequestTimeout,
 }
 
 impl Refusal {
-    /// A token that is bad, as RFC 6750 section 3.1 calls it.
+    /// An invalid token, with the error code of RFC 6750 section 3.1.
     pub(crate) fn invalid_token(why: &TokenError) -> Self {
         Self::Credential { error: "invalid_token", code: why.code(), text: why.to_string().into() }
     }
 
-    /// Nobody can say which route guards the request.
+    /// The route that guards the request cannot be determined.
     pub(crate) fn disputed(disputed: Disputed) -> Self {
         match disputed {
             Disputed::Path => Self::NoRoute,
@@ -94,7 +96,7 @@ impl Refusal {
         }
     }
 
-    /// Whoever was let in may not go on.
+    /// The credential that authorized the exchange is no longer valid.
     pub(crate) fn unfit(why: CutReason) -> Self {
         match why {
             CutReason::Revoked => Self::invalid_token(&TokenError::Revoked),
@@ -120,7 +122,7 @@ impl From<CredentialFault> for Refusal {
 }
 
 impl Refusal {
-    /// The answer to send; `realm` is that of the challenge (RFC 9110 §11.5).
+    /// The response to send; `realm` is that of the challenge (RFC 9110 §11.5).
     pub(crate) fn answer(&self, realm: &str) -> LocalReply {
         let row = self.row();
         let mut answer = LocalReply {
@@ -143,7 +145,7 @@ impl Refusal {
         answer
     }
 
-    /// The one table. Status, code, outcome, text, and whether the connection can go on.
+    /// The table: status, code, outcome, text, and whether the connection must close.
     #[rustfmt::skip]
     fn row(&self) -> Row {
         use Outcome as O;
@@ -259,7 +261,7 @@ struct Row {
     close: bool,
 }
 
-/// Text within the characters of an `error_description` (RFC 6750 §3).
+/// Replaces characters that an `error_description` may not contain (RFC 6750 §3).
 fn quotable(text: &str) -> String {
     text.chars().map(|c| if matches!(c, ' '..='~') && c != '"' && c != '\\' { c } else { '\'' }).collect()
 }

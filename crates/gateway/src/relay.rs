@@ -1,8 +1,10 @@
-//! Moves one exchange between its two legs: request body up, response head and body down, both at once.
+//! Relay: moves one exchange between client and upstream, request body up and response down, both
+//! at once.
 //!
-//! Owns: the order of things (a response may begin while the request still streams; interim responses pass
-//! as they come; after 101 both directions are a tunnel), the limits that hold while bytes move, and the
-//! account of what happened. Does not own: the legs' protocols, what is answered when an exchange fails.
+//! Owns: the order of events (a response may begin while the request still streams; interim
+//! responses pass as they come; after 101 both directions are a tunnel), the time and size limits
+//! while bytes move, and the record of what happened. Does not own: the protocols of the two
+//! streams, the response when an exchange fails.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -25,35 +27,39 @@ use crate::record::RequestRecord;
 use crate::stream_guard::{AuthorizedBy, Expiry, StreamGuard};
 use crate::worker::ActiveConfig;
 
-/// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
+/// Maximum interim responses of one exchange: enough for any real use, too few to keep a client
+/// busy.
 const MAX_INTERIM: u32 = 16;
 
-/// How often it is looked whether a client that has ended its side has left: it has nothing to read any more that would tell.
+/// Interval of the check whether a half-closed client has disconnected. Such a client sends nothing
+/// more, so no read would show it.
 const LEFT_LOOK: Duration = Duration::from_secs(1);
 
-/// What holds while an exchange runs.
+/// Limits and settings of one exchange.
 pub(crate) struct Terms {
-    /// Request sent to response head.
+    /// Time limit from the request sent to the response head.
     pub response_header: Duration,
-    /// No byte moving because the upstream does not take or give any.
+    /// Time limit without a byte moved, while the upstream does not accept or send any.
     pub upstream_stall: Duration,
-    /// No byte moving because the client does not take or give any.
+    /// Time limit without a byte moved, while the client does not accept or send any.
     pub client_stall: Duration,
-    /// No byte moving through a tunnel, in which neither side owes one.
+    /// Time limit without a byte moved through a tunnel, in which neither side has to send.
     pub tunnel_idle: Duration,
-    /// End of the whole exchange, in milliseconds after the worker's start.
+    /// End of the whole exchange, in milliseconds since the worker's start.
     pub until: Option<u64>,
-    /// Largest request body.
+    /// Maximum bytes of a request body.
     pub body_bytes: Option<u64>,
     /// Protocols that the request offers to switch to and the route allows (`Upgrade`).
     pub offered: Option<Box<[u8]>>,
-    /// When what the client was let in by ends; `None`: never, or the route keeps open what its credential let in.
+    /// When the credential that authorized the exchange expires; `None`: never, or the route keeps
+    /// exchanges open beyond it.
     pub expiry: Option<Expiry>,
-    /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
+    /// The configuration that determines which request trailers pass: trailers are filtered like
+    /// fields.
     pub running: Rc<ActiveConfig>,
 }
 
-/// How far an exchange has come; survives a change of the upstream connection before anything was sent.
+/// Progress of an exchange; survives a change of the upstream connection before anything was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     upload: Flow,
@@ -62,25 +68,25 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Whether the exchange can begin anew: of the request body nothing was taken from the client, and the client has
-    /// heard nothing.
+    /// Whether the exchange can start again: no byte of the request body was taken from the client,
+    /// and the client received nothing. `bodiless`: the request has no body.
     pub(crate) fn is_untouched(&self, bodiless: bool) -> bool {
         let taken = self.upload.bytes > 0 || self.upload.state != FlowState::Copy;
         (bodiless || !taken) && self.interim == 0
     }
 }
 
-/// What happened.
+/// The result of an exchange.
 pub(crate) struct Relayed {
-    /// Status of the response that was started, if one was.
+    /// Status of the response, if one was started.
     pub status: Option<u16>,
     /// Whether the connection became a tunnel.
     pub switched: bool,
-    /// Why it ended early, if it did.
+    /// Why the exchange ended early, if it did.
     pub fault: Option<ExchangeError>,
 }
 
-/// Runs one exchange to its end, of which `record` is told.
+/// Runs one exchange to its end and updates `record`.
 pub(crate) async fn relay<D: Downstream, U: UpstreamStream>(
     down: &mut D,
     up: &mut U,
@@ -116,20 +122,21 @@ struct Relay<'a, D, U> {
     terms: &'a Terms,
     progress: &'a mut Progress,
     record: &'a mut RequestRecord,
-    /// When the last byte moved, in milliseconds after the worker's start.
+    /// When the last byte moved, in milliseconds since the worker's start.
     moved_at: u64,
-    /// Whether the client may stay.
+    /// Checks whether the credential is still valid.
     stay: StreamGuard,
-    /// The answer's head had not come when this look began.
+    /// Whether the response head had not arrived when this poll began.
     head_due: bool,
-    /// The client ended its side before the answer's head came: it waits for the answer, and sends no more. When to look
-    /// next whether it has left since, in milliseconds after the worker's start.
+    /// Set when the client ended its side before the response head arrived: it waits for the
+    /// response and sends nothing more. The value is the time of the next check whether it has
+    /// disconnected, in milliseconds since the worker's start.
     half_closed: Option<u64>,
     status: Option<u16>,
     switched: bool,
 }
 
-/// What was moved is told whatever ends the exchange, were it the end of the gateway.
+/// Records the transferred bytes even if the gateway stops during the exchange.
 impl<D, U> Drop for Relay<'_, D, U> {
     fn drop(&mut self) {
         let (up, down) = (self.progress.upload.bytes, self.progress.download.bytes);
@@ -160,7 +167,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         {
             self.moved_at = self.deadline.millis_at(Duration::ZERO);
         }
-        // What lasts is not for ever on the strength of its first moment.
+        // The authorization at the start does not hold for the whole exchange: check again.
         let (record, terms) = (&self.record, self.terms);
         let rests_on = || AuthorizedBy {
             revocable: record.revocable().cloned().collect(),
@@ -173,8 +180,9 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         self.poll_deadline(cx)
     }
 
-    /// Whether a client that has ended its side has left since, when it is time to look. Whatever else is waited for: a look
-    /// that is due and not made would be a limit that has passed.
+    /// Checks, when due, whether a half-closed client has disconnected. This also runs while the
+    /// exchange waits for something else: a check that is due and not made would count as a missed
+    /// deadline.
     fn look_whether_left(&mut self) -> Result<(), ExchangeError> {
         if self.half_closed.is_none_or(|look_at| self.deadline.millis_at(Duration::ZERO) < look_at) {
             return Ok(());
@@ -198,7 +206,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             self.record.headers_removed += removed.get();
             match step {
                 Poll::Ready(Err(PumpFault::Source(e))) => return Poll::Ready(Err(client_fault(e))),
-                // The upstream may have answered before it stopped reading: the answer decides.
+                // The upstream may have responded before it stopped reading: the response decides.
                 Poll::Ready(Err(PumpFault::Sink(e))) => {
                     if self.status.is_some() {
                         self.progress.upload.state = FlowState::Broken;
@@ -224,7 +232,8 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(PumpFault::Source(e))) => Poll::Ready(Err(upstream_fault(e))),
             Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(ExchangeError::ClientGone)),
-            // A tunnel whose client has hung up ends; the upstream is told by the close.
+            // A tunnel whose client has disconnected ends; closing the connection informs the
+            // upstream.
             Poll::Pending if self.switched && self.progress.upload.state == FlowState::Done => {
                 Poll::Ready(Ok(()))
             }
@@ -235,10 +244,10 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         }
     }
 
-    /// While the upstream alone is waited for: whether the client still waits. A client that still sends its
-    /// body shows by that when it goes.
+    /// Checks whether the client still waits, while only the upstream is awaited. A client that
+    /// still sends its body shows a disconnect by that.
     fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
-        // An interim response that found the socket full is still on its way.
+        // An interim response that met a full socket still has to be flushed.
         if self.progress.interim > 0 && self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
             return Poll::Ready(Err(ExchangeError::ClientGone));
         }
@@ -246,9 +255,9 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
             return Poll::Pending;
         }
         match ready!(self.down.poll_gone(cx)) {
-            // Behind its request a client may end its side and go on reading. One that has left all the same is found
-            // out when it answers something with a reset, or the upstream's time is up. What is seen together with the
-            // head came before it.
+            // After its request a client may close its sending side and continue to read. If it has
+            // disconnected instead, a reset in response to a write shows that, or the upstream
+            // times out. An end seen together with the response head came before it.
             ClientEnd::Finished if self.head_due => {
                 self.half_closed = Some(self.deadline.millis_at(LEFT_LOOK));
                 Poll::Pending
@@ -257,7 +266,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         }
     }
 
-    /// Response heads: interim ones pass, the final one starts the way down.
+    /// Reads response heads: passes interim ones on; the final one starts the download.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         loop {
             let (down, record) = (&mut *self.down, &mut *self.record);
@@ -284,7 +293,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                     }
                 };
                 sent.map(|()| response.status).map_err(|e| match e {
-                    // Not the client's doing: the head does not fit into the protocol it speaks.
+                    // Not the client's fault: the head does not fit into the client's protocol.
                     HttpStreamError::Head(_) | HttpStreamError::Protocol(_) => {
                         ExchangeError::UpstreamProtocol(e)
                     }
@@ -317,7 +326,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         }
     }
 
-    /// The upstream stopped taking the request: pass on what it had said before, if anything.
+    /// The upstream stopped reading the request: pass on a response that it sent before, if any.
     fn poll_last_words(
         &mut self,
         cx: &mut Context<'_>,
@@ -333,7 +342,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         }
     }
 
-    /// Which limit the exchange is waiting under, and whether it has passed.
+    /// Determines which limit applies now, and fails if it has passed.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError>> {
         let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let (limit, client) = if self.switched {
@@ -350,12 +359,12 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
         };
         let stall = self.moved_at.saturating_add(millis(limit));
         let until = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
-        // Looks are not due themselves any more: they wake, and that is all.
+        // A due check is no failure: it only wakes the task.
         let look_at = self.stay.look_at().min(self.half_closed.unwrap_or(u64::MAX));
         self.deadline.set_at(stall.min(until).min(look_at));
         ready!(self.deadline.poll_due(cx));
         if self.switched {
-            return Poll::Ready(Ok(())); // it has rested long enough, which is nobody's fault
+            return Poll::Ready(Ok(())); // an idle tunnel is closed; this is no failure
         }
         Poll::Ready(Err(match (until <= stall, client) {
             (true, _) => ExchangeError::RequestTimeout,
@@ -410,11 +419,11 @@ enum FlowState {
     Copy,
     Flush,
     Done,
-    /// The sink is gone; nothing more is read for it.
+    /// The sink is closed; the source is not read any more.
     Broken,
 }
 
-/// Which side a flow waits for.
+/// The side that a flow waits for.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Blocked {
     #[default]
@@ -422,7 +431,7 @@ enum Blocked {
     Sink,
 }
 
-/// One direction.
+/// One direction of an exchange.
 #[derive(Debug, Default)]
 struct Flow {
     state: FlowState,
@@ -430,8 +439,8 @@ struct Flow {
     bytes: u64,
 }
 
-/// A request trailer passes when a field of its name would, and when nothing rests on that field: how the request is
-/// framed, whose it is and where it goes was decided from the head (RFC 9110 §6.5.1).
+/// Whether a request trailer passes: a header field of its name would, and no decision depends on
+/// it. Framing, identity and routing were decided from the head (RFC 9110 §6.5.1).
 fn request_trailer_passes(running: &ActiveConfig, name: &str) -> bool {
     const NEVER: [&str; 4] = ["host", "authorization", "cookie", "expect"];
     !is_per_hop(name)
@@ -440,12 +449,12 @@ fn request_trailer_passes(running: &ActiveConfig, name: &str) -> bool {
         && !running.config.reads(name)
 }
 
-/// A response trailer must not frame or route anything (RFC 9110 §6.5.1).
+/// A response trailer must not affect framing or routing (RFC 9110 §6.5.1).
 fn response_trailer_passes(name: &str) -> bool {
     http_engine::http_stream::passes_downstream(name) && !is_per_hop(name)
 }
 
-/// The trailers that pass; `None` when none does.
+/// Filters trailers; `None` when none passes.
 fn passing_trailers(mut trailers: HeaderMap, passes: &dyn Fn(&str) -> bool) -> Option<Box<HeaderMap>> {
     let refused: Vec<_> = trailers.keys().filter(|name| !passes(name.as_str())).cloned().collect();
     for name in refused {
@@ -460,9 +469,10 @@ enum PumpFault {
 }
 
 impl Flow {
-    /// Moves what can be moved. What the source has at hand gathers in the sink and is flushed when the
-    /// source has no more: a small message leaves in one system call, a slow stream is never held back. Of
-    /// more than `max` bytes the last never pass, so that the sink never has a whole body.
+    /// Moves as many bytes as possible. Data that is ready gathers in the sink, and is flushed when
+    /// the source has no more. So a small message takes one system call, and a slow stream is never
+    /// held back. If a body exceeds `max` bytes, its last bytes never pass, so the sink never has a
+    /// complete body.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -475,10 +485,10 @@ impl Flow {
             match self.state {
                 FlowState::Copy => match source.poll_fill(cx) {
                     Poll::Pending => {
-                        // A flush that cannot finish waits for the sink, beside the source.
+                        // A pending flush waits for the sink, in addition to the source.
                         let flushed = sink.poll_flush(cx).map_err(PumpFault::Sink)?;
                         self.blocked = if flushed.is_ready() { Blocked::Source } else { Blocked::Sink };
-                        // The next byte may be an hour away: an event stream, a tunnel.
+                        // The next byte may take an hour: an event stream, a tunnel.
                         source.rest();
                         sink.rest();
                         return Poll::Pending;

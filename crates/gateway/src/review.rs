@@ -1,17 +1,19 @@
-//! Whether Kubernetes says that somebody may: `SubjectAccessReviews`, remembered and asked for.
+//! Access review: asks Kubernetes with a `SubjectAccessReview` whether a caller may do something,
+//! and caches the answer.
 //!
-//! Owns: what an answer means, how long it is believed, one asking however many wait. Does not
-//! own: what is asked about a request (`auth::policy::review`), what follows (`auth::decide`), connections
-//! ([`http_engine::http_client`]).
+//! Owns: the meaning of an answer, its time to live, one review for all requests that wait for it.
+//! Does not own: which review a request needs (`auth::policy::review`), what follows
+//! (`auth::decide`), connections ([`http_engine::http_client`]).
 //!
-//! Roles and bindings are watched ([`credentials::watch`]): a question's name in the cache has the number of the last event that concerns
-//! it, so after an event it is another question. What was answered before is not found any more, and an answer that was asked for
-//! before and comes after is found by nobody but those who asked.
+//! Roles and bindings are watched ([`credentials::watch`]). The cache key of a review contains the
+//! number of the last event that concerns it, so after an event the key differs. Older answers are
+//! not found any more. An answer to a review that was sent before an event and arrives after it
+//! reaches only the requests that wait for it.
 //!
-//! Flow: `auth::decide` looks an answer up ([`Known`]); `Denial::Unreviewed` leads here ([`Reviewer::find_out`]), and to the same
-//! decision again with what was found.
+//! Flow: `auth::decide` looks an answer up ([`Reviews`]). `Denial::Unreviewed` leads to
+//! [`Reviewer::find_out`], and then to the same decision again with the results.
 //!
-//! An answer that cannot be had is 503. It is never remembered and never taken for a yes or a no.
+//! A failed review is 503. It is never cached, and never counts as allowed or denied.
 
 mod wire;
 
@@ -39,12 +41,12 @@ use tokio::runtime::Handle;
 use self::wire::{Review, Unclear};
 use crate::config::KubernetesConfig;
 
-/// Where reviews are made.
+/// API path of reviews.
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Looking up, waiting and asking, so often at most for one question.
+/// Maximum rounds of lookup, waiting and asking for one review.
 const ROUNDS: usize = 4;
 
-/// That somebody may.
+/// The cached fact of an allowed review.
 #[derive(Debug)]
 struct ReviewAllowed;
 
@@ -54,14 +56,14 @@ impl Weigh for ReviewAllowed {
     }
 }
 
-/// Why somebody may not, or nobody knows.
+/// Why a review does not allow the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReviewRefused {
     Refused,
     Unknown,
 }
 
-/// Asks the API server, and remembers.
+/// Sends reviews to the API server and caches the answers.
 pub struct Reviewer {
     config: KubernetesConfig,
     outbound: Arc<HttpClient>,
@@ -81,20 +83,20 @@ struct ReviewCounts {
     throttled: AtomicU64,
 }
 
-/// How reviews stand, for metrics.
+/// Counters of reviews, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReviewStatus {
-    /// Answered with yes.
+    /// Reviews that were allowed.
     pub allowed: u64,
-    /// Answered with no.
+    /// Reviews that were denied.
     pub refused: u64,
-    /// Not answered.
+    /// Reviews that failed.
     pub failed: u64,
-    /// Not asked, because as many were under way as may be.
+    /// Reviews not sent because of the limit of concurrent requests.
     pub busy: u64,
-    /// Not asked, because as many were begun within a second as may be.
+    /// Reviews not sent because of the limit of requests per second.
     pub throttled: u64,
-    /// What is remembered.
+    /// Usage of the answer cache.
     pub remembered: Usage,
 }
 
@@ -120,7 +122,7 @@ impl Collect for ReviewStatus {
     }
 }
 
-/// Why nobody knows.
+/// Why a review failed.
 #[derive(Debug, thiserror::Error)]
 enum ReviewError {
     #[error(transparent)]
@@ -133,13 +135,13 @@ enum ReviewError {
     Question,
 }
 
-/// What is known at an instant, and what was found out for this very request.
+/// Cached answers at an instant, and answers that were obtained for this request.
 pub struct ReviewResult<'k> {
-    /// Who remembers.
+    /// The reviewer with the cache.
     pub reviewer: &'k Reviewer,
-    /// The instant.
+    /// The current time.
     pub now: Now,
-    /// What was found out.
+    /// Answers that were obtained for this request.
     pub found: &'k [(OwnedReviewQuestion, bool)],
 }
 
@@ -157,7 +159,7 @@ impl Reviews for ReviewResult<'_> {
 }
 
 impl Reviewer {
-    /// Remembers nothing yet, and watches nothing.
+    /// Creates a reviewer with an empty cache; watches are not started.
     pub fn new(
         config: &KubernetesConfig,
         control: &Handle,
@@ -189,22 +191,24 @@ impl Reviewer {
         }
     }
 
-    /// Begins to watch what answers rest on, where that is wanted.
+    /// Starts the watches that cached answers depend on, where configured. Has no effect when they
+    /// run.
     pub fn watch(&self) {
         self.watches.start();
     }
 
-    /// How the watches stand.
+    /// State of the watches.
     pub fn watches(&self) -> impl Iterator<Item = WatchStatus> {
         self.watches.status()
     }
 
-    /// Whether it asks the same server the same way, so that what it remembers still holds.
+    /// Whether the reviewer fits this configuration (same server and settings), so that its cache
+    /// stays valid.
     pub fn is_for(&self, config: &KubernetesConfig) -> bool {
         self.config.version == config.version && self.config.server.tls_version == config.server.tls_version
     }
 
-    /// How reviews stand.
+    /// Counters and cache usage, for metrics.
     pub fn status(&self) -> ReviewStatus {
         let counts = &self.counts;
         ReviewStatus {
@@ -217,7 +221,8 @@ impl Reviewer {
         }
     }
 
-    /// The answers to questions that are not known, up to the first no; `None` when one of them cannot be had.
+    /// Answers for reviews that are not cached, up to the first denial; `None` when one of them
+    /// fails.
     pub async fn find_out(
         &self,
         questions: Vec<OwnedReviewQuestion>,
@@ -229,12 +234,12 @@ impl Reviewer {
                 let verdict = self.verdict(&question, &now).await?;
                 found.push((question, verdict));
                 if !verdict {
-                    break; // one no is enough
+                    break; // one denial is enough
                 }
             }
             Some(found)
         };
-        // Many questions of one request wait no longer than one may.
+        // All reviews of one request together wait no longer than one may.
         let timeout = self.config.server.timeout;
         let found = tokio::time::timeout(timeout, finding).await;
         found.unwrap_or_else(|_| {
@@ -264,7 +269,7 @@ impl Reviewer {
                     }
                     match answer {
                         Ok(true) => {
-                            // The answer may be as old as the question.
+                            // The answer may be as old as the review request.
                             let until = asked.monotonic + self.config.ttl;
                             let life = Lifetime { expires: Timestamp::MAX, until: Some(until), hold: None };
                             if ticket.fill(ReviewAllowed, life, now()).is_ok() {
@@ -323,7 +328,7 @@ impl Reviewer {
         }
     }
 
-    /// What a question is called in the cache, until something happens that may change its answer.
+    /// Cache key of a review, valid until an event may change its answer.
     fn key(&self, question: &ReviewQuestion<'_>) -> cache::CacheKey {
         thread_local! {
             static SPELT: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };

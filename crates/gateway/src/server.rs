@@ -1,11 +1,13 @@
-//! The gateway as a whole: its threads, its listeners, and how it changes while it runs.
+//! Gateway server: starts, reloads and drains the worker threads and their listeners.
 //!
-//! Owns: one thread per core with a runtime of its own, the sockets bound for each, sharing new connections
-//! fairly between them, configurations put into force, draining. Does not own: what a connection does.
+//! Owns: one thread per core with its own runtime, the sockets of each thread, balancing new
+//! connections between threads, applying configurations, draining. Does not own: what happens on a
+//! connection.
 //!
-//! Every worker has its own socket on every IP address (`SO_REUSEPORT`), so that accepting needs no lock and no
-//! hand-over; a Unix socket is every worker's. The kernel's choice among them is blind, so a worker that has clearly
-//! more connections than another passes a new one on.
+//! Every worker has its own socket on every IP address (`SO_REUSEPORT`), so that accepting needs no
+//! lock and no hand-over. A Unix socket is shared by all workers. The kernel chooses among the
+//! sockets without regard to load, so a worker that has clearly more connections than another
+//! passes a new one on.
 
 mod accept;
 mod handoff;
@@ -44,50 +46,50 @@ use crate::review::{ReviewStatus, Reviewer};
 /// Descriptors kept free for upstream connections, files and the admin listener.
 const RESERVED_DESCRIPTORS: usize = 256;
 
-/// What the gateway is given besides its configuration.
+/// Process-wide dependencies of the gateway, besides its configuration.
 #[derive(Clone)]
 pub struct Services {
     /// Wall and monotonic time.
     pub clock: Arc<dyn Clock>,
-    /// Where everything is counted; made for at least as many workers as are started.
+    /// The metrics registry; it must have shards for all workers.
     pub metrics: Arc<Metrics>,
-    /// Where requests are logged, if they are.
+    /// The access log, if requests are logged.
     pub access_log: Option<access_log::AccessLog>,
-    /// Where spans go, if they do.
+    /// The trace exporter, if traces are exported.
     pub tracer: Option<Arc<Tracer>>,
-    /// Runs what is not on the request path: fetching keys.
+    /// Runtime for work off the request path, such as fetching keys.
     pub control: tokio::runtime::Handle,
-    /// Keys the digests that name cached facts; drawn once per process.
+    /// Secret for the digests that are the cache keys; drawn once per process.
     pub secret: cache::CacheSecret,
-    /// Voids cached facts when it advances.
+    /// Counter that voids all cached facts when it advances.
     pub generation: cache::Generation,
-    /// Issuers that tell when they take something back.
+    /// Issuers whose revocation log is followed.
     pub follows: FollowedIssuers,
-    /// Keeps sessions of browsers, where the configuration says that a database does.
+    /// Session store for browsers, where the configuration keeps sessions in a database.
     pub sessions: Option<Arc<dyn SessionStore>>,
-    /// Takes security events, where the configuration says who sends any.
+    /// Receiver of security events, where transmitters are configured.
     pub events: Option<Arc<events::Receiver>>,
 }
 
-/// Why the gateway did not start, or did not take a configuration.
+/// Why the gateway did not start, or did not accept a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address cannot be listened on.
     #[error("listener {name:?}: listening on {address}: {source}; {}", remedy(address, source))]
     Bind {
-        /// The listener.
+        /// Name of the listener.
         name: String,
-        /// Its address.
+        /// Address of the listener.
         address: ListenAddress,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// A worker thread could not be started.
     #[error("starting worker {index}: {source}")]
     Thread {
-        /// From 0.
+        /// Index of the worker, from 0.
         index: usize,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
@@ -96,7 +98,7 @@ pub enum StartError {
 pub struct Gateway {
     workers: Vec<WorkerHandle>,
     applied: Mutex<Applied>,
-    /// For what a reload begins anew.
+    /// Dependencies for components that a reload creates again.
     services: Services,
 }
 
@@ -105,25 +107,25 @@ struct WorkerHandle {
     thread: Option<JoinHandle<bool>>,
 }
 
-/// What is in force.
+/// The current configuration with its shared components.
 struct Applied {
     config: Arc<Config>,
     authenticator: Arc<Authenticator>,
     reviewer: Option<Arc<Reviewer>>,
     authorizers: Vec<Arc<Authorizer>>,
     login: Option<Arc<Login>>,
-    /// Where is listened, by configured address.
+    /// Open sockets by configured address.
     addresses: Addresses,
-    /// Addresses that were given up, whose sockets may not be closed yet.
+    /// Released addresses whose sockets may not be closed yet.
     released: Vec<(ListenAddress, Weak<()>)>,
 }
 
-/// An address that is listened on.
+/// An address with open sockets.
 #[derive(Clone)]
 struct Bound {
-    /// Where: port 0 has become the port that was given.
+    /// The actual address: port 0 is replaced by the assigned port.
     at: ListenAddress,
-    /// Whether any of its sockets is open still.
+    /// Whether any of its sockets is still open.
     open: Weak<()>,
 }
 
@@ -131,7 +133,7 @@ type Addresses = HashMap<ListenAddress, Bound>;
 /// Sockets of one worker, by configured address.
 type Sockets = Vec<(ListenAddress, Listening)>;
 
-/// A configuration with all that workers share of it.
+/// A configuration with the components that all workers share.
 #[derive(Clone)]
 pub(crate) struct Generation {
     pub(crate) config: Arc<Config>,
@@ -144,8 +146,8 @@ pub(crate) struct Generation {
 }
 
 impl Gateway {
-    /// Binds every listener, then starts `workers` threads. With [`Claim::Shared`] on addresses that a process listens on
-    /// from which this one takes over.
+    /// Binds every listener, then starts `workers` threads. Use [`Claim::Shared`] for addresses on
+    /// which another process listens that this one replaces.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running then.
@@ -194,11 +196,13 @@ impl Gateway {
         Ok(Self { workers: handles, applied, services: services.clone() })
     }
 
-    /// Puts another configuration into force. Connections stay; each request finishes under the configuration
-    /// it began with. Key sets, pools and cached facts whose configuration did not change are kept.
+    /// Applies another configuration. Connections stay open; each request finishes under the
+    /// configuration it began with. Key sets, pools and cached facts whose configuration did not
+    /// change are kept.
     ///
     /// # Errors
-    /// [`StartError::Bind`] when a new address cannot be listened on; the old configuration stays in force.
+    /// [`StartError::Bind`] when a new address cannot be listened on; the old configuration stays
+    /// in use.
     pub fn reload(&self, mut config: Config) -> Result<(), StartError> {
         let mut applied = self.applied.lock();
         config.generation = applied.config.generation + 1;
@@ -206,7 +210,8 @@ impl Gateway {
         let mut addresses = applied.addresses.clone();
         let mut released = applied.released.clone();
         released.retain(|(_, open)| open.strong_count() > 0);
-        // Its own sockets on an address that comes back, or becomes wider, are nobody else's, and closed in a moment.
+        // If an address returns or becomes wider, the sockets still open on it are our own and will
+        // be closed soon.
         let own: Vec<_> =
             applied.addresses.keys().chain(released.iter().map(|(given_up, _)| given_up)).collect();
         let claim = |address: &ListenAddress| {
@@ -226,7 +231,7 @@ impl Gateway {
         let generation =
             generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
         for (worker, sockets) in self.workers.iter().zip(sockets) {
-            // A worker that has ended cannot be reached; draining is the only way it ends.
+            // A worker that has ended cannot be reached; workers end only by draining.
             let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
         }
         let authorizers = generation.authorizers;
@@ -234,27 +239,27 @@ impl Gateway {
         Ok(())
     }
 
-    /// The configuration in force.
+    /// The current configuration.
     pub fn config(&self) -> Arc<Config> {
         self.applied.lock().config.clone()
     }
 
-    /// The authenticator in force, for readiness and metrics.
+    /// The current authenticator, for readiness and metrics.
     pub fn authenticator(&self) -> Arc<Authenticator> {
         self.applied.lock().authenticator.clone()
     }
 
-    /// Issuers that are followed.
+    /// Issuers whose revocation log is followed.
     pub fn follows(&self) -> &FollowedIssuers {
         &self.services.follows
     }
 
-    /// How reviews stand, where some route asks for them.
+    /// State of access reviews, where some route needs them.
     pub fn reviews(&self) -> Option<ReviewStatus> {
         self.applied.lock().reviewer.as_ref().map(|reviewer| reviewer.status())
     }
 
-    /// What something in use rests on, if it is an issuer that is followed; another one with each number.
+    /// The basis of some cache entry in use, if it is a followed issuer; `random` selects which.
     pub fn any_held(&self, random: u64) -> Option<Arc<cache::CacheEntryBasis>> {
         let applied = self.applied.lock();
         let count = applied.authorizers.len() as u64 + 1;
@@ -265,24 +270,24 @@ impl Gateway {
         }
     }
 
-    /// What is kept of authorizers' answers, in configured order.
+    /// Cache usage of the authorizers, in configured order.
     pub fn authorizers(&self) -> Vec<AuthorizerStatus> {
         self.applied.lock().authorizers.iter().map(|authorizer| authorizer.status()).collect()
     }
 
-    /// How logging in stands, where that is configured.
+    /// State of the login, where configured.
     pub fn logins(&self) -> Option<LoginStatus> {
         self.applied.lock().login.as_ref().map(|login| login.status())
     }
 
-    /// How the watches of Kubernetes stand.
+    /// State of the Kubernetes watches.
     pub fn watches(&self) -> Vec<WatchStatus> {
         let applied = self.applied.lock();
         let of_reviews = applied.reviewer.iter().flat_map(|reviewer| reviewer.watches());
         of_reviews.chain(applied.authenticator.watches()).collect()
     }
 
-    /// Name and address of each listener; port 0 has become the port that was given.
+    /// Name and address of each listener; port 0 is replaced by the assigned port.
     pub fn addresses(&self) -> Vec<(String, ListenAddress)> {
         let applied = self.applied.lock();
         let address = |configured: &ListenAddress| {
@@ -291,8 +296,8 @@ impl Gateway {
         applied.config.listeners.iter().map(|l| (l.name.to_string(), address(&l.address))).collect()
     }
 
-    /// Stops accepting, lets what is under way finish for at most `timeout`, then ends. True when everything
-    /// finished by itself. Blocks; call it from a thread that may.
+    /// Stops accepting, lets open connections finish for at most `timeout`, then ends. True when
+    /// all finished in time. Blocks the calling thread.
     pub fn drain(mut self, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         for worker in &self.workers {
@@ -305,14 +310,14 @@ impl Gateway {
                 std::thread::sleep(Duration::from_millis(5));
             }
             let _ = worker.commands.send(Command::Stop);
-            // A worker that panicked has said so; there is nothing to add.
+            // A worker that panicked has logged it already.
             clean &= thread.join().unwrap_or(false);
         }
         clean
     }
 }
 
-/// What is the same for every configuration.
+/// The dependencies that are the same for every configuration.
 fn surroundings(services: &Services) -> AuthenticatorRuntime {
     AuthenticatorRuntime {
         clock: services.clock.clone(),
@@ -323,7 +328,7 @@ fn surroundings(services: &Services) -> AuthenticatorRuntime {
     }
 }
 
-/// Who answers reviews; what is remembered is kept where nothing changed.
+/// The reviewer of a configuration; an unchanged one is kept with its cache.
 fn reviewer(config: &Config, services: &Services, before: Option<&Arc<Reviewer>>) -> Option<Arc<Reviewer>> {
     let kubernetes = config.kubernetes.as_ref()?;
     let same = before.filter(|before| before.is_for(kubernetes)).cloned();
@@ -332,7 +337,7 @@ fn reviewer(config: &Config, services: &Services, before: Option<&Arc<Reviewer>>
     }))
 }
 
-/// Begins to watch what remembered answers rest on.
+/// Starts the watches that cached answers depend on.
 fn watch(authenticator: &Authenticator, reviewer: Option<&Reviewer>) {
     authenticator.watch();
     if let Some(reviewer) = reviewer {
@@ -364,8 +369,9 @@ fn generation(
     Generation { config, authenticator, reviewer, authorizers, login, events, minter }
 }
 
-/// Binds the addresses of `config` that are not among `addresses`, for each of `workers`, and adds them. Those that are
-/// have their sockets: another one, even for a moment, would take connections to its grave.
+/// Binds the addresses of `config` that are not in `addresses`, for each of `workers`, and adds
+/// them. Addresses that are there keep their sockets: a second socket, even for a moment, would
+/// receive connections that are lost when it closes.
 fn bind_new(
     config: &Config,
     workers: usize,
@@ -374,7 +380,8 @@ fn bind_new(
 ) -> Result<Vec<Sockets>, StartError> {
     let mut all: Vec<_> = (0..workers).map(|_| Sockets::new()).collect();
     let mut new: Vec<_> = config.listeners.iter().filter(|l| !addresses.contains_key(&l.address)).collect();
-    // Who is bound to a Unix socket has taken it from another process: nothing may fail any more.
+    // Binding a Unix socket takes it from another process: nothing may fail afterwards, so these
+    // come last.
     new.sort_by_key(|listener| matches!(listener.address, ListenAddress::Unix(_)));
     for listener in new {
         let fault = |source| {
@@ -394,7 +401,7 @@ fn bind_new(
     Ok(all)
 }
 
-/// Gives sockets that stay the permission bits that the new configuration wants.
+/// Sets the permission bits of the new configuration on sockets that stay.
 fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
     for listener in &new.listeners {
         let ListenAddress::Unix(path) = &listener.address else { continue };
@@ -420,11 +427,11 @@ fn remedy(address: &ListenAddress, source: &io::Error) -> String {
     fixed.into()
 }
 
-/// Connections that may be open at once, given the descriptors this process may have. Raises the soft limit
-/// to the hard one first: a gateway that runs out at 1024 helps nobody.
+/// Maximum number of open connections, by the descriptors that this process may have. First raises
+/// the soft limit to the hard one: the usual default of 1024 is too low for a gateway.
 fn connection_limit() -> usize {
     let descriptors = telemetry::process::raise_descriptor_limit();
-    // Each connection may need one towards its upstream.
+    // Each connection may need one descriptor for its upstream.
     (descriptors.saturating_sub(RESERVED_DESCRIPTORS) / 2).max(64)
 }
 
@@ -436,7 +443,7 @@ pub(crate) fn total(shares: &[Handoff]) -> usize {
 /// A counter that other workers read.
 pub(crate) type OpenCount = Arc<AtomicUsize>;
 
-/// The login of a configuration that has one. `before` is what it replaces.
+/// Creates the login, if configured. `before` is the login that it replaces.
 fn login_of(
     config: &Config,
     surroundings: &AuthenticatorRuntime,

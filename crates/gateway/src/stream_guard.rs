@@ -1,19 +1,27 @@
-//! Whether whoever was let in may go on: when their request had to wait before it is sent, and while an exchange lasts.
+//! Stream guard: cuts an exchange when a credential that authorized it stops being valid.
 //!
-//! Owns: when it is looked at, that its issuer is asked where nothing is known, and for how long an answer is waited for. Does not own:
-//! what is known of a credential and how its issuer is asked ([`credentials::revocation`]), whether a session is over ([`credentials::open_session`]), what
-//! becomes of those who may not go on ([`crate::forward`], [`crate::relay`]).
+//! A response can outlive its credential: a WebSocket, an event stream, a long download, or a
+//! request that waited before it could be sent. The guard checks again while the exchange lasts.
 //!
-//! Everything that somebody was let in by was found good, and is known to be good until then: by a lease, or since the issuer said so
-//! and for a lease from when it was asked. That end is kept, and moves on with each look and each answer. Where no look moves it, the
-//! issuer is asked, early enough for the answer to be there before, and as often as it does not answer; but whatever the questions do,
-//! nobody stays for much longer than that.
+//! Owns: when to check, when to ask the issuer, how long to wait for its answer. Does not own: what
+//! is known of a credential and how its issuer is asked ([`credentials::revocation`]), whether a
+//! session is over ([`credentials::open_session`]), how an exchange is cut ([`crate::forward`],
+//! [`crate::relay`]).
 //!
-//! A session is looked at as well, whoever its provider is; where it is kept in a store that others share, the store is asked as often as it is for
-//! requests.
+//! 1. Each credential that authorized the exchange is known to be valid until some time: the end of
+//!    a lease, or a lease after the issuer was last asked and confirmed it.
+//! 2. Every [`LOOK`] the guard reads local state, without I/O. This usually moves that time
+//!    forward.
+//! 3. If it does not, the guard asks the issuer, early enough for the answer to arrive in time, and
+//!    again after each failure.
+//! 4. At that time plus [`GRACE`] the exchange is cut, regardless of pending questions.
 //!
-//! A token or certificate that has an end ends what it let in with it ([`Expiry`]), unless the route keeps that open. The wall clock tells,
-//! as for requests; it may be set, so it is looked at from time to time also where the end is far.
+//! A session is checked as well, whichever provider it has. Where a shared store keeps it, the
+//! store is read as often as for requests.
+//!
+//! A token or certificate that expires ends its exchange ([`Expiry`]), unless the route keeps it
+//! open. The wall clock decides, as for requests. That clock may be set, so the guard reads it from
+//! time to time even if the end is far away.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,66 +37,69 @@ use http_engine::deadline::Deadline;
 
 use crate::record::RequestRecord;
 
-/// How often it is looked at.
+/// Interval of the local checks.
 const LOOK: Duration = Duration::from_millis(500);
-/// For how long an answer is waited for when nothing is known any more. With a tick of the worker, half of the second that is promised.
+/// How long past the end of validity the guard waits for an answer. With one tick of the worker
+/// this is half of the second that the documentation promises.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How often the wall clock is looked at where nothing but that can end it.
+/// Interval of wall clock checks where only expiry can end the exchange.
 const CLOCK_LOOK: Duration = Duration::from_secs(10);
 
-/// A question whether it is still good.
+/// A pending question whether a credential is still valid.
 type PendingQuestion<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// Looks at what an exchange rests on, as long as it lasts.
+/// Guards one exchange, from authorization to its last byte.
 pub(crate) struct StreamGuard {
-    /// When to look, in milliseconds after the worker's start; never where there is nothing to look at.
+    /// Time of the next check, in milliseconds since the worker's start; `u64::MAX` where nothing
+    /// can end.
     look_at: u64,
-    /// Until when all of it is known to be good, as of the beginning.
+    /// Until when all tokens are known to be valid, as of the beginning.
     until: Boot,
-    /// All of it, from the first look on: most exchanges are over before.
+    /// The credentials to check, filled at the first check: most exchanges end before it.
     grounds: Option<Box<Guarded>>,
 }
 
-/// What an exchange rests on.
+/// The credentials that authorized an exchange.
 pub(crate) struct AuthorizedBy {
     pub(crate) revocable: Vec<RevocableToken>,
     pub(crate) session: Option<OpenSession>,
     pub(crate) expiry: Option<Expiry>,
 }
 
-/// When what somebody was let in by ends by itself.
+/// When a credential expires by itself, with the clock to compare.
 #[derive(Clone)]
 pub(crate) struct Expiry {
     at: Timestamp,
     clock: Rc<CoarseClock>,
 }
 
-/// All that somebody was let in by that may be over before they are gone.
+/// The credentials of an exchange that may become invalid before it ends.
 struct Guarded {
     revocable: Vec<GuardedToken>,
     session: Option<GuardedSession>,
     expiry: Option<Expiry>,
 }
 
-/// Something that somebody was let in by.
+/// A revocable token or authorizer answer that authorized the exchange.
 struct GuardedToken {
     revocable: RevocableToken,
-    /// Until when it may be taken for good in any case; what was found out since is in the [`RevocableToken`].
+    /// Known to be valid until at least this time; later findings are in the [`RevocableToken`].
     at_least: Boot,
     asking: Option<PendingQuestion<IssuerAnswer>>,
 }
 
-/// A session that somebody was let in by.
+/// A session that authorized the exchange.
 struct GuardedSession {
     lasting: OpenSession,
-    /// When to ask the store, in milliseconds after the worker's start; never where it has nothing to say.
+    /// When to read the store next, in milliseconds since the worker's start; `u64::MAX` where no
+    /// store keeps the session.
     ask_at: u64,
     asking: Option<PendingQuestion<bool>>,
 }
 
 impl StreamGuard {
-    /// From here on, for whoever was let in by these just now.
+    /// Starts guarding an exchange that these credentials authorized just now.
     pub(crate) fn begin<'r>(
         grounds: impl Iterator<Item = &'r RevocableToken>,
         session: Option<&OpenSession>,
@@ -101,19 +112,21 @@ impl StreamGuard {
         Self { look_at, until: until.unwrap_or_default(), grounds: None }
     }
 
-    /// When it has to be polled, in milliseconds after the worker's start. After a poll that is later than now.
+    /// Time of the next poll, in milliseconds since the worker's start. After a poll it is in the
+    /// future.
     pub(crate) fn look_at(&self) -> u64 {
         self.look_at
     }
 
-    /// Whether they may stay; `rests_on` is what it was begun with.
+    /// Fails when the exchange must be cut. `rests_on` returns the credentials that the guard was
+    /// started with.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         deadline: &Deadline,
         rests_on: impl FnOnce() -> AuthorizedBy,
     ) -> Result<(), CutReason> {
-        // There is nothing to look at.
+        // Nothing can become invalid.
         if self.look_at == u64::MAX {
             return Ok(());
         }
@@ -138,7 +151,7 @@ impl Guarded {
         })
     }
 
-    /// By what is known here; when to look again.
+    /// Checks by local state; returns the time until the next check.
     fn look(&mut self, deadline: &Deadline) -> Result<Duration, CutReason> {
         let mut next = if self.revocable.is_empty() && self.session.is_none() { CLOCK_LOOK } else { LOOK };
         if let Some(expiry) = &self.expiry {
@@ -158,12 +171,12 @@ impl Guarded {
 }
 
 impl Expiry {
-    /// Of what ends then; `None`: it has no end.
+    /// For a credential that expires at `at`; `None`: it does not expire.
     pub(crate) fn new(at: Timestamp, clock: &Rc<CoarseClock>) -> Option<Self> {
         (at < Timestamp::MAX).then(|| Self { at, clock: clock.clone() })
     }
 
-    /// How long it lasts, or that it is over.
+    /// The remaining time, or an error when it has expired.
     fn look(&self) -> Result<Duration, CutReason> {
         let left = self.at.since(self.clock.now().wall);
         if left.is_zero() { Err(CutReason::Expired) } else { Ok(left) }
@@ -172,12 +185,14 @@ impl Expiry {
 
 impl GuardedToken {
     fn new(revocable: RevocableToken, until: Boot) -> Self {
-        // Where somebody else vouched nobody knows until when. Whoever was let in a moment ago is asked about before they are cut.
+        // For an authorizer's answer no time of validity may be known. The issuer is asked before
+        // an exchange that began just now is cut.
         let at_least = until.max(revocable.now());
         Self { revocable, at_least, asking: None }
     }
 
-    /// By what is known here, or else asks; when it is over if nothing more is known by then.
+    /// Checks local state, and otherwise asks the issuer. Returns the time until the token counts
+    /// as unknown without news.
     fn look(&mut self) -> Result<Duration, CutReason> {
         let known = self.revocable.still();
         let over = self.at_least.max(self.revocable.until()).plus(GRACE);
@@ -197,7 +212,7 @@ impl GuardedToken {
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), CutReason> {
         let Some(asking) = &mut self.asking else { return Ok(()) };
         let Poll::Ready(told) = asking.as_mut().poll(cx) else { return Ok(()) };
-        // The next look asks again, if that is still needed.
+        // The next check asks again, if that is still needed.
         self.asking = None;
         match told {
             IssuerAnswer::Denied => Err(CutReason::Revoked),
@@ -212,7 +227,7 @@ impl GuardedSession {
         Self { lasting, ask_at, asking: None }
     }
 
-    /// By what is known here; the store is asked when that is due.
+    /// Checks local state, and reads the store when that is due.
     fn look(&mut self, deadline: &Deadline) -> Result<(), CutReason> {
         if self.lasting.is_over() {
             return Err(CutReason::Revoked);
@@ -232,8 +247,8 @@ impl GuardedSession {
     }
 }
 
-/// Whether a request may still be sent after it had to wait: what it was let in by may have been taken back meanwhile, by somebody who
-/// was told since that it is admitted nowhere.
+/// Whether a request may still be sent after it had to wait. Its credential may have been revoked
+/// meanwhile, and the party that revoked it may have been told that no node accepts it any more.
 pub(crate) async fn may_be_sent(record: &RequestRecord, expiry: Option<&Expiry>) -> Result<(), CutReason> {
     for revocable in record.caller_revocable() {
         match revocable.told().await {
@@ -246,13 +261,13 @@ pub(crate) async fn may_be_sent(record: &RequestRecord, expiry: Option<&Expiry>)
         match revocable.told().await {
             IssuerAnswer::Good(_) => {}
             IssuerAnswer::Denied => return Err(CutReason::Revoked),
-            // An authorizer that was asked about this very request is taken at its word (decision 0021).
+            // An authorizer that was queried about this very request is trusted (decision 0021).
             IssuerAnswer::Silent if !consent.kept => {}
             IssuerAnswer::Silent => return Err(CutReason::Unheard),
         }
     }
     expiry.map_or(Ok(Duration::ZERO), Expiry::look)?;
-    // While one of them was asked about, another may have been taken back.
+    // While one of them was asked about, another may have been revoked.
     let is_denied = |revocable: &RevocableToken| matches!(revocable.known(), RevocationStatus::Denied);
     let is_over = record.session().is_some_and(OpenSession::is_over);
     if is_over || record.revocable().any(is_denied) { Err(CutReason::Revoked) } else { Ok(()) }
@@ -290,7 +305,7 @@ mod tests {
             Self { stay, grounds: grounds.to_vec(), expiry: None, deadlines, deadline, origin }
         }
 
-        /// The same by something that ends then.
+        /// The same, authorized by something that expires at `at`.
         fn expiring(at: Timestamp, clock: &Rc<CoarseClock>) -> Self {
             let lasting = Self::begin(&[]);
             let expiry = Expiry::new(at, clock);
@@ -324,7 +339,7 @@ mod tests {
         }
     }
 
-    /// What is promised after the lease.
+    /// Promised time to the cut after the end of the lease.
     const PROMISED: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
@@ -360,7 +375,7 @@ mod tests {
         issuer.says(IssuerSays::Nothing);
         let (after, _) = LastingExchange::begin(&[token]).cut().await.expect("cut");
         assert!(LEASE <= after && after < LEASE + PROMISED, "{after:?}");
-        // On somebody else's word, of which nobody knows until when it holds.
+        // Authorized by an authorizer's answer, for which no time of validity is known.
         let asked = issuer.asked();
         let (after, why) = LastingExchange::begin(&[issuer.token("b")]).cut().await.expect("cut");
         assert!(after < PROMISED && why == CutReason::Unheard, "{after:?}");

@@ -1,4 +1,4 @@
-//! What one worker thread holds: everything a request needs without asking another thread.
+//! Worker state: everything that a request needs without asking another thread.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,33 +28,35 @@ use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::review::Reviewer;
 
-/// One worker thread.
+/// The state of one worker thread.
 pub(crate) struct Worker {
-    /// The right to count.
+    /// This worker's shard of the metrics.
     pub(crate) metrics: Rc<metrics::WorkerMetrics>,
     /// Deadlines of all its connections.
     pub(crate) deadlines: Rc<Deadlines>,
-    /// Wall and monotonic time; shared with the requests that are timed.
+    /// Wall and monotonic time; shared with the timed requests.
     pub(crate) clock: Rc<CoarseClock>,
-    /// Lines of the access log not yet handed to its writer.
+    /// Access log lines that are not yet passed to the log's writer.
     pub(crate) log: RefCell<Option<access_log::Buffer>>,
-    /// Spans, when traces are exported.
+    /// Trace exporter, when traces are exported.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// Makes the identifiers of spans.
+    /// Generates the identifiers of spans.
     ids: RefCell<IdGenerator>,
-    /// The configuration in force, with what was made of it for this thread.
+    /// The current configuration, with this thread's state for it.
     pub(crate) running: RefCell<Rc<ActiveConfig>>,
-    /// Connections that were asked to make room and whose place nobody has taken yet.
+    /// Number of slots that idle connections were told to free and that no new connection has taken
+    /// yet.
     pub(crate) room: Cell<usize>,
-    /// Set while the gateway drains: milliseconds after the worker's start when quiet connections close.
+    /// Set while draining: milliseconds since the worker's start when idle connections close.
     pub(crate) draining: Cell<Option<u64>>,
-    /// Open connections of this worker; read by the others to share new ones fairly.
+    /// Open connections of this worker; the others read it to balance new ones.
     pub(crate) open: Arc<AtomicUsize>,
     /// Counts requests, to time the phases of every n-th.
     sample: Cell<u32>,
 }
 
-/// The access token of a session, for an upstream that is to have it, and the field that carries it.
+/// The access token of a session, for a route that forwards it, with the name of the field that
+/// carries it.
 pub(crate) fn access_token<'v>(
     route: &Route,
     caller: Option<&'v Verified>,
@@ -63,10 +65,10 @@ pub(crate) fn access_token<'v>(
     Some((ACCESS_TOKEN, session.access_token.as_ref()?.as_str()))
 }
 
-/// What carries the access token of a session, as oauth2-proxy calls it.
+/// Field that carries the access token of a session, with the name that oauth2-proxy uses.
 pub(crate) const ACCESS_TOKEN: &str = "x-forwarded-access-token";
 
-/// A configuration in force on one worker.
+/// A configuration in use on one worker.
 pub(crate) struct ActiveConfig {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
@@ -82,14 +84,15 @@ pub(crate) struct ActiveConfig {
     pub(crate) routes: Vec<Arc<RouteMetrics>>,
 }
 
-/// An authorizer, and where it is counted.
+/// An authorizer with its metrics.
 pub(crate) struct ActiveAuthorizer {
     pub(crate) authorizer: Arc<Authorizer>,
     pub(crate) counts: Arc<AuthorizerMetrics>,
 }
 
 impl ActiveConfig {
-    /// The signed statement of who calls for whoever serves a route, and the field that carries it.
+    /// The signed assertion of the caller for the upstream of a route, with the name of the field
+    /// that carries it.
     pub(crate) fn assertion(
         &self,
         route: &Route,
@@ -101,7 +104,8 @@ impl ActiveConfig {
             return Ok(None);
         };
         let audience = self.config.upstream_of(route).map_or(&route.name, |upstream| &upstream.name);
-        // An upstream that was promised a signature must not be asked without one.
+        // An upstream that is configured to get an assertion must not receive a request without
+        // one.
         let token = caller.assertion(minter, audience, now).map_err(|error| {
             tracing::error!(%error, "assertion cannot be signed");
             Refusal::AuthUnavailable { retry_after: 1 }
@@ -110,7 +114,8 @@ impl ActiveConfig {
     }
 }
 
-/// The phases of one request in this many are timed: reading the clock seven times costs as much as parsing.
+/// The phases of one request in this many are timed: reading the clock seven times costs as much as
+/// parsing.
 const SAMPLE_EVERY: u32 = 16;
 
 /// A request that is counted as in flight.
@@ -122,7 +127,7 @@ impl Drop for InFlight {
     }
 }
 
-/// Counts a connection by the protocol it speaks until dropped, even by a panic.
+/// Counts a connection by its protocol until dropped, even by a panic.
 pub(crate) struct ConnectionProtocol {
     worker: Rc<metrics::WorkerMetrics>,
     counts: Arc<ListenerMetrics>,
@@ -135,7 +140,7 @@ impl ConnectionProtocol {
         Self { worker: worker.metrics.clone(), counts, protocol }
     }
 
-    /// From here on another protocol is spoken.
+    /// Changes the protocol that the connection counts under.
     pub(crate) fn switch(&mut self, protocol: Protocol) {
         self.counts.closed(&self.worker, std::mem::replace(&mut self.protocol, protocol));
         self.counts.opened(&self.worker, protocol);
@@ -161,7 +166,7 @@ impl Worker {
     ) -> Rc<Self> {
         let random = aws_lc_rs::rand::SystemRandom::new();
         let mut seed = [0; 32];
-        // Identifiers of spans need not be secret; without entropy they begin at a fixed place.
+        // Identifiers of spans need not be secret; without entropy they start at a fixed value.
         let _ = aws_lc_rs::rand::SecureRandom::fill(&random, &mut seed);
         Rc::new(Self {
             metrics,
@@ -178,7 +183,7 @@ impl Worker {
         })
     }
 
-    /// The configuration in force now. A request keeps the one it began with.
+    /// The current configuration. A request keeps the one it began with.
     pub(crate) fn running(&self) -> Rc<ActiveConfig> {
         self.running.borrow().clone()
     }
@@ -195,29 +200,29 @@ impl Worker {
         self.tracer.is_some() || self.log.borrow().is_some()
     }
 
-    /// Hands the lines of the access log to its writer.
+    /// Passes the lines of the access log to its writer.
     pub(crate) fn flush_log(&self) {
         if let Some(log) = &mut *self.log.borrow_mut() {
             log.flush();
         }
     }
 
-    /// Counts a request that begins as in flight, until what is returned is dropped, whatever ends it.
+    /// Counts a new request as in flight until the returned value is dropped.
     pub(crate) fn in_flight(&self) -> InFlight {
         self.metrics.request_begun();
         InFlight(self.metrics.clone())
     }
 
-    /// Notes an instant that was read anyway.
+    /// Updates the coarse time with a reading that was made anyway.
     pub(crate) fn noticed(&self, now: Instant) {
         self.deadlines.set_now(now);
     }
 
-    /// Which trace a request belongs to, when traces are kept.
+    /// Assigns the request to a trace, when traces are exported.
     pub(crate) fn begin_trace(&self, fields: &[Field<'_>], record: &mut RequestRecord) {
         let Some(tracer) = &self.tracer else { return };
         if record.trace.is_some() {
-            return; // the second look at a request whose token was not known
+            return; // the second pass of a request whose token was not cached
         }
         let incoming = Incoming::from_fields(fields.iter().map(|f| (f.name, f.value)));
         let trace = tracer.begin(incoming.as_ref().map(|i| &i.parent), &mut self.ids.borrow_mut());
@@ -225,7 +230,8 @@ impl Worker {
         record.trace = Some((trace, state));
     }
 
-    /// Counts and logs a request that is over. Called while unwinding as well: nothing here may panic.
+    /// Counts and logs a request that has ended. Also called during unwinding: nothing here may
+    /// panic.
     pub(crate) fn finish(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord) {
         let total = nanos_between(record.started, self.clock.monotonic());
         let counts = match record.route {
@@ -256,7 +262,7 @@ impl Worker {
         }
     }
 
-    /// The line and the spans of a request.
+    /// Writes the log line and the spans of a request.
     fn tell(&self, running: &ActiveConfig, peer: &Peer, record: &RequestRecord, total: u64) {
         let route = record.route.map(|at| &running.config.routes[at]);
         let upstream = route.and_then(|r| running.config.upstream_of(r));
@@ -304,7 +310,7 @@ impl Worker {
                 record: &line,
             });
         }
-        // Taken only by what unwinds out of it.
+        // Borrowed already only when a panic inside the log unwinds.
         if let Ok(mut log) = self.log.try_borrow_mut()
             && let Some(log) = &mut *log
         {
@@ -312,7 +318,8 @@ impl Worker {
         }
     }
 
-    /// Begins to drain: answers ask for the connection's end, and quiet connections close after `grace`.
+    /// Begins to drain: responses ask to close the connection, and idle connections close after
+    /// `grace`.
     pub(crate) fn drain(&self, grace: Duration) {
         let millis = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.draining.set(Some(self.deadlines.now_millis().saturating_add(millis)));

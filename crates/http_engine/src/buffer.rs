@@ -1,14 +1,15 @@
-//! Read and write buffers that cost nothing while a connection rests.
+//! Buffers: pooled read and write buffers, so that an idle connection holds none.
 //!
-//! Owns: buffers borrowed from a pool of the worker's thread when bytes move and given back when they are
-//! empty, so that ten thousand idle connections hold no buffer at all. Does not own: sockets, framing.
+//! Owns: buffers that are borrowed from a pool of the worker's thread when data arrives, and
+//! returned when they are empty. Ten thousand idle connections use no buffer memory at all. Does
+//! not own: sockets, framing.
 
 use std::cell::RefCell;
 
-/// Bytes of a pooled buffer: one read of a typical exchange, one TLS record.
+/// Size of a pooled buffer in bytes: enough for one read of a typical exchange, or one TLS record.
 pub(crate) const CHUNK: usize = 16 * 1024;
 
-/// Buffers kept per thread (4 MiB); a burst's surplus goes back to the allocator.
+/// Maximum number of pooled buffers per thread (4 MiB). Buffers beyond that are freed.
 const KEPT: usize = 256;
 
 thread_local! {
@@ -16,7 +17,7 @@ thread_local! {
     static WRITE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Bytes read and not yet consumed.
+/// Data that was read but not consumed.
 #[derive(Default)]
 pub(crate) struct ReadBuffer {
     data: Box<[u8]>,
@@ -25,7 +26,7 @@ pub(crate) struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// What was read and not consumed.
+    /// The data that was read but not consumed.
     pub(crate) fn filled(&self) -> &[u8] {
         &self.data[self.start..self.end]
     }
@@ -34,7 +35,7 @@ impl ReadBuffer {
         self.start == self.end
     }
 
-    /// Takes `n` bytes off the front; gives nothing back to the pool yet.
+    /// Removes `n` bytes from the front. Does not return the buffer to the pool.
     pub(crate) fn consume(&mut self, n: usize) {
         debug_assert!(n <= self.end - self.start);
         self.start += n;
@@ -44,8 +45,8 @@ impl ReadBuffer {
         }
     }
 
-    /// Room to read into: at least one byte, unless `max` bytes are held already. A buffer is borrowed when
-    /// there is none; a full one is compacted, then grown by doubling.
+    /// Space to read into: at least one byte, unless `max` bytes are held already. Borrows a buffer
+    /// if there is none. A full buffer is compacted, then doubled.
     pub(crate) fn room(&mut self, max: usize) -> &mut [u8] {
         if self.data.is_empty() {
             self.data =
@@ -65,13 +66,13 @@ impl ReadBuffer {
         &mut self.data[self.end..end]
     }
 
-    /// Tells that `n` bytes of [`Self::room`] were filled.
+    /// Records that the first `n` bytes of [`Self::room`] were filled.
     pub(crate) fn advance(&mut self, n: usize) {
         self.end += n;
         debug_assert!(self.end <= self.data.len());
     }
 
-    /// Gives the memory back when nothing is held.
+    /// Returns the buffer to the pool if it is empty.
     pub(crate) fn rest(&mut self) {
         if self.is_empty() && !self.data.is_empty() {
             let data = std::mem::take(&mut self.data);
@@ -94,7 +95,7 @@ impl ReadBuffer {
         self.data.is_empty()
     }
 
-    /// Takes everything held out as a vector and gives the memory back.
+    /// Takes all held bytes as a vector and returns the buffer to the pool.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let held = self.filled().to_vec();
         self.start = 0;
@@ -103,7 +104,7 @@ impl ReadBuffer {
         held
     }
 
-    /// A buffer that begins with `held`.
+    /// A buffer that starts with `held`.
     pub(crate) fn holding(held: &[u8]) -> Self {
         let mut buffer = Self::default();
         if !held.is_empty() {
@@ -122,12 +123,12 @@ impl Drop for ReadBuffer {
     }
 }
 
-/// An empty vector with room for a typical head, from the thread's pool.
+/// An empty vector with capacity for a typical head, from the thread's pool.
 pub fn borrow_vec() -> Vec<u8> {
     WRITE.with(|p| p.borrow_mut().pop()).unwrap_or_else(|| Vec::with_capacity(CHUNK))
 }
 
-/// Gives a vector back; one that has grown is left to the allocator.
+/// Returns a vector to the pool; one that has grown much is freed instead.
 pub(crate) fn return_vec(mut v: Vec<u8>) {
     if v.capacity() == 0 || v.capacity() > 4 * CHUNK {
         return;

@@ -1,58 +1,60 @@
-//! Chunked transfer coding (RFC 9112 §7.1), without any I/O.
+//! Chunked transfer coding (RFC 9112 §7.1), without I/O.
 //!
-//! Owns: finding payload inside the coding, strictly: sizes are hexadecimal digits followed by an optional,
-//! bounded extension; every line ends in CRLF; trailer sections are bounded in bytes and count. Does not
-//! own: buffers, what trailers mean.
+//! Owns: finding the payload in the coding. Parsing is strict: sizes are hexadecimal digits with an
+//! optional extension of limited length, and every line ends with CRLF. Trailer sections are
+//! limited in bytes and in number of fields. Does not own: buffers, the meaning of trailers.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Bytes of one chunk-size line, extension included.
+/// Maximum length of a chunk-size line in bytes, extension included.
 const MAX_SIZE_LINE: usize = 256;
-/// Bytes of extensions over one body: they carry nothing, so a body made of them is an attack.
+/// Maximum total length of extensions in one body, in bytes. Extensions carry no data, so a body
+/// that consists of them is an attack.
 const MAX_EXTENSIONS: usize = 8 * 1024;
-/// Bytes of a trailer section.
+/// Maximum length of a trailer section in bytes.
 const MAX_TRAILER_BYTES: usize = 8 * 1024;
-/// Fields of a trailer section, over HTTP/2 too.
+/// Maximum number of fields in a trailer section, with HTTP/2 too.
 pub(crate) const MAX_TRAILERS: usize = 64;
 
 /// Why a chunked body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkFault {
-    /// A chunk size that is not 1 to 16 hexadecimal digits, or beyond 2^63.
+    /// A chunk size that is not 1 to 16 hexadecimal digits, or exceeds 2^63 - 1.
     #[error("malformed chunk size")]
     Size,
-    /// Extensions over the bound, or with control characters.
+    /// Extensions that exceed a limit or contain control characters.
     #[error("malformed or too large chunk extension")]
     Extension,
-    /// A line or chunk not ended by CRLF.
+    /// A line or chunk that does not end with CRLF.
     #[error("chunk not ended by CRLF")]
     LineEnd,
-    /// A malformed, too large or too long trailer section; too long is one of HTTP/2 as well.
+    /// A malformed trailer section, or one with too many bytes or fields. Too many fields occur
+    /// with HTTP/2 as well.
     #[error("malformed or too large trailer section")]
     Trailers,
 }
 
-/// What stands at the front of the buffer.
+/// What the front of the buffer contains.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// `consumed` bytes are done with; more are needed.
+    /// The first `consumed` bytes are processed; more data is needed.
     More {
-        /// Bytes to take off the front.
+        /// Number of bytes to remove from the front.
         consumed: usize,
     },
-    /// After `skip` bytes of coding come `len` bytes of payload. Take off `skip`, use the payload, and tell
-    /// [`Decoder::took`] how much of it was used.
+    /// `skip` bytes of coding are followed by `len` bytes of payload. The caller removes the `skip`
+    /// bytes, uses payload, and reports the used length to [`Decoder::took`].
     Data {
-        /// Bytes of coding to take off the front.
+        /// Number of coding bytes to remove from the front.
         skip: usize,
-        /// Payload bytes that follow; at least 1.
+        /// Number of payload bytes that follow; at least 1.
         len: usize,
     },
-    /// The body has ended `consumed` bytes from here.
+    /// The body ends after `consumed` bytes.
     End {
-        /// Bytes to take off the front.
+        /// Number of bytes to remove from the front.
         consumed: usize,
-        /// The trailer section, when there was one.
+        /// The trailer section, if there was one.
         trailers: Option<Box<HeaderMap>>,
     },
 }
@@ -66,7 +68,7 @@ enum State {
     Ended,
 }
 
-/// The state between two looks at the buffer.
+/// Decoder state between two calls.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     state: State,
@@ -80,7 +82,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Looks at `buf`, whose front is the first byte not yet taken off.
+    /// Decodes `buf`, which starts at the first byte not yet removed.
     pub fn decode(&mut self, buf: &[u8]) -> Result<Decoded, ChunkFault> {
         let mut at = 0;
         loop {
@@ -126,7 +128,7 @@ impl Decoder {
         }
     }
 
-    /// Tells that `n` bytes of payload were taken off.
+    /// Records that `n` bytes of payload were removed.
     pub fn took(&mut self, n: usize) {
         if let State::Data(left) = self.state {
             let left = left.saturating_sub(n as u64);
@@ -134,7 +136,8 @@ impl Decoder {
         }
     }
 
-    /// The size on a complete size line and the line's length.
+    /// The size from a complete size line, and the length of that line. `None`: the line is
+    /// incomplete.
     fn size_line(&mut self, buf: &[u8]) -> Result<Option<(u64, usize)>, ChunkFault> {
         let window = &buf[..buf.len().min(MAX_SIZE_LINE)];
         let Some(end) = memchr::memchr(b'\n', window) else {
@@ -142,7 +145,7 @@ impl Decoder {
             if window.len() == MAX_SIZE_LINE {
                 return Err(ChunkFault::Extension);
             }
-            // Refuse nonsense at once instead of waiting for its line to end.
+            // Refuses invalid bytes at once, without waiting for the end of the line.
             return if digits > 16 || !matches!(window.get(digits), None | Some(b';' | b'\r')) {
                 Err(ChunkFault::Size)
             } else {
@@ -182,10 +185,10 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// Length of a trailer section, its final empty line included, and its fields when there are any.
+/// Length of a trailer section with its final empty line, and its fields if there are any.
 type Section = (usize, Option<Box<HeaderMap>>);
 
-/// The trailer section at the front, when it is complete.
+/// Parses the trailer section at the front. `None`: it is incomplete.
 fn trailers(buf: &[u8]) -> Result<Option<Section>, ChunkFault> {
     match buf {
         [b'\r', b'\n', ..] => return Ok(Some((2, None))),
@@ -230,7 +233,7 @@ fn parse_trailers(section: &[u8]) -> Result<Option<Box<HeaderMap>>, ChunkFault> 
 mod tests {
     use super::*;
 
-    /// Decodes `coded` handed over in pieces of `step` bytes.
+    /// Decodes `coded`, delivered in pieces of `step` bytes.
     fn decode_in_steps(coded: &[u8], step: usize) -> Result<(Vec<u8>, Option<HeaderMap>, usize), ChunkFault> {
         let mut decoder = Decoder::default();
         let (mut body, mut start, mut end) = (Vec::new(), 0, 0);

@@ -1,15 +1,15 @@
-//! The one place of the gateway that reads wall time, and the one that requests and their workers read any
-//! time from.
+//! Clock: the only module of the gateway that reads wall time, and the source of all time for
+//! requests and workers.
 //!
-//! Owns: [`Now`], the instant every step of a request is judged by, and the clocks that make it. Does not
-//! own: timers; those are tokio's.
+//! Owns: [`Now`], the instant that every step of a request uses, and the clocks that produce it.
+//! Does not own: timers, which are tokio's.
 //!
-//! Two times travel together because each is wrong for the other's work. Tokens speak of wall time (`exp`,
-//! `nbf`), so validity is judged by it; but the wall clock may be set back, and a cache entry timed by it
-//! would then live too long. Ages and cache lifetimes are therefore monotonic.
+//! An instant has two clocks because neither fits all uses. Tokens use wall time (`exp`, `nbf`), so
+//! their validity does too. But the wall clock may be set back, and a cache entry timed by it would
+//! then live too long. So ages and cache lifetimes are monotonic.
 //!
-//! Flow: `SystemClock → CoarseClock (one per worker, refreshed by its ticker) → Now → lookup, decide`; and
-//! [`CoarseClock::monotonic`] for when a request begins and how long its steps take.
+//! Flow: `SystemClock → CoarseClock (one per worker, refreshed by its ticker) → Now → lookup,
+//! decide`. [`CoarseClock::monotonic`] times the start of a request and the duration of its steps.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use parking_lot::Mutex;
 /// One instant on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// Wall time: what credentials are valid by.
+    /// Wall time, for the validity of credentials.
     pub wall: Timestamp,
-    /// Never goes back; does not count the time the machine was suspended. What ages are measured by.
+    /// Monotonic time, for ages. It does not include time during which the machine was suspended.
     pub monotonic: Instant,
 }
 
 impl Now {
-    /// Both clocks `d` later.
+    /// The instant `d` later, on both clocks.
     #[must_use]
     pub fn plus(self, d: Duration) -> Self {
         Self { wall: self.wall.plus(d), monotonic: self.monotonic + d }
     }
 }
 
-/// Tells the time.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// The present instant.
+    /// The current instant.
     fn now(&self) -> Now;
 
-    /// Its monotonic side alone: for what is measured, half the price.
+    /// The current monotonic time only. Costs half as much, for measurements.
     fn monotonic(&self) -> Instant {
         self.now().monotonic
     }
@@ -54,7 +54,8 @@ impl Clock for SystemClock {
     fn now(&self) -> Now {
         #[expect(clippy::disallowed_methods, reason = "this is the clock the rest of the gateway is handed")]
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        // A clock before 1970 is broken; at the end of time everything is expired and nothing is admitted.
+        // A clock before 1970 is wrong. With the maximum time every credential is expired and
+        // nothing is authorized.
         let wall = since_epoch.map_or(Timestamp::MAX, |d| Timestamp::from_millis(0).plus(d));
         Now { wall, monotonic: self.monotonic() }
     }
@@ -66,14 +67,14 @@ impl Clock for SystemClock {
 
 /// A worker's cached reading: costs a load instead of two clock reads. Not shared between threads.
 ///
-/// The worker's ticker calls [`CoarseClock::refresh`]; what is judged by it is late by at most one tick.
+/// The worker's ticker calls [`CoarseClock::refresh`], so the reading is at most one tick old.
 pub struct CoarseClock {
     source: Arc<dyn Clock>,
     reading: Cell<Now>,
 }
 
 impl CoarseClock {
-    /// Reads `source` once and keeps it.
+    /// Reads `source` once and caches the reading.
     pub fn new(source: Arc<dyn Clock>) -> Self {
         let reading = Cell::new(source.now());
         Self { source, reading }
@@ -84,13 +85,15 @@ impl CoarseClock {
         self.reading.get()
     }
 
-    /// The monotonic side as it is now, not as of the last refresh: durations of less than a tick are measured.
+    /// The current monotonic time, not that of the last refresh: measured durations can be shorter
+    /// than a tick.
     pub fn monotonic(&self) -> Instant {
         self.source.monotonic()
     }
 
-    /// Both clocks at an instant the caller has read by itself: wall time is carried on from the last
-    /// refresh, and so wrong at most by what the wall clock was set since.
+    /// Both clocks at a monotonic instant that the caller has read itself. Wall time is
+    /// extrapolated from the last refresh, so its error is at most the change of the wall clock
+    /// since then.
     pub fn at(&self, monotonic: Instant) -> Now {
         let reading = self.reading.get();
         let wall = match monotonic.checked_duration_since(reading.monotonic) {
@@ -108,24 +111,24 @@ impl CoarseClock {
     }
 }
 
-/// A clock that moves only when told to, for tests.
+/// A clock that moves only on request, for tests.
 pub struct ManualClock {
     now: Mutex<Now>,
 }
 
 impl ManualClock {
-    /// Starts at `wall`; the monotonic side starts wherever the machine's is.
+    /// A clock that starts at `wall`, and at the machine's monotonic time.
     pub fn new(wall: Timestamp) -> Self {
         Self { now: Mutex::new(Now { wall, monotonic: Instant::now() }) }
     }
 
-    /// Moves both clocks on by `d`.
+    /// Advances both clocks by `d`.
     pub fn advance(&self, d: Duration) {
         let mut now = self.now.lock();
         *now = now.plus(d);
     }
 
-    /// Sets the wall clock, as an administrator or a time daemon might; the monotonic clock stays.
+    /// Sets the wall clock, as an administrator or time daemon might; the monotonic clock stays.
     pub fn set_wall(&self, wall: Timestamp) {
         self.now.lock().wall = wall;
     }

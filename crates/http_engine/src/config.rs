@@ -1,7 +1,8 @@
-//! What a connection is configured by, checked.
+//! Connection configuration, already validated.
 //!
-//! Owns: the types of listeners' sockets, upstreams and servers that the process asks. Does not own: text, files, defaults of keys,
-//! messages about faults: those are the `config` crate's.
+//! Owns: the configuration types of listener sockets, upstreams, and servers to which the process
+//! sends its own requests. Does not own: text, files, defaults and error messages, which belong to
+//! the `config` crate.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where requests are accepted.
+/// An address on which the gateway listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
-    /// IP and port; port 0 asks the kernel for one.
+    /// IP address and port; with port 0 the kernel chooses one.
     Ip(SocketAddr),
-    /// Path of a Unix socket, of at most [`MAX_PATH`](crate::listen::MAX_PATH) bytes.
+    /// Path of a Unix socket, at most [`MAX_PATH`](crate::listen::MAX_PATH) bytes.
     Unix(Arc<Path>),
 }
 
 impl ListenAddress {
-    /// IP and port, if it has them.
+    /// IP address and port; `None` for a Unix socket.
     pub fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Ip(address) => Some(*address),
@@ -27,7 +28,7 @@ impl ListenAddress {
         }
     }
 
-    /// Whether connections to one could end up at the other.
+    /// Whether the two addresses overlap, so that a connection to one could reach the other.
     pub fn clashes(&self, other: &Self) -> bool {
         let (Some(ip), Some(other_ip)) = (self.ip(), other.ip()) else { return self == other };
         let any = other_ip.ip().is_unspecified() || ip.ip().is_unspecified();
@@ -45,102 +46,106 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Bounds on what one connection may hold; counts as well as bytes.
+/// Limits on the resources of one connection, in number and in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections on the listener, over all workers; further ones are closed at once. Default 50 000.
+    /// Open connections of the listener, over all workers; further ones are closed at once. Default
+    /// 50 000.
     pub connections: usize,
-    /// Bytes of one request head (line and fields), and of a trailer section over HTTP/2 (over HTTP/1.1 that has
-    /// at most 8 KiB). Default 32 KiB.
+    /// Bytes of a request head (request line and fields), and of a trailer section with HTTP/2.
+    /// With HTTP/1.1 a trailer section has at most 8 KiB. Default 32 KiB.
     pub header_bytes: usize,
-    /// Fields of one request head, cookie crumbs included. At most 128, which is what there is room for. Default 100.
+    /// Fields of a request head; each `Cookie` field of HTTP/2 counts. At most 128, the size of the
+    /// parser's array. Default 100.
     pub header_fields: usize,
     /// Bytes of the request target. Default 8 KiB.
     pub target_bytes: usize,
-    /// HTTP/2 streams open at once on one connection. Default 128.
+    /// Concurrent HTTP/2 streams on one connection. Default 128.
     pub concurrent_streams: u32,
 }
 
-/// How long each step of a downstream connection may take.
+/// Time limits for the steps of a downstream connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerTimeouts {
-    /// TLS handshake, and PROXY header. Default 10 s.
+    /// TLS handshake, and reception of the PROXY header. Default 10 s.
     pub handshake: Duration,
-    /// First byte of a request to the end of its head. Default 10 s.
+    /// From the first byte of a request to the end of its head. Default 10 s.
     pub header: Duration,
-    /// No request on a kept-alive connection; no byte either way through a tunnel. Default 60 s.
+    /// Kept-alive connection without a request, or tunnel without data in either direction. Default
+    /// 60 s.
     pub idle: Duration,
-    /// No byte of a request or response body moving, although the peer should. Default 30 s.
+    /// Request or response body without progress although the peer should make some. Default 30 s.
     pub stall: Duration,
 }
 
-/// A server that the gateway asks by itself, and as whom.
+/// A server to which the gateway sends its own requests, and how the gateway authenticates there.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Trusted authorities and, where there is one, a client certificate; `None` for `http`.
+    /// Trusted CAs and, if configured, a client certificate; `None` for `http`.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// Changes with what `tls` was made from.
+    /// Version of `tls`: changes with the files that `tls` was built from.
     pub tls_version: u64,
-    /// As whom.
+    /// How the gateway authenticates.
     pub credential: ClientCredential,
-    /// From asking to the whole answer. Default 3 s.
+    /// From sending a request to the end of the response. Default 3 s.
     pub timeout: Duration,
-    /// Requests under way at once; more are refused at once. Default 128.
+    /// Requests in flight; more are refused at once. Default 128.
     pub max_requests: usize,
-    /// Requests begun within a second; more are refused at once. `None`: as many as there are.
+    /// Requests started per second; more are refused at once. `None`: no limit.
     pub max_per_second: Option<u32>,
 }
 
-/// As whom the gateway asks.
+/// How the gateway authenticates to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCredential {
-    /// As nobody, or by the client certificate.
+    /// Without credentials in the request; a client certificate may be used.
     None,
     /// `client_secret_basic` (RFC 6749 section 2.3.1).
     Basic {
-        /// Client.
+        /// `client_id` of the gateway.
         id: Box<str>,
-        /// File with its secret, read again while it is in use.
+        /// File with the secret, read again at run time.
         secret: PathBuf,
     },
-    /// `client_secret_post`.
+    /// `client_secret_post` (RFC 6749 section 2.3.1).
     Post {
-        /// Client.
+        /// `client_id` of the gateway.
         id: Box<str>,
-        /// File with its secret, read again while it is in use.
+        /// File with the secret, read again at run time.
         secret: PathBuf,
     },
-    /// A bearer token, such as a service account's.
+    /// A bearer token, such as that of a service account.
     Bearer {
-        /// File with the token, read again while it is in use.
+        /// File with the token, read again at run time.
         token: PathBuf,
     },
 }
 
-/// A set of equivalent endpoints.
+/// An upstream: a set of equivalent endpoints.
 pub struct Upstream {
-    /// Names it in metrics and logs.
+    /// Name in metrics and logs.
     pub name: Box<str>,
-    /// At least one.
+    /// Endpoints, at least one.
     pub endpoints: Vec<Endpoint>,
-    /// Spoken to the endpoints.
+    /// Protocol used with the endpoints.
     pub protocol: UpstreamProtocol,
-    /// TLS to the endpoints, with CA choice and optional client certificate.
+    /// TLS to the endpoints; `None`: plaintext.
     pub tls: Option<UpstreamTls>,
-    /// How long each step may take.
+    /// Time limits for the steps of an exchange.
     pub timeouts: UpstreamTimeouts,
     /// Idle connections kept per endpoint and worker. Default 128.
     pub idle_connections: usize,
-    /// Requests under way at once per worker; more get 503 at once. Default 1024.
+    /// Requests in flight per worker; more are answered 503 at once. Default 1024.
     pub max_requests: usize,
-    /// Consecutive failures (connect, reset, timeout) that take an endpoint out. Default 5.
+    /// Consecutive failures (connect, reset, timeout) after which an endpoint is ejected. Default
+    /// 5.
     pub unhealthy_after: u32,
-    /// How long an endpoint that was taken out is left alone. Default 10 s.
+    /// How long an ejected endpoint gets no requests. Default 10 s.
     pub unhealthy_for: Duration,
 }
 
 impl Upstream {
-    /// Whether connections made for one may be used for the other.
+    /// Whether connections made for one configuration may be used with the other.
     pub fn serves_like(&self, other: &Self) -> bool {
         let tls = |u: &Self| u.tls.as_ref().map(|t| (t.version, t.server_name.clone()));
         let protocol = |u: &Self| matches!(u.protocol, UpstreamProtocol::Http2);
@@ -154,17 +159,17 @@ impl Upstream {
     }
 }
 
-/// Where an endpoint listens.
+/// Address of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
-    /// Host (name or literal, resolved at connect) and port.
+    /// Host, resolved when connecting, and port.
     Tcp {
-        /// DNS name or IP literal.
+        /// DNS name or IP literal, without brackets.
         host: Box<str>,
-        /// Port.
+        /// TCP port number.
         port: u16,
     },
-    /// A Unix stream socket.
+    /// Path of a Unix stream socket.
     Unix(PathBuf),
 }
 
@@ -178,34 +183,35 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// What is spoken to an upstream.
+/// Protocol used with an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UpstreamProtocol {
     /// HTTP/1.1 with keep-alive.
     Http1,
-    /// HTTP/2: ALPN over TLS, prior knowledge without.
+    /// HTTP/2: by ALPN over TLS, by prior knowledge without TLS.
     Http2,
 }
 
-/// TLS to an upstream.
+/// TLS settings of an upstream.
 pub struct UpstreamTls {
-    /// Roots, client certificate, ALPN.
+    /// Root certificates, client certificate and ALPN.
     pub client: Arc<rustls::ClientConfig>,
-    /// Name to verify and send as SNI; `None`: the endpoint's host.
+    /// Name to verify and to send as SNI; `None`: the endpoint's host.
     pub server_name: Option<rustls::pki_types::ServerName<'static>>,
-    /// Digest of the configuration that made this, so that a reload can keep pooled connections.
+    /// Digest of the configuration this was built from, so that a reload can keep pooled
+    /// connections.
     pub version: u64,
 }
 
-/// How long each step of an upstream exchange may take.
+/// Time limits for the steps of an upstream exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     /// Connecting, TLS handshake included. Default 3 s.
     pub connect: Duration,
-    /// Request sent to response head. Default 30 s.
+    /// From the end of the request to the response head. Default 30 s.
     pub response_header: Duration,
-    /// No body byte moving. Default 30 s.
+    /// Body without progress. Default 30 s.
     pub stall: Duration,
-    /// A pooled connection unused this long is closed. Default 30 s.
+    /// Time after which an idle pooled connection is closed. Default 30 s.
     pub idle: Duration,
 }

@@ -1,30 +1,30 @@
-//! Coarse deadlines: one ticker per worker instead of a timer per step.
+//! Coarse deadlines: one ticker per worker instead of one timer per step.
 //!
-//! A request passes five timeouts. Arming and disarming a runtime timer for each costs more than parsing
-//! the request does, and makes the runtime wake itself. Here a step stores a number in a cell; the worker's
-//! ticker walks the cells every [`TICK`] and wakes the connections whose number has passed. A deadline is
-//! therefore late by up to one tick, never early.
+//! A request passes through five timeouts. Setting and clearing a runtime timer for each would cost
+//! more than parsing the request, and would wake the runtime. Here a step stores a number in a
+//! cell. Every [`TICK`] the worker's ticker checks all cells and wakes the connections whose
+//! deadline has passed. So a deadline fires up to one tick late, and never early.
 //!
-//! Owns: the table of deadlines of one worker and its ticker's walk; and, since it knows all holders, which of
-//! them have rested longest and are to make room for others. Does not own: what a missed deadline means (each
-//! caller knows which step it was in), when room is needed.
+//! Owns: the deadlines of one worker and the check by its ticker. Because it knows all connections,
+//! it also selects those that have been idle longest when room is needed for others. Does not own:
+//! what a missed deadline means (each caller knows its own step), when room is needed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// How often deadlines are looked at.
+/// Time between two checks of the deadlines.
 pub const TICK: Duration = Duration::from_millis(100);
 
 const NEVER: u64 = u64::MAX;
 
 struct Slot {
-    /// Milliseconds after the table's origin; [`NEVER`] when no step is timed.
+    /// Deadline in milliseconds since the table's origin; [`NEVER`]: none.
     at: Cell<u64>,
-    /// Since when the holder rests, [`NEVER`] when it does not.
+    /// When the holder became idle, in the same unit; [`NEVER`]: it is not idle.
     rests: Cell<u64>,
-    /// It is to end its rest, and itself.
+    /// Whether the holder was asked to close, to make room.
     leave: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -44,7 +44,7 @@ struct Slab {
 }
 
 impl Deadlines {
-    /// A wheel whose time counts from `origin`.
+    /// An empty table whose time counts from `origin`.
     pub fn new(origin: Instant) -> Rc<Self> {
         Rc::new(Self { origin, now: Cell::new(0), slots: RefCell::default() })
     }
@@ -54,7 +54,7 @@ impl Deadlines {
         self.now.get()
     }
 
-    /// Tells the time that a request read anyway.
+    /// Updates the current time with a clock reading that a request needed anyway.
     pub fn set_now(&self, now: Instant) {
         let millis =
             u64::try_from(now.saturating_duration_since(self.origin).as_millis()).unwrap_or(NEVER - 1);
@@ -80,8 +80,8 @@ impl Deadlines {
         Deadline { table: self.clone(), slot, index }
     }
 
-    /// Who is to be woken at `now`, each once: every holder whose deadline has passed. They may be many at once, and
-    /// what they do takes its time, so the caller wakes them a few at a turn.
+    /// The wakers of all holders whose deadline has passed at `now`, each returned once. There may
+    /// be many, and each task takes time, so the caller wakes a few of them per turn.
     #[must_use]
     pub fn tick(&self, now: Instant) -> Vec<Waker> {
         self.set_now(now);
@@ -94,12 +94,12 @@ impl Deadlines {
                 due.push(waker);
             }
         }
-        // Woken after the walk: a waker may run code that registers or drops a slot.
+        // The caller wakes them after this loop, because a woken task may register or drop a slot.
         due
     }
 
-    /// Asks holders that have rested at least this long to leave, the longest first and at most so many; answers how
-    /// many.
+    /// Asks at most `most` holders to close that have been idle for at least `rested`, the longest
+    /// idle first. Returns how many were asked.
     pub fn make_room(&self, most: usize, rested: Duration) -> usize {
         let before = self.now.get().checked_sub(u64::try_from(rested.as_millis()).unwrap_or(NEVER));
         let Some(before) = before else { return 0 };
@@ -120,7 +120,7 @@ impl Deadlines {
         resting.len()
     }
 
-    /// Wakes every holder: the worker's state has changed (draining).
+    /// Wakes every holder because the state of the worker has changed (draining).
     pub fn wake_all(&self) {
         let all: Vec<_> =
             self.slots.borrow().slots.iter().flatten().filter_map(|s| s.waker.borrow_mut().take()).collect();
@@ -128,7 +128,7 @@ impl Deadlines {
     }
 }
 
-/// One holder's deadline.
+/// The deadline of one holder, such as a connection.
 pub struct Deadline {
     table: Rc<Deadlines>,
     slot: Rc<Slot>,
@@ -136,51 +136,52 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Due `after` from now.
+    /// Sets the deadline to `after` from now.
     pub fn set(&self, after: Duration) {
         self.slot.at.set(self.millis_at(after));
     }
 
-    /// Due at this many milliseconds after the worker's start.
+    /// Sets the deadline, in milliseconds since the worker started.
     pub fn set_at(&self, millis: u64) {
         self.slot.at.set(millis);
     }
 
-    /// The point in time `after` from now, in milliseconds after the worker's start.
+    /// The time `after` from now, in milliseconds since the worker started.
     pub fn millis_at(&self, after: Duration) -> u64 {
         self.table.now.get().saturating_add(u64::try_from(after.as_millis()).unwrap_or(NEVER))
     }
 
-    /// Never due.
+    /// Removes the deadline and the idle mark.
     pub fn clear(&self) {
         self.slot.at.set(NEVER);
         self.stir();
     }
 
-    /// Whether it has passed, or the holder is to leave.
+    /// Whether the deadline has passed, or the holder was asked to close.
     pub(crate) fn is_due(&self) -> bool {
         self.slot.leave.get() || self.slot.at.get() <= self.table.now.get()
     }
 
-    /// The holder rests from now on, if it does not yet: it may be asked to leave, which makes it due.
+    /// Marks the holder as idle, unless it is. An idle holder may be asked to close, which makes it
+    /// due.
     pub fn rest(&self) {
         if self.slot.rests.get() == NEVER {
             self.slot.rests.set(self.table.now.get());
         }
     }
 
-    /// The holder rests no longer.
+    /// Marks the holder as not idle, and withdraws a request to close.
     pub fn stir(&self) {
         self.slot.rests.set(NEVER);
         self.slot.leave.set(false);
     }
 
-    /// Whether the holder was asked to leave.
+    /// Whether the holder was asked to close.
     pub fn is_to_leave(&self) -> bool {
         self.slot.leave.get()
     }
 
-    /// Ready when due; otherwise the task is woken by the tick after it becomes due.
+    /// Ready when due. Otherwise a tick after the deadline wakes the task.
     pub fn poll_due(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_due() {
             return Poll::Ready(());
@@ -241,7 +242,7 @@ mod tests {
         let at = |millis| origin + Duration::from_millis(millis);
         let holders: Vec<_> = [0, 300, 100, 200, 1500].map(|since| (since, table.register())).into();
         for (since, holder) in &holders {
-            // Readings only grow, so each begins its rest by hand.
+            // The clock only advances, so the test sets the times of becoming idle directly.
             holder.slot.rests.set(*since);
         }
         let busy = table.register();

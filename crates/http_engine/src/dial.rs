@@ -1,10 +1,11 @@
-//! Connecting to a name that has several addresses, of which not every one may answer.
+//! Dial: connects to a host that may have several addresses, some of them unreachable.
 //!
-//! Owns: in what order they are tried, and when it is the next one's turn (RFC 8305, of which this is the simple form). Does not own: how
-//! long all of it may take, TLS, what is said over the connection.
+//! Owns: the order in which addresses are tried, and when the next one is tried (a simple form of
+//! RFC 8305). Does not own: the overall time limit, TLS, the protocol on the connection.
 //!
-//! An address that is dead says nothing: whoever waited for it would not come to the next one in time. So the next is tried as
-//! soon as the last has failed, or has not answered for a moment, and the first to answer is the one.
+//! An unreachable address gives no answer, and waiting for it would leave no time for the others.
+//! So the next address is tried as soon as the last one has failed, or has not answered within
+//! `MOMENT`. The first connection that succeeds is used.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,19 +17,21 @@ use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// How long an address is waited for before the next is tried beside it: what RFC 8305 §5 recommends.
+/// How long to wait for an address before the next is tried in parallel, as RFC 8305 §5 recommends.
 const MOMENT: Duration = Duration::from_millis(250);
 
-/// Connects to whichever of a host's addresses answers first.
+/// Connects to the address of the host that answers first.
 ///
 /// # Errors
-/// The name has no address, or the last address that was left to try refused.
+/// The name cannot be resolved or has no address, or all addresses failed; the error is that of the
+/// last failure.
 pub async fn dial((host, port): (&str, u16)) -> io::Result<TcpStream> {
     let addresses = lookup_host((host, port)).await?;
     race(in_turn(addresses.collect()), TcpStream::connect).await
 }
 
-/// Addresses of the two families in turn, beginning with the one that the system prefers: often it is a whole family that leads nowhere.
+/// Orders addresses so that the two families alternate, starting with the one that the system
+/// prefers. Often a whole family is unreachable.
 fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let preferred = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (mut one, mut other): (Vec<_>, Vec<_>) =
@@ -68,7 +71,7 @@ where
     }
 }
 
-/// Waits for the first that ends, and takes it out.
+/// Waits for the first future to complete, and removes it.
 async fn first<F: Future>(trying: &mut Vec<Pin<Box<F>>>) -> F::Output {
     poll_fn(|cx| {
         for at in 0..trying.len() {
@@ -88,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// How an address behaves.
+    /// How an address behaves in the test.
     #[derive(Clone, Copy)]
     enum Manner {
         Answers(u64),
@@ -97,7 +100,7 @@ mod tests {
     }
     use Manner::{Answers, Dead, Refuses};
 
-    /// Which one it was, or the last that refused, and after how many milliseconds.
+    /// The address that answered, or the last error, and the elapsed milliseconds.
     async fn raced(manners: &[Manner]) -> (Result<usize, String>, u128) {
         let began = Instant::now();
         let addresses = manners.iter().copied().enumerate().collect();

@@ -1,34 +1,35 @@
-//! What the pool counts of an endpoint, and how it says that one is gone: a trait, so that whoever keeps metrics stands above.
+//! Endpoint statistics: the trait through which the pool reports counts and failures of an
+//! endpoint. It is a trait because metrics belong to a crate that depends on this one.
 
 use std::fmt::Display;
 use std::rc::Rc;
 
-/// Counts of one endpoint, written by one worker.
+/// Counters of one endpoint, written by one worker.
 pub trait EndpointStats {
-    /// A request is given to the endpoint. [`EndpointStats::request_ended`] ends it.
+    /// A request was assigned to the endpoint. [`EndpointStats::request_ended`] follows.
     fn request_begun(&self);
-    /// The exchange is over, well or not.
+    /// The exchange has ended, successfully or not.
     fn request_ended(&self);
-    /// A connection stands, TLS included. [`EndpointStats::disconnected`] ends it.
+    /// A connection was established, TLS included. [`EndpointStats::disconnected`] follows.
     fn connected(&self);
-    /// A connection that stood was closed, by either side.
+    /// An established connection was closed, by either side.
     fn disconnected(&self);
-    /// A connection could not be made.
+    /// A connection could not be established.
     fn connect_failed(&self);
-    /// A request of which nothing was sent is tried again; counted at the endpoint that failed.
+    /// A request of which nothing was sent is retried; counted at the endpoint that failed.
     fn retried(&self);
-    /// A connection broke, or a stream was reset, in the middle of an exchange.
+    /// A connection broke or a stream was reset during an exchange.
     fn reset(&self);
-    /// The endpoint did not answer, or stalled, within its time.
+    /// The endpoint did not answer in time, or stalled.
     fn timed_out(&self);
-    /// This worker sends no more requests to the endpoint.
+    /// This worker stops sending requests to the endpoint.
     fn ejected(&self);
-    /// This worker sends requests to the endpoint (again).
+    /// This worker sends requests to the endpoint, for the first time or again.
     fn readmitted(&self);
-    /// So many exchanges failed that the endpoint is taken out. Each worker finds out for itself; whether it makes a line in the
-    /// log is for the implementation to say.
+    /// The endpoint has reached the number of failures that ejects it. Each worker detects this
+    /// itself; the implementation decides whether to log it.
     fn unhealthy(&self, why: &dyn Display);
-    /// An exchange ended well.
+    /// An exchange succeeded.
     fn healthy(&self);
 }
 

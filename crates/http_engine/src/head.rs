@@ -1,78 +1,82 @@
-//! The strict grammar of HTTP/1 heads (RFC 9112), without any I/O.
+//! HTTP/1 heads: a strict parser (RFC 9112), without I/O.
 //!
-//! Owns: where a head ends, its request or status line, its fields and its body framing. Everything two
-//! parsers could read differently is refused rather than repaired: bare CR or LF, folded lines, space before
-//! a colon, `Content-Length` beside `Transfer-Encoding`, repeated or signed lengths, codings other than
-//! one `chunked`. Token-level parsing is `httparse`'s. Does not own: sockets, what a request means.
+//! Owns: the end of a head, its request or status line, its fields and the body framing. Input that
+//! two parsers could read differently is refused, never repaired. Examples are bare CR or LF,
+//! folded lines, a space before a colon, repeated or signed lengths. So are `Content-Length`
+//! together with `Transfer-Encoding`, and codings other than a single `chunked`. `httparse` splits
+//! lines into tokens. Does not own: sockets, the meaning of a request.
 
 use arrayvec::ArrayVec;
 use auth::request::{Field, Scheme};
 
-/// Fields one head may have, whatever the configuration allows.
+/// Maximum number of fields in a head; the configuration can only lower it.
 pub(crate) const MAX_FIELDS: usize = 128;
 
-/// Fields that the `Connection` fields of one head may nominate: with each of them every field of the head is compared.
+/// Maximum number of fields that `Connection` may nominate in one head: every field of the head is
+/// compared with each of them.
 pub(crate) const MAX_NOMINATED: usize = 16;
 
-/// Fields of a head, on the stack: 4 KiB, which is why parsers fill one in place instead of returning it.
+/// Fields of a head. The array takes 4 KiB on the stack, so parsers fill it in place and do not
+/// return it.
 pub type Fields<'a> = ArrayVec<Field<'a>, MAX_FIELDS>;
 
-/// Why a head is refused. Each is answered and then the connection is closed: what follows on it can no
-/// longer be framed.
+/// Why a head is refused. The gateway answers each with an error and closes the connection, because
+/// the bytes that follow can no longer be framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HeadFault {
-    /// A line ended in LF alone, or CR stood alone.
+    /// A line ends with LF alone, or contains a bare CR.
     #[error("line not ended by CRLF")]
     BareLineEnd,
-    /// A field line began with white space (obs-fold, RFC 9112 §5.2).
+    /// A field line starts with white space (obs-fold, RFC 9112 §5.2).
     #[error("folded field line")]
     Folded,
-    /// The first line is not a request line (or status line).
+    /// The first line is not a valid request line or status line.
     #[error("malformed first line")]
     FirstLine,
     /// A version other than HTTP/1.0 and HTTP/1.1.
     #[error("unsupported HTTP version")]
     Version,
-    /// A field line that is not `name: value` in the grammar of RFC 9110 §5.
+    /// A field line is not a valid `name: value` (RFC 9110 §5).
     #[error("malformed field line")]
     FieldLine,
-    /// More fields than allowed.
+    /// The head has more fields than allowed.
     #[error("too many fields")]
     TooManyFields,
-    /// More options in `Connection` than allowed.
+    /// `Connection` nominates more fields than allowed.
     #[error("too many connection options")]
     TooManyOptions,
-    /// More bytes than allowed.
+    /// The head has more bytes than allowed.
     #[error("head too large")]
     TooLarge,
-    /// The request target alone is longer than allowed.
+    /// The request target is longer than allowed.
     #[error("request target too long")]
     TargetTooLong,
-    /// `Content-Length` that is not one decimal number (RFC 9112 §6.3).
+    /// `Content-Length` is repeated or not a decimal number (RFC 9112 §6.3).
     #[error("malformed or repeated content-length")]
     ContentLength,
-    /// `Transfer-Encoding` that is not exactly one `chunked`.
+    /// `Transfer-Encoding` is repeated or not exactly `chunked`.
     #[error("unsupported or repeated transfer-encoding")]
     TransferEncoding,
     /// `Transfer-Encoding` in an HTTP/1.0 message (RFC 9112 §6.1).
     #[error("transfer-encoding in an HTTP/1.0 message")]
     TransferEncodingInHttp10,
-    /// Both length fields (RFC 9112 §6.1).
+    /// `Content-Length` and `Transfer-Encoding` in one head (RFC 9112 §6.1).
     #[error("content-length beside transfer-encoding")]
     BothLengths,
-    /// More than one `Host` (RFC 9112 §3.2).
+    /// More than one `Host` field (RFC 9112 §3.2).
     #[error("repeated host")]
     RepeatedHost,
-    /// More than one `Upgrade`: it is a list, and one line of it enough (RFC 9110 §7.8). What is judged would not be all.
+    /// More than one `Upgrade` field (RFC 9110 §7.8). One field can list all protocols, and only
+    /// one is checked.
     #[error("repeated upgrade")]
     RepeatedUpgrade,
-    /// No `Host` in an HTTP/1.1 request, whatever its target says (RFC 9112 §3.2).
+    /// An HTTP/1.1 request without `Host`, even with an absolute-form target (RFC 9112 §3.2).
     #[error("no host")]
     MissingHost,
 }
 
 impl HeadFault {
-    /// Stable word for logs and metrics.
+    /// Stable code for logs and metrics.
     pub const fn code(self) -> &'static str {
         match self {
             Self::BareLineEnd => "bare_line_end",
@@ -95,21 +99,22 @@ impl HeadFault {
     }
 }
 
-/// Finds the end of a head as bytes arrive, looking at each byte once however slowly they come.
+/// Finds the end of a head while bytes arrive. Examines each byte once, however slowly they arrive.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct HeadScanner {
-    /// Where the line being read begins.
+    /// Offset of the current line.
     line: usize,
-    /// Bytes looked at.
+    /// Number of bytes examined.
     scanned: usize,
-    /// Complete lines seen, the first line included.
+    /// Number of complete lines, the first line included.
     lines: usize,
 }
 
 impl HeadScanner {
-    /// Length of the head in `buf` with its empty line, or `None` when it is not complete. `buf` must begin
-    /// with the same bytes on each call. Empty lines before a request line count as part of the head
-    /// (RFC 9112 §2.2 lets a server skip them; their number is bounded by the head's size).
+    /// Length of the head in `buf` with its final empty line; `None`: it is incomplete. `buf` must
+    /// start with the same bytes on each call. Empty lines before the request line count as part of
+    /// the head: RFC 9112 §2.2 lets a server skip them, and the size of the head limits their
+    /// number.
     pub(crate) fn scan(&mut self, buf: &[u8], max_fields: usize) -> Result<Option<usize>, HeadFault> {
         while let Some(offset) = memchr::memchr(b'\n', &buf[self.scanned..]) {
             let end = self.scanned + offset;
@@ -137,57 +142,57 @@ impl HeadScanner {
 /// HTTP/1 minor version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// HTTP/1.0: no transfer codings, closes unless asked to keep the connection.
+    /// HTTP/1.0: no transfer codings; the connection closes unless keep-alive is requested.
     Http10,
-    /// HTTP/1.1.
+    /// HTTP/1.1: connections persist by default.
     Http11,
 }
 
-/// How the end of a message body is found (RFC 9112 §6.3).
+/// How the end of a message body is determined (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// Exactly this many bytes; 0 is no body.
+    /// After this number of bytes; 0: no body.
     Length(u64),
-    /// Chunked transfer coding.
+    /// By the chunked transfer coding.
     Chunked,
-    /// Until the connection closes (responses only).
+    /// By the close of the connection (responses only).
     UntilClose,
 }
 
-/// A parsed request head; everything borrows from the read buffer.
+/// A parsed request head that borrows from the read buffer.
 #[derive(Debug)]
 pub struct RequestHead<'a> {
     /// Request method, case-sensitive.
     pub method: &'a str,
     /// Request target as received.
     pub target: &'a [u8],
-    /// Minor version.
+    /// HTTP minor version.
     pub version: Version,
-    /// Body framing.
+    /// Framing of the body.
     pub framing: Framing,
-    /// `Content-Length` was given, even if it is 0.
+    /// Whether `Content-Length` is present, even if it is 0.
     pub has_length: bool,
-    /// What the fields that steer the connection say.
+    /// The fields that control the connection.
     pub connection: ConnectionFields<'a>,
 }
 
-/// What the fields that steer the connection say.
+/// Values of the fields that control the connection.
 #[derive(Debug, Default, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own that a client may set")]
 pub struct ConnectionFields<'a> {
-    /// `Connection: close`.
+    /// `Connection: close` is present.
     pub close: bool,
-    /// `Connection: keep-alive`.
+    /// `Connection: keep-alive` is present.
     pub keep_alive: bool,
-    /// `Connection: upgrade`, so that `Upgrade` counts.
+    /// `Connection: upgrade` is present, so `Upgrade` is valid.
     pub upgrade: bool,
-    /// Value of `Upgrade`.
+    /// Value of the `Upgrade` field.
     pub protocol: Option<&'a [u8]>,
-    /// Value of the one `Host`.
+    /// Value of the `Host` field.
     pub host: Option<&'a [u8]>,
-    /// Whether a `Connection` field nominates others besides the words above.
+    /// Whether `Connection` nominates other fields, besides the three options above.
     pub nominates: bool,
-    /// `Expect: 100-continue`.
+    /// `Expect: 100-continue` is present.
     pub expect_continue: bool,
 }
 
@@ -201,8 +206,8 @@ impl ConnectionFields<'_> {
     }
 }
 
-/// Parses a complete request head (as found by [`HeadScanner`]). `fields` gets all fields, in order, with their
-/// values trimmed.
+/// Parses a complete request head as found by [`HeadScanner`]. `fields` receives all fields in
+/// order, with trimmed values.
 pub fn parse_request<'a>(
     head: &'a [u8],
     target_bytes: usize,
@@ -243,9 +248,9 @@ pub fn parse_request<'a>(
     Ok(RequestHead { method, target: target.as_bytes(), version, framing, has_length, connection })
 }
 
-/// Authority and origin-form target of a request target (RFC 9112 §3.2): absolute form is split, origin and
-/// asterisk form have no authority. `None` when an absolute form is not of the connection's own scheme, or has
-/// no authority or one outside ASCII, which no URI has: there is nothing here that serves it.
+/// Splits a request target into authority and origin-form target (RFC 9112 §3.2). Origin form and
+/// asterisk form have no authority. `None`: an absolute form with a scheme other than the
+/// connection's, or whose authority is empty or not ASCII; no route serves such a target.
 pub fn parse_target(target: &[u8], scheme: Scheme) -> Option<(Option<&[u8]>, &[u8])> {
     if matches!(target, [b'/', ..] | b"*") {
         return Some((None, target));
@@ -261,7 +266,8 @@ pub fn parse_target(target: &[u8], scheme: Scheme) -> Option<(Option<&[u8]>, &[u
         _ if authority.is_empty() || !authority.is_ascii() => None,
         [] => Some((Some(authority), b"/")),
         [b'/', ..] => Some((Some(authority), path)),
-        // `http://host?query` means the path `/`, which is not there to point at; refused rather than made up.
+        // `http://host?query` means the path `/`, which is not in the buffer to borrow. Refused
+        // rather than constructed.
         _ => None,
     }
 }
@@ -271,11 +277,11 @@ pub fn parse_target(target: &[u8], scheme: Scheme) -> Option<(Option<&[u8]>, &[u
 pub struct ResponseHead<'a> {
     /// Status code, 100 to 999.
     pub status: u16,
-    /// Minor version.
+    /// HTTP minor version.
     pub version: Version,
-    /// Body framing, given that the request was not HEAD.
+    /// Framing of the body, if the request method was not HEAD.
     pub framing: Framing,
-    /// What the fields that steer the connection say.
+    /// The fields that control the connection.
     pub connection: ConnectionFields<'a>,
 }
 
@@ -300,7 +306,7 @@ pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<Res
     }
     let Steering { connection, coding, length, .. } = steering;
     let framing = match (coding, length) {
-        // An origin that sends both is a smuggling attempt or broken; either way its bytes cannot be framed.
+        // A response with both is a smuggling attempt or broken, and its body cannot be framed.
         (true, Some(_)) => return Err(HeadFault::BothLengths),
         (true, None) if version == Version::Http10 => return Err(HeadFault::TransferEncodingInHttp10),
         (true, None) => Framing::Chunked,
@@ -318,14 +324,15 @@ fn fault(e: httparse::Error, head: &[u8]) -> HeadFault {
         httparse::Error::NewLine => HeadFault::BareLineEnd,
         httparse::Error::Token | httparse::Error::Status => HeadFault::FirstLine,
         httparse::Error::HeaderName | httparse::Error::HeaderValue => {
-            // After the first line, a line that begins with white space is a fold (RFC 9112 §5.2).
+            // A line after the first that starts with white space is a folded field (RFC 9112
+            // §5.2).
             let folded = head.windows(3).any(|w| w[..2] == *b"\r\n" && matches!(w[2], b' ' | b'\t'));
             if folded { HeadFault::Folded } else { HeadFault::FieldLine }
         }
     }
 }
 
-/// What the fields that frame and steer say.
+/// Collects the fields that control framing and the connection.
 #[derive(Default)]
 struct Steering<'a> {
     connection: ConnectionFields<'a>,
@@ -379,16 +386,16 @@ impl<'a> Steering<'a> {
     }
 }
 
-/// What a `Connection` field can say (RFC 9110 §7.6.1).
+/// An option of a `Connection` field (RFC 9110 §7.6.1).
 pub(crate) enum ConnectionOption<'a> {
     Close,
     KeepAlive,
     Upgrade,
-    /// The field of this name is for this hop.
+    /// The field with this name is hop-by-hop.
     Field(&'a [u8]),
 }
 
-/// The options of the value of a `Connection` field.
+/// The options in the value of a `Connection` field.
 pub(crate) fn connection_options(value: &[u8]) -> impl Iterator<Item = ConnectionOption<'_>> {
     let options = value.split(|b| *b == b',').map(trim).filter(|option| !option.is_empty());
     options.map(|option| match option.len() {
@@ -399,12 +406,12 @@ pub(crate) fn connection_options(value: &[u8]) -> impl Iterator<Item = Connectio
     })
 }
 
-/// Fills a slot that may be filled once.
+/// Stores a value that may occur only once.
 fn once<T>(slot: &mut Option<T>, value: T, fault: HeadFault) -> Result<(), HeadFault> {
     slot.replace(value).map_or(Ok(()), |_| Err(fault))
 }
 
-/// A decimal length without sign, list or white space, within 2^63 (RFC 9112 §6.3).
+/// A decimal length of at most 2^63 - 1, without sign, list or white space (RFC 9112 §6.3).
 fn parse_length(value: &[u8]) -> Result<u64, HeadFault> {
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return Err(HeadFault::ContentLength);
@@ -413,7 +420,7 @@ fn parse_length(value: &[u8]) -> Result<u64, HeadFault> {
     if n > i64::MAX as u64 { Err(HeadFault::ContentLength) } else { Ok(n) }
 }
 
-/// Without optional white space around (RFC 9110 §5.6.3).
+/// The value without leading and trailing optional white space (RFC 9110 §5.6.3).
 pub fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
         value = rest;

@@ -1,15 +1,17 @@
-//! Requests of the gateway's own: to authorities that know what the gateway does not.
+//! HTTP client: requests that the gateway sends on its own behalf, for example to token
+//! authorities.
 //!
-//! Owns: one client with its connections, which are kept and shared (HTTP/2 where the server speaks it); as whom it asks, with
-//! the secret read from its file; the bounds of an exchange, in time, size and number. Does not own: what is asked, what an
-//! answer means, when to ask again.
+//! Owns: one client with shared persistent connections (HTTP/2 if the server supports it),
+//! authentication with a secret from a file, limits of time, size and number. Does not own: the
+//! content of requests, the meaning of responses, retries.
 //!
-//! Who asks too much is told so at once, and nobody waits in a queue that cannot be seen.
+//! Requests over a limit fail at once; there is no hidden queue.
 //!
-//! Everything runs on the control runtime: a connection that outlives the request it was made for belongs to no worker. A
-//! question that nobody waits for any more is given up.
+//! Everything runs on the control runtime, because a connection outlives the request it was made
+//! for and so belongs to no worker. A request is cancelled when its caller drops it.
 //!
-//! No redirect is followed: the next server has not been configured, and must not learn a token or a secret.
+//! Redirects are not followed: their target is not configured, and must not receive a token or a
+//! secret.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,75 +39,75 @@ use zeroize::Zeroizing;
 
 use crate::config::{ClientCredential, ServerConfig};
 
-/// Bytes of an answer that are read.
+/// Maximum length of a response body in bytes.
 const MAX_ANSWER: usize = 1 << 20;
-/// A secret's file is read again when it was read this long ago.
+/// Age after which the file of a secret is read again.
 const REREAD: Duration = Duration::from_secs(10);
-/// Largest file with a secret in it.
+/// Maximum size of a file with a secret, in bytes.
 const MAX_SECRET: u64 = 64 * 1024;
-/// Idle connections kept.
+/// Maximum number of idle connections.
 const IDLE: usize = 64;
 
-/// Why there is no answer.
+/// Why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// As many requests are under way as may be.
+    /// The limit of requests in flight is reached.
     #[error("{0} requests are under way already, which is as many as `max_requests` allows")]
     Busy(usize),
-    /// As many requests were begun within a second as may be.
+    /// The limit of requests per second is reached.
     #[error("{0} requests were begun within a second, which is as many as `max_per_second` allows")]
     Throttled(u32),
-    /// The file with our own credential cannot be read.
+    /// The file with the gateway's credential cannot be read.
     #[error("{path}: cannot be read: {error}; check the path and that this user may read it")]
     Secret {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The file with our own credential holds none.
+    /// The file with the gateway's credential contains no usable secret.
     #[error("{path}: holds no secret: {why}")]
     NoSecret {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// What is wrong with its content.
         why: &'static str,
     },
     /// Connecting, TLS or HTTP failed.
     #[error("no answer: {0}")]
     Exchange(String),
-    /// The answer did not come in time.
+    /// The response did not arrive in time.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// The answer is larger than anybody needs.
+    /// The response body is too large.
     #[error("the answer is larger than {MAX_ANSWER} bytes")]
     TooLarge,
 }
 
-/// An answer.
+/// A complete response.
 #[derive(Debug)]
 pub struct HttpAnswer {
-    /// Its status.
+    /// Status code of the response.
     pub status: StatusCode,
-    /// Its fields.
+    /// Header fields of the response.
     pub headers: HeaderMap,
-    /// Its body, whole.
+    /// The complete body.
     pub body: Bytes,
 }
 
-/// An answer whose body comes as it comes.
+/// A response whose body is read as it arrives.
 #[derive(Debug)]
 pub struct StreamedAnswer {
-    /// Its status.
+    /// Status code of the response.
     pub status: StatusCode,
     body: Incoming,
 }
 
 impl StreamedAnswer {
-    /// The next bytes; `None` at the end. Nothing bounds how long that takes.
+    /// The next data of the body; `None` at its end. There is no time limit.
     ///
     /// # Errors
-    /// When the connection breaks.
+    /// [`CallError::Exchange`] when the connection breaks.
     pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| CallError::Exchange(told(&error)))?;
@@ -117,11 +119,11 @@ impl StreamedAnswer {
     }
 }
 
-/// How many requests may be begun within a second: a bucket that holds as many.
+/// Rate limit: a token bucket whose capacity is one second of requests.
 #[derive(Debug)]
 struct Pace {
     limit: u32,
-    /// What is left in it, and when it was.
+    /// Tokens left, and the time of that count.
     left: Mutex<(f64, Instant)>,
 }
 
@@ -130,7 +132,7 @@ impl Pace {
         Self { limit, left: Mutex::new((f64::from(limit), Instant::now())) }
     }
 
-    /// Takes one out.
+    /// Takes a token from the bucket.
     fn take(&self) -> Result<(), CallError> {
         let (limit, now) = (f64::from(self.limit), Instant::now());
         let mut held = self.left.lock();
@@ -141,12 +143,13 @@ impl Pace {
     }
 }
 
-/// Lets one in ten seconds pass of what anybody can bring about, request by request. What is down is said by an [`Outage`].
+/// Rate limit for log lines that clients can cause: one line per ten seconds. For unavailable
+/// dependencies use an [`Outage`].
 #[derive(Debug, Default)]
 pub struct Throttle(Mutex<Option<Instant>>);
 
 impl Throttle {
-    /// Whether it is time to say it again.
+    /// Whether a line may be logged now.
     pub fn is_due(&self) -> bool {
         let (mut last, now) = (self.0.lock(), Instant::now());
         let due = last.is_none_or(|last| now.duration_since(last) >= REREAD);
@@ -157,7 +160,7 @@ impl Throttle {
     }
 }
 
-/// A server that is asked, with the connections to it.
+/// A client for one server, with its connections.
 pub struct HttpClient {
     inner: Arc<Inner>,
     control: Handle,
@@ -167,7 +170,7 @@ struct Inner {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     credential: ClientCredential,
     secret: Mutex<Option<SecretInUse>>,
-    /// Of the file that it is read from.
+    /// Health of the file that the secret is read from.
     secret_file: Outage,
     places: Arc<Semaphore>,
     max_requests: usize,
@@ -175,17 +178,17 @@ struct Inner {
     timeout: Duration,
 }
 
-/// A secret as it was read.
+/// A secret, and when it was read.
 struct SecretInUse {
     secret: Arc<Zeroizing<String>>,
     at: Instant,
 }
 
 impl HttpClient {
-    /// Connects to nobody yet.
+    /// A client that has no connections yet.
     pub fn new(server: &ServerConfig, control: Handle) -> Self {
         let mut tls = server.tls.as_deref().map_or_else(no_tls, Clone::clone);
-        // The connector says what is spoken.
+        // The connector sets ALPN itself.
         tls.alpn_protocols.clear();
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
@@ -193,9 +196,10 @@ impl HttpClient {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(server.timeout));
-        // A watch may be silent for long; HTTP/2 has pings of its own.
+        // A watch may be idle for long; HTTP/2 has its own pings.
         tcp.set_keepalive(Some(Duration::from_secs(20)));
-        // What was sent and never taken shows that the connection is dead: the next question would wait on it as well, for minutes.
+        // Unacknowledged data shows that the connection is dead. Without this limit the next
+        // request would wait on it for minutes.
         tcp.set_tcp_user_timeout(Some(server.timeout));
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -220,24 +224,24 @@ impl HttpClient {
         Self { inner: Arc::new(inner), control }
     }
 
-    /// As whom it asks.
+    /// How the gateway authenticates to the server.
     pub fn credential(&self) -> &ClientCredential {
         &self.inner.credential
     }
 
-    /// Asks as whoever is configured. A request that has a credential of its own keeps it. `Post` credentials join a body
-    /// that is a form.
+    /// Sends a request with the configured credential. A request with its own `Authorization` keeps
+    /// it. With `Post` credentials the body must be a form, and they are appended to it.
     ///
     /// # Errors
-    /// When there is no whole answer; whatever status one has, it is an answer.
+    /// [`CallError`] when there is no complete response. Every status code counts as a response.
     pub async fn ask(&self, request: Request<Bytes>) -> Result<HttpAnswer, CallError> {
         self.send(request, true).await
     }
 
-    /// The secret we ask with, if there is one.
+    /// The secret of the configured credential; `None`: there is none.
     ///
     /// # Errors
-    /// When its file cannot be read.
+    /// [`CallError`] when its file cannot be read.
     pub async fn own_secret(&self) -> Result<Option<Arc<Zeroizing<String>>>, CallError> {
         match &self.inner.credential {
             ClientCredential::None => Ok(None),
@@ -245,10 +249,11 @@ impl HttpClient {
         }
     }
 
-    /// Asks as nobody in particular, or by the client certificate: for what is everybody's, or has its own credential.
+    /// Sends a request without the configured credential, for public resources and requests with
+    /// their own credential. A client certificate is still used.
     ///
     /// # Errors
-    /// As [`Outbound::ask`].
+    /// As [`HttpClient::ask`].
     pub async fn ask_as_nobody(&self, request: Request<Bytes>) -> Result<HttpAnswer, CallError> {
         self.send(request, false).await
     }
@@ -258,16 +263,17 @@ impl HttpClient {
         let asking = self.control.spawn(async move { inner.ask(request, as_us).await });
         match GivenUpOnDrop(asking).wait().await {
             Ok(answer) => answer,
-            // Panicked, or the runtime ends with the process.
+            // The task panicked, or the runtime is shutting down.
             Err(_) => Err(CallError::Exchange("the gateway stops".to_owned())),
         }
     }
 
-    /// Asks for something that goes on, such as a watch: the deadline is for the head of the answer, and it takes nobody's
-    /// place. On the control runtime, which this must be called on.
+    /// Sends a request whose response is a stream, such as a watch. The time limit applies to the
+    /// response head only, and the request does not count as in flight. Must be called on the
+    /// control runtime.
     ///
     /// # Errors
-    /// When there is no answer; whatever status one has, it is an answer.
+    /// [`CallError`] when there is no response head. Every status code counts as a response.
     pub async fn stream(&self, request: Request<Bytes>) -> Result<StreamedAnswer, CallError> {
         let timeout = self.inner.timeout;
         let (head, body) = tokio::time::timeout(timeout, self.inner.begin(request, true))
@@ -278,7 +284,7 @@ impl HttpClient {
     }
 }
 
-/// Without TLS configured no `https` is asked for; a handshake would trust nobody.
+/// A TLS configuration that trusts no server: without TLS configured no `https` request is made.
 fn no_tls() -> rustls::ClientConfig {
     rustls::ClientConfig::builder()
         .with_root_certificates(rustls::RootCertStore::empty())
@@ -310,18 +316,18 @@ impl Inner {
         tokio::time::timeout(self.timeout, exchange).await.map_err(|_| CallError::Timeout(self.timeout))?
     }
 
-    /// Sends the request and waits for the head of the answer.
+    /// Sends the request and waits for the response head.
     async fn begin(&self, request: Request<Bytes>, as_us: bool) -> Result<Response<Incoming>, CallError> {
         let request = self.prepared(request, as_us).await?;
         let response = self.client.request(request).await.map_err(|error| exchange_error(&error))?;
         if response.status() == StatusCode::UNAUTHORIZED {
-            // The secret may have been exchanged a moment ago: the next question reads it again.
+            // The secret may have been rotated: the next request reads it again.
             *self.secret.lock() = None;
         }
         Ok(response)
     }
 
-    /// The request with what all of ours have, and with our credential where it is asked as us.
+    /// Adds the default header fields, and the credential if `as_us`.
     async fn prepared(
         &self,
         request: Request<Bytes>,
@@ -368,8 +374,8 @@ impl Inner {
         Ok(Request::from_parts(head, Full::new(body)))
     }
 
-    /// The secret in a file, without the white space around it; read again from time to time. While the file cannot be read,
-    /// the last one is used.
+    /// The secret in a file, without surrounding white space; read again after [`REREAD`]. While
+    /// the file cannot be read, the last secret stays in use.
     async fn secret(&self, path: &Path) -> Result<Arc<Zeroizing<String>>, CallError> {
         let held = self.secret.lock().as_ref().map(|held| (held.secret.clone(), held.at.elapsed() < REREAD));
         if let Some((secret, true)) = held {
@@ -385,7 +391,7 @@ impl Inner {
             }
             Err(error) => match held {
                 Some((last, _)) => {
-                    // Not read again with every request.
+                    // Do not read the file again for each request.
                     *self.secret.lock() = Some(SecretInUse { secret: last.clone(), at: Instant::now() });
                     Ok(last)
                 }
@@ -423,7 +429,7 @@ async fn read(path: &Path) -> Result<Zeroizing<String>, CallError> {
     Ok(Zeroizing::new(secret.to_owned()))
 }
 
-/// RFC 6749 appendix B: what else would a secret with a colon mean.
+/// Form encoding of client id and secret (RFC 6749 appendix B): a secret may contain a colon.
 pub fn form_encoded(text: &str) -> Zeroizing<String> {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut out = Zeroizing::new(String::with_capacity(text.len() * 3));
@@ -459,7 +465,7 @@ fn exchange_error(error: &legacy::Error) -> CallError {
     CallError::Exchange(told(error))
 }
 
-/// An error with what is behind it: the outermost alone says "client error".
+/// The error with all its sources: the outermost alone is only "client error".
 fn told(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

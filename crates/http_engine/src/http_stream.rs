@@ -1,8 +1,9 @@
-//! One side of an exchange, whatever protocol it speaks.
+//! HTTP stream: one side of an exchange, independent of its protocol.
 //!
-//! A gateway holds two conversations at once. Each is a [`Leg`]: a body that can be read, and a body that
-//! can be written. The relay moves bytes between two legs and knows nothing of chunks, frames or sockets.
-//! After a protocol switch a leg is a raw byte stream, and the same relay is the tunnel.
+//! The gateway connects a downstream and an upstream exchange. Each side is an [`HttpStream`]: a
+//! body that can be read, and a body that can be written. The relay moves data between the two and
+//! knows no chunks, frames or sockets. After a protocol switch a side is a raw byte stream, and the
+//! same relay serves the tunnel.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -14,64 +15,65 @@ use http::HeaderMap;
 use crate::chunked::ChunkFault;
 use crate::head::{ConnectionOption, HeadFault, MAX_NOMINATED, connection_options};
 
-/// What a body has to give.
+/// The next part of a body.
 pub enum Fill<'a> {
-    /// At least one byte. What is not consumed is given again.
+    /// At least one byte. Data that is not consumed is returned again.
     Data(&'a [u8]),
-    /// The end, with the trailer section when there was one.
+    /// The end, with the trailer section if there was one.
     End(Option<Box<HeaderMap>>),
 }
 
 /// One side of an exchange.
 pub trait HttpStream {
-    /// The next bytes of the body being read.
+    /// The next data of the body being read.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, HttpStreamError>>;
-    /// Takes `n` bytes of the last fill.
+    /// Consumes `n` bytes of the last fill.
     fn consume(&mut self, n: usize);
-    /// Accepts up to `data.len()` bytes of the body being written; may hold them back until a flush.
+    /// Accepts up to `data.len()` bytes of the body being written; may hold them back until a
+    /// flush.
     fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, HttpStreamError>>;
     /// Ends the body being written.
     fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), HttpStreamError>;
-    /// Sends what is held back.
+    /// Sends the data that was held back.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), HttpStreamError>>;
-    /// Gives memory back while nothing moves.
+    /// Returns unused buffers while the exchange is idle.
     fn rest(&mut self);
-    /// From now on both directions are raw bytes until either side closes (after 101, RFC 9110 §7.8).
+    /// Treats both directions as raw bytes until either side closes (after 101, RFC 9110 §7.8).
     fn switch_protocol(&mut self);
 }
 
-/// The client's side.
+/// The client's side of an exchange.
 pub trait Downstream {
-    /// The bodies of this side.
+    /// Type of the stream with this side's bodies.
     type Leg: HttpStream;
-    /// The bodies of this side.
+    /// The stream with this side's bodies.
     fn leg(&mut self) -> &mut Self::Leg;
     /// Sends an interim response (RFC 9110 §15.2).
     fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), HttpStreamError>;
-    /// Starts the final response, with further fields of our own.
+    /// Sends the head of the final response, with additional fields of the gateway.
     fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), HttpStreamError>;
-    /// Ready when the client has ended its side although it is our turn to speak.
+    /// Ready when the client has ended its side while the gateway is to send.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd>;
 
-    /// Whether a client that sends no more is known to be gone altogether: it has reset the connection.
+    /// Whether the client has reset the connection, so that it can receive nothing.
     fn is_broken(&self) -> bool;
 }
 
 /// How a client ended its side of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientEnd {
-    /// It sends no more. Whether it still reads, nobody can tell until something is written.
+    /// It sends no more data. Only a write can show whether it still reads.
     Finished,
-    /// The connection or stream is broken: nothing that is written arrives.
+    /// The connection or stream is broken: written data does not arrive.
     Broken,
 }
 
 /// A field that the gateway adds to a response.
 pub type OwnField = (&'static str, Vec<u8>);
 
-/// The upstream's side.
+/// The upstream's side of an exchange.
 pub trait UpstreamStream: HttpStream {
-    /// The next response head, interim or final, shown to `f`.
+    /// Passes the next response head, interim or final, to `f`.
     fn poll_response<R>(
         &mut self,
         cx: &mut Context<'_>,
@@ -79,56 +81,57 @@ pub trait UpstreamStream: HttpStream {
     ) -> Poll<Result<R, HttpStreamError>>;
 }
 
-/// A response head in passing: what the upstream said, for the client's codec to write.
+/// A response head from the upstream, for the client's codec to write.
 pub struct ResponseView<'a> {
-    /// Status code.
+    /// Status code of the response.
     pub status: u16,
-    /// Fields as received, the hop's own among them: the writer skips those (see [`passes_downstream`]).
+    /// Fields as received, hop-by-hop fields included. The writer skips those (see
+    /// [`passes_downstream`]).
     pub fields: &'a [Field<'a>],
-    /// Length of the body to come.
+    /// Length of the body that follows.
     pub body: BodyLength,
 }
 
-/// How long a body is going to be.
+/// Length of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyLength {
-    /// Known; 0 is none.
+    /// Known in advance; 0: no body.
     Known(u64),
-    /// Known only when it ends.
+    /// Not known before the end of the body.
     Unknown,
 }
 
-/// Why a leg failed.
+/// Why one side of an exchange failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpStreamError {
-    /// The socket failed.
+    /// A socket error.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The peer closed in the middle of a message.
+    /// The peer closed within a message.
     #[error("connection closed in the middle of a message")]
     Truncated,
-    /// The peer closed before the first byte of the message that was due.
+    /// The peer closed before the first byte of an expected message.
     #[error("connection closed before a response")]
     Closed,
-    /// The peer's head is outside the grammar.
+    /// The peer's head is invalid.
     #[error("{0}")]
     Head(#[from] HeadFault),
-    /// The peer's chunked coding is outside the grammar.
+    /// The peer's chunked coding is invalid.
     #[error("{0}")]
     Chunk(#[from] ChunkFault),
-    /// The body is larger than it may be.
+    /// The body is larger than allowed.
     #[error("body larger than allowed")]
     TooLarge,
     /// An HTTP/2 stream or connection error.
     #[error("{0}")]
     Http2(#[from] h2::Error),
-    /// The peer sent what its protocol does not allow at this point.
+    /// The peer sent something that the protocol does not allow at this point.
     #[error("{0}")]
     Protocol(&'static str),
 }
 
-/// Whether a response field passes on to the client: not when it speaks of the hop behind us, nor when it
-/// frames the body, which the writer does anew.
+/// Whether a response field is forwarded to the client. Hop-by-hop fields are not, and neither are
+/// framing fields, which the writer generates.
 pub fn passes_downstream(name: &str) -> bool {
     match name.len() {
         2 => !name.eq_ignore_ascii_case("te"),
@@ -143,17 +146,17 @@ pub fn passes_downstream(name: &str) -> bool {
     }
 }
 
-/// The names of the fields that are for this hop because a `Connection` field says so (RFC 9110 §7.6.1); whether it may is the caller's
-/// question.
+/// Names of the fields that `Connection` nominates as hop-by-hop (RFC 9110 §7.6.1). The caller
+/// decides which names may be nominated.
 pub struct Nominated<'a>(ArrayVec<&'a [u8], MAX_NOMINATED>);
 
 impl<'a> Nominated<'a> {
-    /// Nothing is nominated.
+    /// No nominated fields.
     pub const fn none() -> Self {
         Self(ArrayVec::new_const())
     }
 
-    /// By the fields of a head; one that nominates more is refused where it is read.
+    /// Fields nominated in a head. The parser refuses a head that nominates more than the maximum.
     pub fn by(fields: &[Field<'a>]) -> Self {
         let connection =
             fields.iter().filter(|f| f.name.len() == 10 && f.name.eq_ignore_ascii_case("connection"));
@@ -164,12 +167,12 @@ impl<'a> Nominated<'a> {
         Self(names.take(MAX_NOMINATED).collect())
     }
 
-    /// Whether a field of this name is for this hop only.
+    /// Whether the field with this name is nominated.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|nominated| nominated.eq_ignore_ascii_case(name.as_bytes()))
     }
 
-    /// The response fields that pass on to the client, of all that there are.
+    /// Those response fields that are forwarded to the client.
     pub fn passing<'f>(&self, fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field<'a>> {
         fields.iter().filter(|field| passes_downstream(field.name) && !self.has(field.name))
     }

@@ -1,8 +1,8 @@
-//! One byte stream type for every socket the data plane speaks over.
+//! I/O stream: one type for all sockets of the data plane.
 //!
-//! Owns: TCP, Unix and TLS (either role) behind one enum, so that the codecs are compiled once and a pooled
-//! connection has one type; bytes read before the protocol was known are given back first. Does not own:
-//! buffering, deadlines, protocols.
+//! Owns: TCP, Unix and TLS (either role) in one enum, so that codecs are compiled once and pooled
+//! connections have one type. Bytes read before the protocol was known are returned first. Does not
+//! own: buffering, deadlines, protocols.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,17 +15,17 @@ use tokio::task::coop::unconstrained;
 
 /// A connected byte stream.
 pub enum Stream {
-    /// Plain TCP.
+    /// A plain TCP connection.
     Tcp(TcpStream),
-    /// A Unix socket.
+    /// A Unix socket connection.
     Unix(UnixStream),
-    /// TLS that a client began.
+    /// TLS in the server role: a client connected to the gateway.
     ServerTls(Box<tokio_rustls::server::TlsStream<Box<Stream>>>),
-    /// TLS that we began.
+    /// TLS in the client role: the gateway connected to a server.
     ClientTls(Box<tokio_rustls::client::TlsStream<Box<Stream>>>),
-    /// Bytes already taken from the socket while its protocol was being found out, then the socket.
+    /// Bytes that were read to detect the protocol, followed by the stream.
     Replayed(Box<Replayed>),
-    /// Taken away.
+    /// No stream: it was taken out.
     Closed,
 }
 
@@ -37,7 +37,7 @@ pub struct Replayed {
 }
 
 impl Stream {
-    /// Puts `ahead` in front of what is still unread.
+    /// Puts `ahead` in front of the unread data.
     #[must_use]
     pub fn replay(self, ahead: Vec<u8>) -> Self {
         if ahead.is_empty() {
@@ -61,10 +61,10 @@ impl Stream {
         }
     }
 
-    /// Makes the close a TCP reset: the peer learns that what it got is not all.
+    /// Makes the close a TCP reset, so that the peer knows that it has not received everything.
     pub(crate) fn reset_on_close(&mut self) {
         match self {
-            // Fails only on a socket that is closed already.
+            // Fails only on a closed socket.
             Self::Tcp(s) => drop(socket2::SockRef::from(&*s).set_linger(Some(std::time::Duration::ZERO))),
             Self::ServerTls(s) => s.get_mut().0.reset_on_close(),
             Self::Replayed(r) => r.inner.reset_on_close(),
@@ -72,7 +72,8 @@ impl Stream {
         }
     }
 
-    /// Whether the peer has reset the connection, found out without reading. Said once.
+    /// Whether the peer has reset the connection, detected without reading. Reports a reset only
+    /// once.
     pub(crate) fn is_reset(&self) -> bool {
         match self {
             Self::Tcp(s) => !matches!(s.take_error(), Ok(None)),
@@ -84,12 +85,12 @@ impl Stream {
         }
     }
 
-    /// Whether a connection resting in a pool is still fit for use: nothing to read and not closed. A peer
-    /// that sent anything while nothing was asked cannot be trusted with the next request.
+    /// Whether a pooled connection is still usable: it is open and has no data to read. A peer that
+    /// sends data without a request cannot be trusted with the next one.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut byte = [0];
-        // A task that has used up its turn would find every socket pending.
+        // In a task that has used up its cooperative budget every socket would appear pending.
         let read = unconstrained(poll_fn(|cx| self.poll_read_slice(cx, &mut byte)));
         std::pin::pin!(read).poll(&mut cx).is_pending()
     }

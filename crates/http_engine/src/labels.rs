@@ -1,9 +1,10 @@
-//! The closed sets of words by which things are counted, logged and traced.
+//! Labels: closed sets of values for metrics, logs and traces.
 //!
-//! Owns: how a request ended, which protocol a connection speaks, why one was refused. Each is an enum so
-//! that a counter is an array slot and no peer can invent a series. Does not own: who counts ([`telemetry::metrics`]).
+//! Owns: how a request ended, the protocol of a connection, why a connection was refused, and
+//! similar. Each set is an enum, so a counter is an array slot and no peer can create a time
+//! series. Does not own: counting (`telemetry::metrics`).
 
-/// Declares a label enum: its variants in slot order with their documentation and label text.
+/// Declares a label enum: its variants in slot order with documentation and label text.
 macro_rules! label {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $text:literal,)+ }) => {
         $(#[$doc])*
@@ -14,7 +15,7 @@ macro_rules! label {
         impl $name {
             /// All values, in slot order.
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
-            /// How many there are.
+            /// Number of values.
             pub const COUNT: usize = Self::ALL.len();
 
             /// The text used as label value and in logs.
@@ -26,57 +27,59 @@ macro_rules! label {
 }
 
 label! {
-    /// How a request ended, seen from the gateway. Not the status: an upstream's own 403 is `Allowed`.
+    /// How a request ended from the gateway's view. Not the status: a 403 of the upstream is
+    /// `Allowed`.
     Outcome {
-        /// Permitted, forwarded, and answered by the upstream (whatever it said).
+        /// Authorized, forwarded, and answered by the upstream with any status.
         Allowed => "allowed",
-        /// Answered by the gateway itself without an upstream, such as its own key set.
+        /// Answered by the gateway itself without an upstream, for example with its key set.
         Local => "local",
-        /// No credential, or one that does not hold: 401.
+        /// No credential, or an invalid one: 401.
         Unauthenticated => "unauthenticated",
-        /// Known, and may not: 403.
+        /// Authenticated but not authorized: 403.
         Forbidden => "forbidden",
-        /// Not one canonical request: 400.
+        /// Not a single canonical request: 400.
         Malformed => "malformed",
-        /// Head, target or body over a limit: 413, 414, 431.
+        /// Head, target or body exceeds a limit: 413, 414, 431.
         TooLarge => "too_large",
         /// No route matches: 404.
         NoRoute => "no_route",
-        /// A limit of ours or of the upstream is reached: 503.
+        /// A limit of the gateway or of the upstream is reached: 503.
         Overloaded => "overloaded",
-        /// The authority that would know (keys, introspection) cannot be asked: 503.
+        /// The source of keys or the token authority is unavailable: 503.
         AuthUnavailable => "auth_unavailable",
-        /// No endpoint reachable, or its answer was broken: 502.
+        /// No endpoint is reachable, or its response was invalid: 502.
         UpstreamError => "upstream_error",
-        /// A deadline of the exchange passed: 504, or 408 towards a slow client.
+        /// A time limit of the exchange passed: 504, or 408 for a slow client.
         Timeout => "timeout",
-        /// The client went away first.
+        /// The client went away before the end.
         ClientAborted => "client_aborted",
-        /// Broken off by the gateway itself: it stopped before the request was over, or failed in handling it.
+        /// Aborted by the gateway: it stopped before the end of the request, or failed to process
+        /// it.
         Unfinished => "unfinished",
     }
 }
 
 label! {
-    /// The hundreds of a status code.
+    /// Class of a status code: its first digit.
     StatusClass {
-        /// Nothing was answered.
+        /// No response was sent.
         Unanswered => "none",
         /// 1xx; as a final status only 101.
         Informational => "1xx",
-        /// 2xx.
+        /// 2xx: successful.
         Success => "2xx",
-        /// 3xx.
+        /// 3xx: redirection.
         Redirection => "3xx",
-        /// 4xx.
+        /// 4xx: client error.
         ClientError => "4xx",
-        /// 5xx.
+        /// 5xx: server error.
         ServerError => "5xx",
     }
 }
 
 impl StatusClass {
-    /// The class of `status`; 0 and whatever else is no status code (RFC 9110 §15) count as unanswered.
+    /// The class of `status`; 0 and other invalid codes (RFC 9110 §15) count as unanswered.
     #[inline]
     pub const fn of(status: u16) -> Self {
         match status {
@@ -91,13 +94,13 @@ impl StatusClass {
 }
 
 label! {
-    /// What a downstream connection speaks, known once the first bytes or ALPN say so.
+    /// Protocol of a downstream connection, known after the first bytes or ALPN.
     Protocol {
         /// HTTP/1.0 or HTTP/1.1.
         Http1 => "http1",
-        /// HTTP/2.
+        /// HTTP/2 (RFC 9113).
         Http2 => "http2",
-        /// HTTP/1 until a protocol switch (101), whatever bytes since.
+        /// HTTP/1 until a protocol switch (101), then raw bytes.
         Tunnel => "tunnel",
     }
 }
@@ -105,11 +108,11 @@ label! {
 label! {
     /// Why an accepted connection was closed before its first request.
     Refusal {
-        /// The listener's connection limit is reached.
+        /// The connection limit of the listener is reached.
         Limit => "limit",
-        /// A PROXY protocol header was missing, broken, late or from a peer that may not send one.
+        /// A PROXY protocol header was missing, invalid or late, or the peer may not send one.
         ProxyProtocol => "proxy_protocol",
-        /// No byte of a protocol this listener speaks.
+        /// The first bytes belong to no protocol of this listener.
         Protocol => "protocol",
     }
 }
@@ -117,39 +120,39 @@ label! {
 label! {
     /// Why a TLS handshake failed.
     HandshakeFailure {
-        /// Not finished in time.
+        /// It did not complete in time.
         Timeout => "timeout",
-        /// The peer went away.
+        /// The peer closed the connection.
         Disconnected => "disconnected",
-        /// The client certificate was missing or not acceptable.
+        /// The client certificate was missing or not accepted.
         Certificate => "certificate",
-        /// Version, cipher suite, ALPN or record that cannot be agreed on or understood.
+        /// No common version, cipher suite or ALPN protocol, or an invalid record.
         Protocol => "protocol",
     }
 }
 
 label! {
-    /// What came of wanting to know of an authorizer whether a request may pass.
+    /// Result of a query to an authorizer about a request.
     Consulted {
-        /// It was asked, and the request may.
+        /// The authorizer allowed the request.
         Allowed => "allowed",
-        /// It was asked, and answers the request itself.
+        /// The authorizer refused, and its response is sent to the client.
         Refused => "refused",
-        /// It was asked, and says that it failed (5xx).
+        /// The authorizer reported a failure (5xx).
         Failed => "failed",
-        /// There was no answer in time.
+        /// The authorizer did not answer in time.
         Timeout => "timeout",
-        /// It could not be reached, or broke off.
+        /// The authorizer could not be reached, or broke the connection.
         Unreachable => "unreachable",
-        /// Its answer could not be used.
+        /// The authorizer's answer was invalid.
         Malformed => "malformed",
-        /// It knows less of what was revoked than is known here.
+        /// The authorizer has applied fewer revocations than this gateway.
         Behind => "behind",
-        /// It was not asked: as many questions were under way as may be.
+        /// No query was sent: the limit of queries in flight is reached.
         Busy => "busy",
-        /// An answer was kept.
+        /// A cached answer was used.
         Hit => "hit",
-        /// Another request asked the same, and its answer was shared.
+        /// Another request sent the same query, and its answer was shared.
         Coalesced => "coalesced",
     }
 }

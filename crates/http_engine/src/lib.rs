@@ -1,12 +1,16 @@
-//! Sockets and HTTP: everything of a connection that has no opinion about who may do what.
+//! HTTP engine: sockets and HTTP, without authentication or authorization.
 //!
-//! Owns: listeners, TLS and the PROXY protocol ([`listen`], [`tls`], [`proxy_protocol`], [`dial`]); HTTP/1 and HTTP/2 in both roles
-//! ([`head`], [`chunked`], [`http1`], [`http2`]) as one kind of stream ([`leg`]); the pool of upstream connections ([`upstream`]);
-//! the client for requests of the process's own ([`outbound`]); the coarse clock and the deadlines of a worker ([`clock`],
-//! [`deadline`]).
+//! Owns:
 //!
-//! Does not own: who calls and whether they may (`credentials`, `gateway`), who counts (`telemetry`; [`upstream`] takes a trait
-//! for its own counts).
+//! - Listeners, TLS and the PROXY protocol: [`listen`], [`tls`], [`proxy_protocol`], [`dial`].
+//! - HTTP/1 and HTTP/2 in both roles ([`head`], [`chunked`], [`http1`], [`http2`]) as one kind of
+//!   stream ([`http_stream`]).
+//! - The pool of upstream connections: [`upstream`].
+//! - The client for the process's own requests: [`http_client`].
+//! - The coarse clock and the deadlines of a worker: [`clock`], [`deadline`].
+//!
+//! Does not own: authentication and authorization (`credentials`, `gateway`), metrics (`telemetry`;
+//! [`upstream`] takes a trait for its own counts).
 
 pub mod buffer;
 pub mod chunked;

@@ -1,19 +1,25 @@
-//! Sockets that are listened on, and the connections that come out of them.
+//! Listening sockets, and the connections accepted from them.
 //!
-//! Owns: how a TCP and a Unix socket is bound, and one type for both, so that whoever accepts need not ask which it is. Does
-//! not own: when to accept, what becomes of a connection.
+//! Owns: how TCP and Unix sockets are bound, and one type for both, so that callers need not
+//! distinguish them. Does not own: when to accept, what happens to a connection.
 //!
-//! A process has an address to itself ([`Claim::Alone`]) unless it is to take over from another one ([`Claim::Shared`]).
-//! Two processes that share an address by accident answer in turn, each by its own configuration.
+//! A process has an address for itself ([`Claim::Alone`]) unless it takes over from another process
+//! ([`Claim::Shared`]). Two processes that shared an address by accident would both receive
+//! requests, each with its own configuration.
 //!
-//! 1. A TCP socket is bound and listens without `SO_REUSEPORT`, which fails where anybody listens: on the same address, on
-//!    the wildcard, as whichever user. Connections that are over do not count (`SO_REUSEADDR`).
-//! 2. From then on it has `SO_REUSEPORT`, so that this process's other workers and a successor of this user can join.
-//! 3. A Unix socket has a file, and takes its place in one step: a connection goes to the former socket or to the new one,
-//!    and never finds neither. The file stays when its socket is closed, and refuses connections as a closed port does: to
-//!    remove it could remove that of a process that has just taken over. Whoever accepts connections there listens.
+//! 1. A TCP socket is bound and listens without `SO_REUSEPORT`. This fails if a process of any user
+//!    listens on the same address or on the wildcard. Closed connections do not count
+//!    (`SO_REUSEADDR`).
+//! 2. Then it sets `SO_REUSEPORT`, so that other workers of this process and a successor of the
+//!    same user can join.
+//! 3. A Unix socket replaces the file of its predecessor in one step: at any time a connection
+//!    reaches either the former socket or the new one. The file stays after the socket is closed,
+//!    and refuses connections like a closed port. Removing it could remove the file of a process
+//!    that has just taken over. A process counts as listening if connections to the file are
+//!    accepted.
 //!
-//! Nobody on a Unix socket has an address. Its peers are on this machine, and count as [`LOCAL`] wherever one is asked for.
+//! Peers of a Unix socket have no IP address. They are on this machine, and count as [`LOCAL`]
+//! where an address is needed.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -29,25 +35,27 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use crate::config::ListenAddress;
 use crate::io::Stream;
 
-/// Whom the peers of a Unix socket count as.
+/// The address that peers of a Unix socket count as.
 pub const LOCAL: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
-/// Bytes that the path of a Unix socket may have: those of `sun_path` (unix(7)) less the final NUL and [`BESIDE`].
+/// Maximum length of a Unix socket's path: that of `sun_path` (unix(7)) less the final NUL and
+/// [`BESIDE`].
 pub const MAX_PATH: usize = 107 - BESIDE.len();
-/// Connections that wait to be accepted at most, on each socket.
+/// Maximum number of connections that wait to be accepted, per socket.
 pub const BACKLOG: u16 = 4096;
-/// Added to the path under which a socket is prepared.
+/// Suffix of the temporary path at which a socket is prepared.
 const BESIDE: &str = ".new";
 
-/// Whether others may listen on an address as well.
+/// Whether other sockets may listen on the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// Nobody else does so far.
+    /// The address must not be in use.
     Alone,
-    /// As well as whoever does: a process that is taken over, or this one's other workers.
+    /// The address may be shared with a process that is being replaced, or with this process's
+    /// other workers.
     Shared,
 }
 
-/// How to find out who listens on an address that is in use.
+/// Message with a command that shows which process listens on an address.
 pub fn who(address: &ListenAddress) -> String {
     let command = match address {
         ListenAddress::Ip(address) => format!("ss -ltnp 'sport = :{}'", address.port()),
@@ -56,7 +64,7 @@ pub fn who(address: &ListenAddress) -> String {
     format!("another process listens there: `{command}` names it")
 }
 
-/// What to do about an address that cannot be listened on.
+/// Advice for an address on which listening failed.
 pub fn remedy(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => taken(&ListenAddress::Ip(address)),
@@ -64,20 +72,20 @@ pub fn remedy(address: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// What to do about an address that `postern serve` cannot have since it is in use.
+/// Advice for an address that `postern serve` cannot use because it is in use.
 pub fn taken(address: &ListenAddress) -> String {
     format!("{}; `serve --take-over` shares the address with a `postern serve` of this user", who(address))
 }
 
-/// Listens on an address. `[::]` means IPv6 alone. Does not block.
+/// Listens on a TCP address. `[::]` means IPv6 only. Does not block.
 ///
 /// # Errors
-/// What the system says; `AddrInUse` where somebody listens, and with [`Claim::Shared`] where they do not share: another
-/// user's process, or one that is no gateway.
+/// The system's error. `AddrInUse` if another process listens there; with [`Claim::Shared`] only if
+/// that process does not share the address. Then it belongs to another user or is not a gateway.
 pub fn tcp(address: SocketAddr, claim: Claim) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // `[::]` means IPv6 alone: IPv4 is a listener of its own, with its own trust lists.
+        // IPv4 needs a listener of its own, with its own trust lists.
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
@@ -87,17 +95,18 @@ pub fn tcp(address: SocketAddr, claim: Claim) -> io::Result<std::net::TcpListene
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG.into())?;
-    // Only now: it would have let others in.
+    // Earlier it would have let other processes join.
     socket.set_reuse_port(true)?;
     Ok(socket.into())
 }
 
-/// Listens on a Unix socket in place of what may have listened there, for those whom the permission bits `mode` let write
-/// to the file. Does not block.
+/// Listens on a Unix socket, in place of a predecessor. The permission bits `mode` restrict who may
+/// connect: those who may write to the file. Does not block.
 ///
 /// # Errors
-/// What the system says; `AlreadyExists` when there is a file that is no socket, which is left alone; `AddrInUse` where
-/// somebody listens, unless with [`Claim::Shared`]; `PermissionDenied` also where nobody can tell whether somebody does.
+/// The system's error. `AlreadyExists` if there is a file that is not a socket, which is left in
+/// place. `AddrInUse` if a process listens there, unless with [`Claim::Shared`]. `PermissionDenied`
+/// also if this user cannot find out whether a process listens there.
 pub fn unix(path: &Path, mode: u32, claim: Claim) -> io::Result<unix::UnixListener> {
     if is_socket(path)? && claim == Claim::Alone && is_listened_on(path)? {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -106,13 +115,13 @@ pub fn unix(path: &Path, mode: u32, claim: Claim) -> io::Result<unix::UnixListen
     beside.push(BESIDE);
     let beside = PathBuf::from(beside);
     if is_socket(&beside)? {
-        // Somebody was killed between two steps.
+        // A process was killed before it renamed its socket.
         fs::remove_file(&beside)?;
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::unix(&beside)?)?;
-    // Nobody can connect before it listens, and nobody looks for it before it has its name.
+    // No client can connect before it listens, and no client knows the path before it is renamed.
     let ready = set_mode(&beside, mode)
         .and_then(|()| socket.listen(BACKLOG.into()))
         .and_then(|()| fs::rename(&beside, path));
@@ -123,7 +132,8 @@ pub fn unix(path: &Path, mode: u32, claim: Claim) -> io::Result<unix::UnixListen
     Ok(socket.into())
 }
 
-/// Whether there is a socket at `path`; false when there is nothing, an error when there is something else.
+/// Whether there is a socket at `path`; false if there is no file, an error if there is another
+/// kind of file.
 fn is_socket(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => Ok(true),
@@ -136,14 +146,15 @@ fn is_socket(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether connections to a Unix socket are accepted. Nobody is kept waiting: a queue that is full is somebody's.
+/// Whether connections to a Unix socket are accepted. Does not wait: a full queue also means that a
+/// process listens.
 fn is_listened_on(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     listens(path, socket.connect(&SockAddr::unix(path)?))
 }
 
-/// What connecting tells of who listens at `path`; an error where this user may not connect.
+/// Interprets the result of a connection attempt to `path`; an error if this user may not connect.
 fn listens(path: &Path, connected: io::Result<()>) -> io::Result<bool> {
     match connected.map_err(|error| error.kind()) {
         Err(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(false),
@@ -159,27 +170,28 @@ fn listens(path: &Path, connected: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// Says who may connect to a Unix socket: those whom the permission bits let write to its file.
+/// Sets who may connect to a Unix socket: those whom the permission bits allow to write to its
+/// file.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// What all sockets of one address hold, so that it is known when the last of them is closed.
+/// Shared by all sockets of one address. It shows when the last of them is closed.
 pub(crate) type HeldClaim = Arc<()>;
 
-/// A socket that is listened on, not yet of a runtime.
+/// A listening socket that is not registered with a runtime.
 pub enum Listening {
-    /// TCP.
+    /// A TCP listening socket.
     Tcp(std::net::TcpListener, HeldClaim),
     /// A Unix socket.
     Unix(unix::UnixListener, HeldClaim),
 }
 
 impl Listening {
-    /// Where, as the system tells it.
+    /// Its IP address and port; `None` for a Unix socket.
     pub fn local(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket, _) => socket.local_addr().ok(),
@@ -187,7 +199,7 @@ impl Listening {
         }
     }
 
-    /// The next connection, with its peer.
+    /// Accepts the next connection; returns it with its peer address.
     pub fn accept(&self) -> io::Result<(Connected, SocketAddr)> {
         match self {
             Self::Tcp(socket, _) => socket.accept().map(|(socket, peer)| (Connected::Tcp(socket), peer)),
@@ -195,8 +207,8 @@ impl Listening {
         }
     }
 
-    /// Sockets for `workers` of them: each its own on a TCP port, for the system to choose among; one for all where there
-    /// is a file, which can only lead to one.
+    /// Sockets for `workers` workers. With TCP each worker gets its own socket, and the kernel
+    /// distributes connections. A Unix socket has one file, so all workers share one socket.
     pub fn bind(
         address: &ListenAddress,
         mode: u32,
@@ -209,7 +221,7 @@ impl Listening {
                 let (mut address, mut claim) = (*address, claim);
                 for _ in 0..workers {
                     let socket = tcp(address, claim)?;
-                    // The system chooses the port of the first; the others share it.
+                    // The kernel may have chosen the port of the first socket; the others share it.
                     (address, claim) = (socket.local_addr()?, Claim::Shared);
                     sockets.push(Self::Tcp(socket, hold.clone()));
                 }
@@ -226,16 +238,16 @@ impl Listening {
     }
 }
 
-/// A socket that is listened on by the runtime of this thread.
+/// A listening socket that is registered with this thread's runtime.
 pub enum Acceptor {
-    /// TCP.
+    /// A TCP listening socket.
     Tcp(tokio::net::TcpListener, HeldClaim),
     /// A Unix socket.
     Unix(tokio::net::UnixListener, HeldClaim),
 }
 
 impl Acceptor {
-    /// The next connection, with its peer.
+    /// Accepts the next connection; returns it with its peer address.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
         match self {
             Self::Tcp(socket, _) => {
@@ -247,7 +259,7 @@ impl Acceptor {
         }
     }
 
-    /// Takes it from the runtime.
+    /// Deregisters it from the runtime.
     pub fn into_listening(self) -> io::Result<Listening> {
         match self {
             Self::Tcp(socket, hold) => Ok(Listening::Tcp(socket.into_std()?, hold)),
@@ -259,7 +271,7 @@ impl Acceptor {
 impl TryFrom<Listening> for Acceptor {
     type Error = io::Error;
 
-    /// Gives it to the runtime of this thread.
+    /// Registers it with this thread's runtime.
     fn try_from(socket: Listening) -> io::Result<Self> {
         match socket {
             Listening::Tcp(socket, hold) => Ok(Self::Tcp(tokio::net::TcpListener::from_std(socket)?, hold)),
@@ -270,19 +282,20 @@ impl TryFrom<Listening> for Acceptor {
     }
 }
 
-/// An accepted connection, not of any runtime: it may go to another thread.
+/// An accepted connection that is not registered with a runtime, so it can be sent to another
+/// thread.
 pub enum Connected {
-    /// TCP.
+    /// A TCP connection.
     Tcp(std::net::TcpStream),
-    /// A Unix socket.
+    /// A Unix socket connection.
     Unix(unix::UnixStream),
 }
 
 impl Connected {
-    /// Takes a connection that was just accepted from the runtime.
+    /// Deregisters a connection that was just accepted from its runtime.
     ///
     /// # Errors
-    /// What the system says; and `Unsupported` of a stream that is more than a socket.
+    /// The system's error, or `Unsupported` for a stream that is not a plain socket.
     pub fn take(stream: Stream) -> io::Result<Self> {
         match stream {
             Stream::Tcp(stream) => stream.into_std().map(Self::Tcp),
@@ -291,7 +304,7 @@ impl Connected {
         }
     }
 
-    /// Gives it to the runtime of this thread.
+    /// Registers it with this thread's runtime.
     pub fn into_stream(self) -> io::Result<Stream> {
         match self {
             Self::Tcp(socket) => {
@@ -366,7 +379,7 @@ mod tests {
         first.set_nonblocking(false).expect("blocks");
         let at = first.local_addr().expect("bound");
         let mut client = TcpStream::connect(at).expect("connects");
-        // Whoever closes first is left in TIME_WAIT.
+        // The side that closes first stays in TIME_WAIT.
         drop(first.accept().expect("accepts"));
         assert_eq!(client.read(&mut [0]).expect("the end"), 0);
         drop((client, first));

@@ -1,32 +1,32 @@
-//! An answer of the process's own, and its wire form.
+//! Local reply: a response that the gateway generates itself, and its wire format.
 //!
-//! Owns: status, fields and body as values, and how HTTP/1 writes them. Does not own: why it is given (the gateway's table of
-//! refusals, the login's pages).
+//! Owns: status, fields and body as values, and their HTTP/1 form. Does not own: why it is sent
+//! (the gateway's table of refusals, the login's pages).
 
 use std::borrow::Cow;
 
 use crate::http1::writing::{put_decimal, put_field, put_status_line};
 use crate::labels::Outcome;
 
-/// An answer of the gateway's own.
+/// A response that the gateway generates itself.
 #[derive(Debug)]
 pub struct LocalReply {
-    /// HTTP status.
+    /// HTTP status code.
     pub status: u16,
-    /// Stable word for logs and metrics; also in the body.
+    /// Stable code for logs and metrics; also in the body of [`LocalReply::plain`].
     pub code: &'static str,
-    /// How the request counts.
+    /// How the request is counted.
     pub outcome: Outcome,
-    /// Fields beside the framing ones.
+    /// Fields besides the framing fields.
     pub fields: Vec<(Cow<'static, str>, Cow<'static, str>)>,
-    /// The body.
+    /// Body of the response.
     pub body: Cow<'static, [u8]>,
-    /// Nothing more can be read from the connection after this.
+    /// Whether the connection closes after it, because nothing more can be read.
     pub close: bool,
 }
 
 impl LocalReply {
-    /// An answer that is its status.
+    /// A response whose body is its code as plain text.
     pub fn plain(status: u16, code: &'static str, outcome: Outcome) -> Self {
         Self {
             status,
@@ -42,7 +42,7 @@ impl LocalReply {
         }
     }
 
-    /// A document of the gateway's own, such as its key set.
+    /// A 200 response with a document of the gateway, such as its key set.
     pub fn document(content_type: &'static str, cache: &'static str, body: Vec<u8>) -> Self {
         Self {
             status: 200,
@@ -58,8 +58,8 @@ impl LocalReply {
         }
     }
 
-    /// Fields as they are sent, with this value of `Set-Cookie`. An answer with somebody's session in it is kept by nobody, whatever it says
-    /// besides (RFC 9111 §5.2.2.5).
+    /// The fields as they are sent, with this value of `Set-Cookie`. A response with a session
+    /// cookie must not be cached, so `Cache-Control` becomes `no-store` (RFC 9111 §5.2.2.5).
     pub fn sent_fields<'a>(&'a self, cookie: Option<&'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
         let kept = move |name: &str| cookie.is_none() || !name.eq_ignore_ascii_case("cache-control");
         let own = self.fields.iter().filter(move |(name, _)| kept(name));
@@ -67,8 +67,8 @@ impl LocalReply {
         own.map(|(name, value)| (&**name, &**value)).chain(session.into_iter().flatten())
     }
 
-    /// Appends the HTTP/1.1 form. `head` leaves the body out, as HEAD wants it; `connection` is the value of
-    /// that field, if one is needed, and `cookie` that of `Set-Cookie`.
+    /// Appends the HTTP/1.1 form. `head`: omit the body, as for a HEAD request. `connection` is the
+    /// value of that field if one is needed, and `cookie` that of `Set-Cookie`.
     pub fn put_http1(&self, out: &mut Vec<u8>, head: bool, connection: Option<&str>, cookie: Option<&str>) {
         put_status_line(out, self.status);
         for (name, value) in self.sent_fields(cookie) {

@@ -1,4 +1,5 @@
-//! A request head in the one form that both codecs, and proxies that ask about a request, bring it in.
+//! Parsed request: a request head in one form, whether it comes from either codec or from a proxy's
+//! authorization query.
 
 use std::net::IpAddr;
 
@@ -10,38 +11,40 @@ use crate::head::Framing;
 /// A request head as a codec parsed it.
 #[derive(Clone, Copy)]
 pub struct ParsedRequest<'a> {
-    /// Method (RFC 9110 section 9), as sent.
+    /// Method as received (RFC 9110 section 9).
     pub method: &'a str,
     /// `:authority`, or the authority of an absolute-form target.
     pub authority: Option<&'a [u8]>,
-    /// The one `Host` field.
+    /// Value of the `Host` field.
     pub host: Option<&'a [u8]>,
     /// Path and query.
     pub target: &'a [u8],
-    /// All fields, in the order in which they came.
+    /// All fields, in the order received.
     pub fields: &'a [Field<'a>],
-    /// How the body is delimited.
+    /// Framing of the body.
     pub framing: Framing,
-    /// The head said how long the body is, even if that is 0.
+    /// Whether the head states the length of the body, even if it is 0.
     pub has_length: bool,
-    /// Protocol to switch to (`Upgrade`), when the connection asks for it.
+    /// The protocol in `Upgrade`, if `Connection` contains `upgrade`.
     pub upgrade: Option<&'a [u8]>,
-    /// A `Connection` field nominates fields beyond the standard ones.
+    /// Whether `Connection` nominates fields beyond the standard ones.
     pub nominates: bool,
-    /// For `Via` (RFC 9110 §7.6.3): the protocol the request came in on.
+    /// Protocol of the request for `Via` (RFC 9110 §7.6.3).
     pub via: &'static str,
-    /// The scheme it was made with.
+    /// Scheme of the request.
     pub scheme: Scheme,
-    /// It is what somebody asks about, not the asking itself.
+    /// Whether this is the original request that an authorization query describes, not the query
+    /// itself.
     pub is_original: bool,
-    /// How fields of one name are there that the client sent several times.
+    /// The form of fields that the client sent several times.
     pub repeats: Repeats,
-    /// Whoever sent it, when that is not the peer: as a proxy that asks about it says, for the log.
+    /// The client's address as stated by a proxy that sends an authorization query, for the log.
+    /// `None`: the client is the peer.
     pub client: Option<IpAddr>,
 }
 
 impl<'a> ParsedRequest<'a> {
-    /// What names the request, to be read in its one canonical form.
+    /// The parts that identify the request, for conversion to its canonical form.
     pub fn raw(&self) -> RawRequest<'a> {
         let Self { method, scheme, authority, host, target, .. } = *self;
         RawRequest { method, scheme, authority, host, target }

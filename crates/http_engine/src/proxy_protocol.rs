@@ -1,65 +1,67 @@
-//! The PROXY protocol, versions 1 and 2, receiving side (`proxy-protocol.txt` of `HAProxy`).
+//! PROXY protocol, versions 1 and 2, receiving side (`proxy-protocol.txt` of `HAProxy`).
 //!
-//! Owns: telling from the first bytes of a connection whom a trusted peer speaks for, and whether over TLS. Does not own: which
-//! peers are trusted, the deadline, reading. It is sans-I/O: the caller shows what it has read so far and is
-//! told to read more, or how many bytes the header took.
+//! Owns: reading from the first bytes of a connection which client a trusted peer relays, and
+//! whether that client uses TLS. Does not own: which peers are trusted, the time limit, I/O. The
+//! caller passes all bytes read so far, and learns that more are needed or how many bytes the
+//! header took.
 //!
-//! Strict where the text allows it: single spaces, no leading zeros, the announced family, a bounded length,
-//! whole TLVs. A peer that must send the header and does not is refused; guessing would let a client spell
-//! one.
+//! Parsing is as strict as the specification permits: single spaces, no leading zeros, addresses of
+//! the announced family, a limited length, complete TLVs. A peer that must send a header and does
+//! not is refused; guessing would let a client forge one.
 //!
 //! Flow: `parse → NeedMore … → Done(Header { consumed, origin })`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// The longest version 1 header, line end included (section 2.1).
+/// Maximum length of a version 1 header, line end included (section 2.1).
 pub const MAX_V1: usize = 107;
-/// The longest version 2 header taken: its 16 fixed bytes, addresses and TLVs.
+/// Maximum length of a version 2 header: 16 fixed bytes, addresses and TLVs.
 pub const MAX_V2: usize = V2_FIXED + MAX_V2_BODY;
 
 const MAX_V2_BODY: usize = 2048;
 const V2_FIXED: usize = 16;
 const V1_START: &[u8] = b"PROXY ";
 const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The TLV that speaks of TLS, the fixed bytes of its value (flags, result of verifying), and the flag that there is any.
+/// The TLV about TLS. Then the length of the fixed part of its value (flags, verification result),
+/// and the flag that says whether the client uses TLS.
 const SSL: u8 = 0x20;
 const SSL_FIXED: usize = 5;
 const CLIENT_SSL: u8 = 0x01;
 
-/// What the bytes read so far amount to.
+/// Result of parsing the bytes read so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyProgress {
-    /// A proper beginning of a header; at most [`MAX_V2`] bytes will be asked for in all.
+    /// A valid start of a header. At most [`MAX_V2`] bytes are needed in total.
     NeedMore,
-    /// A whole header; what follows belongs to the connection's own protocol.
+    /// A complete header; the bytes after it belong to the connection's own protocol.
     Done(Header),
 }
 
-/// A whole header.
+/// A complete header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes the header took.
+    /// Length of the header in bytes.
     pub consumed: usize,
-    /// Whom the peer speaks for.
+    /// The client that the peer relays.
     pub origin: ProxyOrigin,
-    /// Whether the peer says that its client speaks TLS with it (`PP2_TYPE_SSL`, section 2.2.6).
+    /// Whether the peer states that its client uses TLS (`PP2_TYPE_SSL`, section 2.2.6).
     pub tls: bool,
 }
 
-/// Whom the peer speaks for.
+/// The client that the peer relays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyOrigin {
-    /// The peer speaks for itself (a health check): the connection's own addresses hold.
+    /// None: the peer connects for itself (health check). The connection's own addresses apply.
     Local,
-    /// The peer relays, but has no internet address to tell (`UNKNOWN`, `AF_UNSPEC`, a Unix socket): the
-    /// connection's own addresses hold.
+    /// The peer relays a connection without IP addresses (`UNKNOWN`, `AF_UNSPEC`, a Unix socket).
+    /// The connection's own addresses apply.
     Unknown,
     /// The peer relays a TCP connection.
     Relayed {
-        /// The client.
+        /// Address of the client.
         source: SocketAddr,
-        /// What the client connected to.
+        /// Address to which the client connected.
         destination: SocketAddr,
     },
 }
@@ -67,34 +69,34 @@ pub enum ProxyOrigin {
 /// Why the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyFault {
-    /// The first bytes are of no version.
+    /// The first bytes are not the start of a header of either version.
     #[error("the peer did not begin with a PROXY protocol header; let it send one or take it off the list")]
     NotProxy,
     /// No line end within [`MAX_V1`] bytes.
     #[error("PROXY v1 line longer than 107 bytes")]
     LineTooLong,
-    /// The line is not the grammar's.
+    /// The version 1 line is invalid.
     #[error("PROXY v1 line malformed")]
     MalformedLine,
-    /// A version other than 2 behind the binary signature.
+    /// A version other than 2 after the binary signature.
     #[error("PROXY header of an unknown version {0}")]
     UnknownVersion(u8),
     /// A command other than LOCAL and PROXY.
     #[error("PROXY v2 command {0} unknown")]
     UnknownCommand(u8),
-    /// A family or transport that no stream connection has.
+    /// A family or transport that stream connections do not have.
     #[error("PROXY v2 family and transport {0:#04x} not usable for a stream connection")]
     UnknownFamily(u8),
     /// More than 2 KiB of addresses and TLVs.
     #[error("PROXY v2 header announces {0} bytes, more than the 2048 allowed")]
     TooLong(u16),
-    /// Too short for the addresses of its family, a TLV that does not fit, or two that speak of TLS.
+    /// Too short for the addresses of its family, a truncated TLV, or two TLVs about TLS.
     #[error("PROXY v2 addresses or TLVs malformed")]
     MalformedBody,
 }
 
 impl ProxyFault {
-    /// Short name for metrics.
+    /// Short code for metrics.
     pub const fn code(self) -> &'static str {
         match self {
             Self::NotProxy => "not_proxy",
@@ -109,10 +111,11 @@ impl ProxyFault {
     }
 }
 
-/// Judges everything read from the connection so far.
+/// Parses everything read from the connection so far.
 ///
 /// # Errors
-/// As soon as no continuation can be a header; the connection is then to be closed without an answer.
+/// [`ProxyFault`] as soon as no continuation can be a header. The caller then closes the connection
+/// without a response.
 pub fn parse(bytes: &[u8]) -> Result<ProxyProgress, ProxyFault> {
     if let Some(rest) = after(bytes, V2_START)? {
         return parse_v2(rest);
@@ -120,14 +123,14 @@ pub fn parse(bytes: &[u8]) -> Result<ProxyProgress, ProxyFault> {
     if let Some(rest) = after(bytes, V1_START)? {
         return parse_v1(rest);
     }
-    // `after` refuses only what begins like it and goes on differently.
+    // `after` refuses only bytes that start like the prefix and then differ.
     if bytes.is_empty() || V2_START.starts_with(bytes) || V1_START.starts_with(bytes) {
         return Ok(ProxyProgress::NeedMore);
     }
     Err(ProxyFault::NotProxy)
 }
 
-/// What follows `start`; none when the bytes are of the other version or too few.
+/// The bytes after `start`; `None`: another version or too few bytes.
 fn after<'a>(bytes: &'a [u8], start: &[u8]) -> Result<Option<&'a [u8]>, ProxyFault> {
     match bytes.strip_prefix(start) {
         Some(rest) => Ok(Some(rest)),
@@ -153,11 +156,11 @@ fn parse_v1(rest: &[u8]) -> Result<ProxyProgress, ProxyFault> {
     Ok(ProxyProgress::Done(Header { consumed: V1_START.len() + cr + 2, origin, tls: false }))
 }
 
-/// The line without `PROXY ` and the line end.
+/// Parses a version 1 line without `PROXY ` and the line end.
 fn v1_origin(line: &str) -> Option<ProxyOrigin> {
     let (family, rest) = line.split_once(' ').unwrap_or((line, ""));
     let (source, destination) = match family {
-        // Whatever follows UNKNOWN must be ignored (section 2.1), but a line it must be.
+        // The text after UNKNOWN must be ignored (section 2.1), but it must be one line.
         "UNKNOWN" => return (!rest.contains('\n')).then_some(ProxyOrigin::Unknown),
         "TCP4" => v1_addresses::<Ipv4Addr>(rest)?,
         "TCP6" => v1_addresses::<Ipv6Addr>(rest)?,
@@ -178,14 +181,14 @@ fn v1_addresses<A: FromStr + Into<IpAddr>>(rest: &str) -> Option<(SocketAddr, So
     })
 }
 
-/// Decimal without sign or leading zero.
+/// A decimal number without sign or leading zero.
 fn v1_port(text: &str) -> Option<u16> {
     let canonical = text == "0" || text.bytes().next().is_some_and(|b| (b'1'..=b'9').contains(&b));
     if canonical { text.parse().ok() } else { None }
 }
 
 fn parse_v2(rest: &[u8]) -> Result<ProxyProgress, ProxyFault> {
-    // Judged byte by byte, so that a peer of another version is not waited for.
+    // Checked byte by byte, so that a peer with another version is refused without waiting.
     let Some(&version_command) = rest.first() else { return Ok(ProxyProgress::NeedMore) };
     if version_command >> 4 != 2 {
         return Err(ProxyFault::UnknownVersion(version_command >> 4));
@@ -196,7 +199,7 @@ fn parse_v2(rest: &[u8]) -> Result<ProxyProgress, ProxyFault> {
         other => return Err(ProxyFault::UnknownCommand(other)),
     };
     let Some(&family) = rest.get(1) else { return Ok(ProxyProgress::NeedMore) };
-    // A LOCAL header's family is ignored (section 2.2).
+    // The family of a LOCAL header is ignored (section 2.2).
     let addresses = if local { 0 } else { v2_address_bytes(family)? };
     let (Some(&high), Some(&low)) = (rest.get(2), rest.get(3)) else { return Ok(ProxyProgress::NeedMore) };
     let announced = u16::from_be_bytes([high, low]);
@@ -217,7 +220,7 @@ fn parse_v2(rest: &[u8]) -> Result<ProxyProgress, ProxyFault> {
     Ok(ProxyProgress::Done(Header { consumed: V2_FIXED + length, origin, tls }))
 }
 
-/// Bytes of the address block of a family and transport (section 2.2).
+/// Length of the address block of a family and transport (section 2.2).
 fn v2_address_bytes(family: u8) -> Result<usize, ProxyFault> {
     match family {
         0x00 => Ok(0),
@@ -250,7 +253,7 @@ fn v2_addresses<const N: usize, A: From<[u8; N]> + Into<IpAddr>>(
     ))
 }
 
-/// Walks the TLVs (type, 16-bit length, value) and reads the one about TLS.
+/// Parses the TLVs (type, 16-bit length, value). Returns the flag of the TLV about TLS.
 fn speaks_tls(mut tlvs: &[u8]) -> Result<bool, ProxyFault> {
     let mut said = None;
     while !tlvs.is_empty() {
@@ -259,7 +262,7 @@ fn speaks_tls(mut tlvs: &[u8]) -> Result<bool, ProxyFault> {
         let value = rest.get(..length).ok_or(ProxyFault::MalformedBody)?;
         if *kind == SSL {
             let flags = value.get(..SSL_FIXED).ok_or(ProxyFault::MalformedBody)?[0];
-            // What is said twice could mean either.
+            // Two such TLVs could contradict each other.
             if said.replace(flags & CLIENT_SSL != 0).is_some() {
                 return Err(ProxyFault::MalformedBody);
             }
@@ -274,7 +277,7 @@ mod tests {
     use super::*;
 
     fn done(bytes: &[u8]) -> (usize, ProxyOrigin) {
-        // Every proper prefix asks for more, and what follows changes nothing.
+        // Every proper prefix needs more bytes, and bytes after the header do not matter.
         let Ok(ProxyProgress::Done(header)) = parse(bytes) else { panic!("{:?}", parse(bytes)) };
         for cut in 0..header.consumed {
             assert_eq!(parse(&bytes[..cut]), Ok(ProxyProgress::NeedMore), "cut at {cut}");
@@ -317,7 +320,7 @@ mod tests {
         let line = format!("PROXY UNKNOWN {}\r\n", "f".repeat(MAX_V1 - 15));
         assert_eq!(line.len(), MAX_V1 + 1);
         assert_eq!(parse(line.as_bytes()), Err(ProxyFault::LineTooLong));
-        // Already when no line end can come in time, not only when it comes late.
+        // Refused as soon as no line end can follow in time.
         assert_eq!(parse(&line.as_bytes()[..MAX_V1]), Err(ProxyFault::LineTooLong));
         assert_eq!(parse(&line.as_bytes()[..MAX_V1 - 1]), Ok(ProxyProgress::NeedMore));
     }
@@ -374,7 +377,7 @@ mod tests {
     #[test]
     fn v2_local_unspec_and_unix_keep_the_connections_own_addresses() {
         assert_eq!(done(&v2(0x20, 0x00, &[])), (16, ProxyOrigin::Local));
-        // LOCAL: family and body are skipped, whatever they say.
+        // LOCAL: family and body are skipped without being checked.
         assert_eq!(done(&v2(0x20, 0xff, &[0xff; 7])), (23, ProxyOrigin::Local));
         assert_eq!(done(&v2(0x21, 0x00, &[0xff; 5])), (21, ProxyOrigin::Unknown));
         assert_eq!(done(&v2(0x21, 0x31, &[0; 216])), (232, ProxyOrigin::Unknown));
@@ -401,7 +404,7 @@ mod tests {
             other => panic!("{tlvs:?}: {other:?}"),
         };
         assert!(!tls(&[]));
-        // With the version of TLS in it, as HAProxy sends it, and with something before it.
+        // With the TLS version included, as HAProxy sends it, and after another TLV.
         assert!(tls(&[0x20, 0, 15, 0x01, 0, 0, 0, 0, 0x21, 0, 7, b'T', b'L', b'S', b'v', b'1', b'.', b'3']));
         assert!(tls(&[0x04, 0, 1, 9, 0x20, 0, 5, 0x07, 0, 0, 0, 1]));
         assert!(!tls(&[0x20, 0, 5, 0x06, 0, 0, 0, 1]), "a certificate without TLS is none");
@@ -412,7 +415,7 @@ mod tests {
         ] {
             assert_eq!(with(tlvs), Err(ProxyFault::MalformedBody), "{tlvs:?}");
         }
-        // Who speaks for itself does so over this very connection; of a family without addresses the rest is not read.
+        // A LOCAL peer has no relayed client. The TLVs of a family without addresses are not read.
         let ssl = [0x20, 0, 5, 1, 0, 0, 0, 0];
         for header in [v2(0x20, 0x00, &ssl), v2(0x21, 0x00, &ssl)] {
             assert!(matches!(parse(&header), Ok(ProxyProgress::Done(Header { tls: false, .. }))));
@@ -427,14 +430,14 @@ mod tests {
         assert_eq!(parse(&head(0x11, 0x11, 12)), Err(ProxyFault::UnknownVersion(1)));
         assert_eq!(parse(&head(0x31, 0x11, 12)), Err(ProxyFault::UnknownVersion(3)));
         assert_eq!(parse(&head(0x22, 0x11, 12)), Err(ProxyFault::UnknownCommand(2)));
-        // Datagrams, and families that do not exist.
+        // Datagrams, and undefined families.
         for family in [0x01, 0x10, 0x12, 0x13, 0x22, 0x32, 0x41, 0xff] {
             assert_eq!(parse(&head(0x21, family, 300)), Err(ProxyFault::UnknownFamily(family)));
         }
         assert_eq!(parse(&head(0x21, 0x11, 11)), Err(ProxyFault::MalformedBody));
         assert_eq!(parse(&head(0x21, 0x21, 35)), Err(ProxyFault::MalformedBody));
         assert_eq!(parse(&head(0x21, 0x31, 215)), Err(ProxyFault::MalformedBody));
-        // Length is judged before the body arrives.
+        // The length is checked before the body arrives.
         assert_eq!(parse(&head(0x21, 0x11, 2049)), Err(ProxyFault::TooLong(2049)));
         assert_eq!(parse(&head(0x20, 0x00, u16::MAX)), Err(ProxyFault::TooLong(u16::MAX)));
         assert_eq!(parse(&head(0x20, 0x00, 2048)), Ok(ProxyProgress::NeedMore));

@@ -1,4 +1,4 @@
-//! A small body as a whole, for what is answered here.
+//! Read body: collects a small request body for responses that the gateway generates.
 
 use std::task::{Context, Poll};
 
@@ -7,13 +7,13 @@ use crate::http_stream::{Fill, HttpStream};
 /// Why a body was not collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadBodyError {
-    /// It is larger than it may be.
+    /// It is larger than allowed.
     TooLarge,
-    /// It is outside its coding, or its sender is gone.
+    /// Its coding is invalid, or the sender has closed the connection.
     Broken,
 }
 
-/// Reads a body to its end, if that is near.
+/// Reads a body to its end, up to `most` bytes in total.
 pub fn poll_collect(
     leg: &mut impl HttpStream,
     cx: &mut Context<'_>,

@@ -1,14 +1,14 @@
-//! TLS configurations, made from files.
+//! TLS configurations, built from files.
 //!
-//! Owns: reading PEM, the checks that turn a wrong file into a message with a remedy instead of a handshake
-//! that fails later, protocol versions, tickets, ALPN. Does not own: the configuration text, sockets, which
-//! certificate means which caller.
+//! Owns: reading PEM files, protocol versions, session tickets, ALPN. Its checks turn a wrong file
+//! into a message with a remedy, instead of a later handshake failure. Does not own: configuration
+//! text, sockets, which certificate identifies which caller.
 //!
-//! Everything here is a function of files and a time; a reload builds again and swaps. Verification of a
-//! peer's certificate cannot be switched off: there is no such parameter.
+//! Everything here is a function of files and the current time; a reload builds again and replaces.
+//! Verification of peer certificates cannot be switched off: there is no such parameter.
 //!
-//! Flow: `Files → server_config | client_config → Arc<rustls::…Config>` and warnings for the log;
-//! `ClientAuthorities` say later whether a certificate is still vouched for.
+//! Flow: `Files → server_config | client_config → Arc<rustls::…Config>` and warnings for the log.
+//! [`ClientAuthorities`] later decide whether a certificate is still accepted.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Certificates that end sooner than this are warned of.
+/// Certificates that expire within this time cause a warning.
 const EXPIRES_SOON: Duration = Duration::from_hours(7 * 24);
 
 /// ALPN name of HTTP/1.1 (RFC 7301 section 6).
@@ -33,32 +33,32 @@ const HTTP1: &[u8] = b"http/1.1";
 /// ALPN name of HTTP/2 over TLS (RFC 9113 section 3.2).
 const HTTP2: &[u8] = b"h2";
 
-/// The certificate a side presents. Both files are PEM.
+/// The certificate that a side presents. Both files are PEM.
 #[derive(Debug, Clone, Copy)]
 pub struct Files<'a> {
-    /// The chain, end-entity certificate first.
+    /// The certificate chain, end-entity certificate first.
     pub certificate: &'a Path,
     /// The private key: PKCS#8, SEC1 or PKCS#1, not encrypted.
     pub key: &'a Path,
 }
 
-/// Whether a listener asks clients for a certificate.
+/// Whether a listener requests client certificates.
 #[derive(Debug, Clone, Copy)]
 pub enum ClientCertificates<'a> {
-    /// Not asked for.
+    /// None is requested.
     Ignored,
-    /// Asked for; a client may do without, but what it shows must chain to a CA in this file.
+    /// Requested but optional. A presented certificate must chain to a CA in this file.
     Optional(&'a Path),
-    /// No handshake without one that chains to a CA in this file.
+    /// Required: the handshake fails without a certificate that chains to a CA in this file.
     Required(&'a Path),
 }
 
-/// What a listener speaks once the handshake is done.
+/// Protocols that a listener offers by ALPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Protocols {
     /// Offer HTTP/1.1.
     pub http1: bool,
-    /// Offer HTTP/2; preferred when both are offered.
+    /// Offer HTTP/2; preferred if both are offered.
     pub http2: bool,
 }
 
@@ -69,28 +69,28 @@ impl Protocols {
     }
 }
 
-/// A configuration and what an administrator should hear about it.
+/// A configuration, with warnings for the administrator.
 #[derive(Debug)]
 pub struct BuiltTls<T> {
-    /// Ready for connections.
+    /// The configuration, ready for connections.
     pub config: Arc<T>,
-    /// Usable, but not as it should be.
+    /// Problems that do not prevent its use.
     pub warnings: Vec<TlsWarning>,
 }
 
-/// A listener's configuration, and who vouches for its clients.
+/// A listener's configuration, and the CAs of its clients.
 #[derive(Debug)]
 pub struct BuiltServer {
-    /// Ready for connections.
+    /// The configuration, ready for connections.
     pub config: Arc<ServerConfig>,
-    /// Absent when clients are not asked for a certificate.
+    /// CAs for client certificates; `None`: no certificate is requested.
     pub clients: Option<ClientAuthorities>,
-    /// Usable, but not as it should be.
+    /// Problems that do not prevent its use.
     pub warnings: Vec<TlsWarning>,
 }
 
-/// The authorities that vouch for clients. They are asked in the handshake, and again about connections that
-/// stand when they have changed.
+/// The CAs for client certificates. The handshake uses them, and so do later checks of open
+/// connections when the CAs have changed.
 #[derive(Debug, Clone)]
 pub struct ClientAuthorities {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -119,12 +119,12 @@ impl ClientAuthorities {
         Ok(Self { verifier, version })
     }
 
-    /// Names the set: two of the same version vouch for the same certificates.
+    /// Identifies the set: two with the same version accept the same certificates.
     pub fn version(&self) -> &[u8] {
         &self.version
     }
 
-    /// Whether they vouch for an end-entity certificate, given what it was shown with.
+    /// Whether they accept an end-entity certificate with the intermediates it was presented with.
     pub fn vouch_for(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -136,50 +136,50 @@ impl ClientAuthorities {
     }
 }
 
-/// Something that works, or will not work for long.
+/// A problem that does not prevent the use of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsWarning {
-    /// Peers will refuse it.
+    /// The certificate has expired; peers refuse it.
     #[error("{path}: the certificate expired {days} days ago; peers refuse it until it is replaced")]
     Expired {
-        /// The file.
+        /// Path of the certificate file.
         path: PathBuf,
-        /// Whole days since.
+        /// Whole days since the expiry.
         days: u64,
     },
-    /// Peers will refuse it for a while.
+    /// The certificate is not valid yet; peers refuse it for now.
     #[error("{path}: the certificate is not valid yet; check the clocks of this machine and of the issuer")]
     NotYetValid {
-        /// The file.
+        /// Path of the certificate file.
         path: PathBuf,
     },
-    /// Less than a week is left.
+    /// The certificate expires within a week.
     #[error("{path}: the certificate expires in {days} days; renew it (the file is read again on reload)")]
     ExpiresSoon {
-        /// The file.
+        /// Path of the certificate file.
         path: PathBuf,
-        /// Whole days left.
+        /// Whole days until the expiry.
         days: u64,
     },
-    /// Part of the system's trust store was not usable.
+    /// Some certificates of the system's trust store are unusable.
     #[error("{count} of the system's root certificates could not be read and are not trusted: {first}")]
     RootsSkipped {
-        /// How many.
+        /// Number of unusable certificates.
         count: usize,
-        /// What was wrong with the first.
+        /// The error of the first of them.
         first: String,
     },
 }
 
-/// Why no configuration could be built. Each names the file and the remedy.
+/// Why no configuration could be built. Each message names the file and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The file could not be read.
     #[error("{path}: cannot be read: {error}; check the path and that this user may read it")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
     /// The file is not PEM.
@@ -187,84 +187,86 @@ pub enum TlsError {
         "{path}: not a PEM file ({what}); convert DER with `openssl x509 -inform der` or `openssl pkey -inform der`"
     )]
     NotPem {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was met.
+        /// What was found instead.
         what: String,
     },
-    /// No certificate in the file.
+    /// The file contains no certificate.
     #[error(
         "{path}: holds no certificate; a PEM block `BEGIN CERTIFICATE` is expected, the server's own first"
     )]
     NoCertificate {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A certificate in the file cannot be understood.
+    /// A certificate in the file is invalid.
     #[error("{path}: certificate {number} cannot be used: {what}")]
     BadCertificate {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Position in the file, from 1.
         number: usize,
-        /// What is wrong.
+        /// What is wrong with it.
         what: String,
     },
-    /// No private key in the file.
+    /// The file contains no private key.
     #[error(
         "{path}: holds no private key; `BEGIN PRIVATE KEY` (PKCS#8), `EC` or `RSA PRIVATE KEY` is expected"
     )]
     NoKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The key is protected by a passphrase.
+    /// The private key is encrypted with a passphrase.
     #[error(
         "{path}: the private key is encrypted; decrypt it with `openssl pkey` and guard it by file permissions"
     )]
     EncryptedKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The key is of a kind or size that is not supported.
+    /// The kind or size of the key is not supported.
     #[error(
         "{path}: the private key cannot be used: {what}; RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519 is"
     )]
     BadKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         what: String,
     },
-    /// Certificate and key are of different pairs.
+    /// Certificate and private key do not match.
     #[error(
         "{key}: does not belong to the first certificate in {certificate}; the chain must begin with the server's own"
     )]
     KeyMismatch {
-        /// The certificate file.
+        /// Path of the certificate file.
         certificate: PathBuf,
-        /// The key file.
+        /// Path of the key file.
         key: PathBuf,
     },
     /// The system has no usable root certificate.
     #[error("the system has no root certificates ({what}); install its `ca-certificates` or name a CA file")]
     NoSystemRoots {
-        /// What was met.
+        /// The first error, or that there are none.
         what: String,
     },
-    /// The TLS library refused the whole.
+    /// The TLS library rejected the configuration.
     #[error("the TLS configuration was refused: {0}")]
     Refused(String),
 }
 
-/// TLS for a listener: versions 1.2 and 1.3, session tickets, ALPN.
+/// TLS configuration of a listener: versions 1.2 and 1.3, session tickets, ALPN.
 ///
-/// Tickets are sealed with keys made here and rotated by the library: what was resumed from before a reload
-/// is not afterwards. Connections that stand are not part of this: whoever keeps one asks the
-/// [`ClientAuthorities`] in force about its certificate, so that an authority taken out of its file is out.
+/// Ticket keys are created here and rotated by the library, so sessions from before a reload cannot
+/// be resumed after it. Open connections are not affected. Their owner re-checks the client
+/// certificate with the current [`ClientAuthorities`], so that removing a CA takes effect on them
+/// as well.
 ///
 /// # Errors
-/// When a file is unreadable or wrong; expiry only warns, as it may be a matter of clocks.
+/// [`TlsError`] when a file is unreadable or wrong. Expiry only causes a warning, because a clock
+/// may be wrong.
 pub fn server_config(
     files: Files<'_>,
     clients: ClientCertificates<'_>,
@@ -292,10 +294,11 @@ pub fn server_config(
     Ok(BuiltServer { config: Arc::new(config), clients, warnings })
 }
 
-/// TLS towards a server: its certificate must chain to `roots`; `identity` is shown when it asks.
+/// TLS configuration for connecting to a server. The server's certificate must chain to `roots`;
+/// `identity` is presented on request.
 ///
 /// # Errors
-/// When a file of `identity` is unreadable or wrong.
+/// [`TlsError`] when a file of `identity` is unreadable or wrong.
 pub fn client_config(
     roots: Arc<RootCertStore>,
     identity: Option<Files<'_>>,
@@ -321,7 +324,8 @@ pub fn client_config(
 /// The trust store of the operating system, read anew on each call.
 ///
 /// # Errors
-/// When nothing in it is usable. Single unusable certificates are skipped and warned of.
+/// [`TlsError::NoSystemRoots`] when it has no usable certificate. Single unusable certificates are
+/// skipped with a warning.
 pub fn system_roots() -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -336,11 +340,11 @@ pub fn system_roots() -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError>
     Ok((Arc::new(roots), warnings))
 }
 
-/// The certificates of a CA file (PEM, one or more), each of them trusted.
+/// All certificates of a CA file (PEM), as trusted roots.
 ///
 /// # Errors
-/// When the file is unreadable or empty, or one of its certificates is unusable: silently trusting fewer
-/// than were named would fail later and elsewhere.
+/// [`TlsError`] when the file is unreadable or empty, or any of its certificates is unusable.
+/// Trusting only some of them would fail later, in another place.
 pub fn roots_from_file(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
     for (i, certificate) in certificates(path)?.into_iter().enumerate() {
@@ -399,12 +403,13 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let path = path.to_owned();
         match error {
-            // The marker is part of the format (RFC 7468 section 11), its block no key we could name.
+            // The marker is part of the format (RFC 7468 section 11), but the PEM parser does not
+            // know this kind of key.
             pem::Error::NoItemsFound if find(&text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") => {
                 TlsError::EncryptedKey { path }
             }
             pem::Error::NoItemsFound => TlsError::NoKey { path },
-            // The library's message may quote the line it stumbled over: not for a key file.
+            // The library's message may quote a line of the file, which must not happen with a key.
             _ => TlsError::NotPem { path, what: "broken PEM block".to_owned() },
         }
     })
@@ -414,7 +419,7 @@ fn find(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|window| window == what)
 }
 
-/// Warns of the dates of the end-entity certificate.
+/// Warnings about the validity dates of the end-entity certificate.
 fn validity(path: &Path, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<Vec<TlsWarning>, TlsError> {
     let bad = |what: String| TlsError::BadCertificate { path: path.to_owned(), number: 1, what };
     let Some(first) = chain.first() else { return Err(TlsError::NoCertificate { path: path.to_owned() }) };

@@ -1,4 +1,4 @@
-//! The addresses that the gateway asks by itself.
+//! URLs of servers that the gateway sends its own requests to.
 
 use std::net::IpAddr;
 
@@ -8,37 +8,37 @@ use rustls_pki_types::ServerName;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     https: bool,
-    /// Without brackets, lower case.
+    /// Host without brackets, in lower case.
     host: Box<str>,
     port: u16,
-    /// Host and port as they belong into the `Host` field.
+    /// Host and port, in the form of the `Host` field.
     authority: Box<str>,
-    /// Path and query, origin form.
+    /// Path and query in origin form.
     target: Box<str>,
 }
 
-/// Why an address was refused.
+/// Why a URL was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlFault {
-    /// Not a URL.
+    /// It is not a valid URL.
     #[error("{0:?} is not a URL")]
     Syntax(String),
     /// Another scheme, or none.
     #[error("{0:?} is not an absolute https URL (http is for development)")]
     Scheme(String),
-    /// Credentials in the authority.
+    /// The authority contains user information.
     #[error("the URL has user information before its host; take it out")]
     UserInfo,
-    /// Something after `#`.
+    /// It has a fragment after `#`.
     #[error("{0:?} has a fragment, which is never sent; take it out")]
     Fragment(String),
 }
 
 impl Url {
-    /// Reads a URL (RFC 3986), strictly.
+    /// Parses a URL (RFC 3986), strictly.
     ///
     /// # Errors
-    /// See [`UrlFault`]; no message shows user information.
+    /// See [`UrlFault`]; no message contains user information.
     pub fn parse(text: &str) -> Result<Self, UrlFault> {
         let shown = || text.chars().take(200).collect::<String>();
         let after_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
@@ -72,17 +72,17 @@ impl Url {
         Ok(Self { https, host: host.into(), port, authority: authority.as_str().into(), target })
     }
 
-    /// Whether TLS is spoken.
+    /// Whether the scheme is `https`.
     pub fn is_https(&self) -> bool {
         self.https
     }
 
-    /// Name or address without brackets, and port: what to connect to.
+    /// Host without brackets, and port: the address to connect to.
     pub fn endpoint(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
 
-    /// The `Host` field.
+    /// Value of the `Host` field.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -92,12 +92,13 @@ impl Url {
         &self.target
     }
 
-    /// The name the certificate must carry; `None` when the host can be in no certificate.
+    /// The name that the certificate must contain; `None` if the host cannot be in a certificate.
     pub fn server_name(&self) -> Option<ServerName<'static>> {
         ServerName::try_from(self.host.to_string()).ok()
     }
 
-    /// Whether the host is this machine, by literal or by the reserved name (RFC 6761 section 6.3).
+    /// Whether the host is this machine, as an IP literal or by its reserved name (RFC 6761 section
+    /// 6.3).
     pub fn is_loopback(&self) -> bool {
         match self.host.parse::<IpAddr>() {
             Ok(address) => address.is_loopback(),

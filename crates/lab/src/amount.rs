@@ -1,10 +1,10 @@
-//! Amounts as people write them in files: durations, CPU, memory.
+//! Amounts: parses durations, CPU limits and memory sizes as configuration files write them.
 //!
-//! Owns: their forms and the words for what is none of them. CPU and memory are written as Kubernetes writes them.
+//! Owns: the accepted forms and the error texts. CPU and memory use the notation of Kubernetes.
 
 use std::time::Duration;
 
-/// `3us`, `250ms`, `30s`, `2m`, `1h`.
+/// Parses a duration: `3us`, `250ms`, `30s`, `2m`, `1h`. Returns an error text for any other form.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is not a duration; write 250ms, 30s, 2m or 1h");
     let at = text.find(|letter: char| letter.is_alphabetic()).ok_or_else(wrong)?;
@@ -20,7 +20,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * unit).map_err(|_| wrong())
 }
 
-/// Millicores: `50m` is 50, `0.5` is 500.
+/// Parses a CPU limit into millicores: `50m` is 50, `0.5` is 500. Returns an error text for any
+/// other form and for a limit outside of the range.
 pub(crate) fn millicores(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("`{text}` is not a CPU limit; write millicores as 50m, or cores as 0.5 (up to 32)");
@@ -28,12 +29,13 @@ pub(crate) fn millicores(text: &str) -> Result<u64, String> {
         Some(millis) => millis.parse::<f64>().map_err(|_| wrong())?,
         None => text.parse::<f64>().map_err(|_| wrong())? * 1000.0,
     };
-    // More cores than 32 are written as millicores: `50` is far more often meant as 50m.
+    // A limit above 32 cores has to be written in millicores: `50` far more often means `50m`.
     let sensible = (1.0..=1_024_000.0).contains(&millis) && (text.ends_with('m') || millis <= 32_000.0);
     if sensible { Ok(crate::units::whole(millis.round())) } else { Err(wrong()) }
 }
 
-/// Bytes: `64MiB`, `64Mi`, `1GiB`, `512KiB`, `1000000`.
+/// Parses an amount of memory into bytes: `64MiB`, `64Mi`, `1GiB`, `512KiB`, `1000000`. Returns an
+/// error text for any other form, for 0 and from 2^50 bytes on.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not an amount of memory; write 64MiB, 1GiB or a number of bytes");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());

@@ -1,7 +1,10 @@
-//! Control groups: limits on what a component may use, and what the kernel counts about them.
+//! Control groups: resource limits of a component, and the kernel's counters for them.
 //!
-//! Owns: finding the hierarchy (v1 and v2), making a group below the lab's own, its limits and counters, removing it. Does not own: the
-//! processes in it. A limit that cannot be set is an error, never left out: a measurement without the limit it is about would be a lie.
+//! A limit that cannot be set is an error and never ignored. Otherwise a measurement would be
+//! reported with a limit that was not in effect.
+//!
+//! Owns: finding the hierarchy (v1 and v2), creating a group below the lab's own, its limits and
+//! counters, and its removal. Does not own: the processes in it.
 
 use std::fs;
 use std::io;
@@ -9,27 +12,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Scheduling period, µs: the one that Kubernetes sets.
+/// Scheduling period in µs: the one that Kubernetes uses.
 const PERIOD_US: u64 = 100_000;
-/// Shortest quota that the kernel takes, µs.
+/// Shortest quota that the kernel accepts, in µs.
 const LEAST_QUOTA_US: u64 = 1000;
-/// What to do where limits cannot be set.
+/// What to do if limits cannot be set.
 const REMEDY: &str = "run as root, or where systemd is: systemd-run --user --scope -p Delegate=yes -- postern lab run …; \
     or run a scenario without limits";
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// What a component may use.
+/// Resource limits of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Thousandths of a core on average over a scheduling period of 100 ms.
+    /// CPU limit in thousandths of a core, on average over a scheduling period of 100 ms.
     pub cpu_millicores: Option<u64>,
-    /// Bytes.
+    /// Memory limit in bytes.
     pub memory_bytes: Option<u64>,
 }
 
 impl Limits {
-    /// Nothing is limited.
+    /// Whether no limit is set.
     pub fn is_empty(&self) -> bool {
         self.cpu_millicores.is_none() && self.memory_bytes.is_none()
     }
@@ -38,55 +41,55 @@ impl Limits {
 /// Why a limit cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// The kernel, or whoever mounted its file systems, offers none.
+    /// The process is in no control group with this controller.
     #[error("no control group with `{controller}` is mounted that this process is in; {REMEDY}")]
     Missing {
-        /// `cpu` or `memory`.
+        /// Name of the controller: `cpu` or `memory`.
         controller: &'static str,
     },
-    /// Version 2, and the controller is not given to groups below this one.
+    /// Version 2: the controller is not enabled for child groups.
     #[error("`{controller}` is not delegated to groups below {}: {error}; {REMEDY}", folder.display())]
     NotDelegated {
-        /// `cpu` or `memory`.
+        /// Name of the controller: `cpu` or `memory`.
         controller: &'static str,
-        /// The lab's own group.
+        /// Control group of the lab.
         folder: PathBuf,
-        /// The kernel's words.
+        /// Error of the kernel.
         error: io::Error,
     },
-    /// A file of the group refuses.
+    /// A file or folder of the group cannot be created or written.
     #[error("cannot {action} {}: {error}; {REMEDY}", path.display())]
     Refused {
-        /// `make` or `write`.
+        /// Failed action: `make` or `write`.
         action: &'static str,
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The kernel's words.
+        /// Error of the kernel.
         error: io::Error,
     },
 }
 
-/// Periods of a limited group, and those in which it stood still.
+/// Throttling counters of a group with a CPU limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Throttle {
-    /// Scheduling periods in which it wanted to run.
+    /// Scheduling periods in which the group was runnable.
     pub periods: u64,
-    /// Of these, periods in which it used up its quota.
+    /// Periods in which the group used up its quota.
     pub throttled_periods: u64,
-    /// Time for which it stood still, milliseconds, summed over cores.
+    /// Total throttled time in milliseconds, summed over cores.
     pub throttled_ms: u64,
 }
 
-/// One of the two versions, and the lab's own group in it.
+/// A control group hierarchy of one version, and the lab's own group in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     version: u8,
     folder: PathBuf,
-    /// Where the hierarchy is mounted.
+    /// Mount point of the hierarchy.
     top: PathBuf,
 }
 
-/// Where groups can be made.
+/// Hierarchies in which groups can be created, by controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hierarchy {
     cpu: Option<Place>,
@@ -94,13 +97,13 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// What the kernel tells this process.
+    /// Detects the hierarchies of this process.
     pub fn find() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         Self::of(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
     }
 
-    /// From the texts of `/proc/self/mountinfo` and `/proc/self/cgroup` (proc(5), cgroups(7)).
+    /// Parses the texts of `/proc/self/mountinfo` and `/proc/self/cgroup` (proc(5), cgroups(7)).
     fn of(mounts: &str, groups: &str) -> Self {
         let place = |controller: &str| {
             let own = |wanted: &str| {
@@ -140,7 +143,10 @@ impl Hierarchy {
         Self { cpu: place("cpu"), memory: place("memory") }
     }
 
-    /// Makes a group with these limits for the component of this name.
+    /// Creates a group with these limits for a component.
+    ///
+    /// # Errors
+    /// A controller is missing or not delegated, or a file cannot be written.
     pub fn group(&self, name: &str, limits: Limits) -> Result<Group, CgroupError> {
         let mut group = Group { cpu: None, memory: None, folders: Vec::new(), limits };
         let label =
@@ -168,7 +174,7 @@ impl Hierarchy {
         Ok(group)
     }
 
-    /// Version and limits of the group that this process is in; `None` outside of one.
+    /// Version and limits of the group that contains this process; `None` outside a group.
     pub(crate) fn own(&self) -> Option<(u8, Option<f64>, Option<u64>)> {
         let version = self.cpu.as_ref().or(self.memory.as_ref())?.version;
         let cpu = self.cpu.as_ref().and_then(|place| cpu_limit(&place.folder));
@@ -177,7 +183,7 @@ impl Hierarchy {
 }
 
 impl Place {
-    /// The group below which groups with this controller can be made.
+    /// The group below which groups with this controller can be created.
     fn parent(&self, controller: &'static str) -> Result<&Path, CgroupError> {
         if self.version == 1 {
             return Ok(&self.folder);
@@ -187,13 +193,14 @@ impl Place {
         }
         match self.delegate(controller) {
             Ok(()) => Ok(&self.folder),
-            // The topmost group may hold processes and hand out controllers; whether this process may make a group in it shows then.
+            // The root group can contain processes and still enable controllers. Whether this
+            // process may create a group there is checked at creation.
             Err(_) if listed(&self.top.join("cgroup.subtree_control"), controller) => Ok(&self.top),
             Err(error) => Err(error),
         }
     }
 
-    /// Gives a controller of version 2 to groups below the lab's own.
+    /// Enables a controller of version 2 for child groups of the lab's own group.
     fn delegate(&self, controller: &'static str) -> Result<(), CgroupError> {
         let control = self.folder.join("cgroup.subtree_control");
         if listed(&control, controller) {
@@ -202,8 +209,9 @@ impl Place {
         let give = || fs::write(&control, format!("+{controller}"));
         let Err(error) = give() else { return Ok(()) };
         let refused = |error| CgroupError::NotDelegated { controller, folder: self.folder.clone(), error };
-        // A group that hands out controllers may hold no process (cgroups(7), "no internal processes"). Where the lab is alone in
-        // its group it can step aside.
+        // A group that enables controllers must not contain processes (cgroups(7), "no internal
+        // processes"). If the lab is the only process of its group, it moves itself to a child
+        // group.
         let own = std::process::id().to_string();
         let held = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
         if held.split_whitespace().ne([own.as_str()]) {
@@ -216,11 +224,11 @@ impl Place {
     }
 }
 
-/// A group of a component; removed when dropped.
+/// Control group of a component; removed when dropped.
 #[derive(Debug)]
 pub struct Group {
     cpu: Option<PathBuf>,
-    /// Counts programs that were ended for want of memory.
+    /// File with the counter of processes that the kernel killed for lack of memory.
     memory: Option<PathBuf>,
     folders: Vec<PathBuf>,
     limits: Limits,
@@ -237,27 +245,27 @@ impl Group {
         Ok(folder)
     }
 
-    /// The files that a process writes its number into to enter.
+    /// Files to which a process writes its process ID to enter the group.
     pub(crate) fn doors(&self) -> impl Iterator<Item = PathBuf> {
         self.folders.iter().map(|folder| folder.join("cgroup.procs"))
     }
 
-    /// Its limits.
+    /// Limits of the group.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Where its counters are; `None` without a CPU limit.
+    /// File with the throttling counters; `None` without a CPU limit.
     pub(crate) fn counters(&self) -> Option<PathBuf> {
         self.cpu.as_ref().map(|folder| folder.join("cpu.stat"))
     }
 
-    /// Where it counts programs that the kernel ended; `None` without a memory limit.
+    /// File with the counter of killed processes; `None` without a memory limit.
     pub(crate) fn memory_events(&self) -> Option<PathBuf> {
         self.memory.clone()
     }
 
-    /// Processes that are in it.
+    /// Process IDs of the processes in the group.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let texts = self.doors().filter_map(|door| fs::read_to_string(door).ok());
         texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()).collect()
@@ -267,7 +275,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         for folder in self.folders.iter().rev() {
-            // The last process of it may still be on its way out.
+            // The last process of the group may not have ended completely.
             for _ in 0..100 {
                 match fs::remove_dir(folder) {
                     Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
@@ -280,18 +288,18 @@ impl Drop for Group {
     }
 }
 
-/// Programs of a group that the kernel ended for want of memory: the line `oom_kill` of `memory.events` (version 2) or
-/// `memory.oom_control` (version 1, since Linux 4.13).
+/// Number of processes of a group that the kernel killed for lack of memory: the line `oom_kill` of
+/// `memory.events` (version 2) or `memory.oom_control` (version 1, since Linux 4.13).
 pub(crate) fn oom_kills(events: &Path) -> Option<u64> {
     field(&fs::read_to_string(events).ok()?, "oom_kill")
 }
 
-/// A number beside its name, one a line.
+/// Number after a name, in a text with one pair per line.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// Reads the counters of a group from its `cpu.stat`, of either version.
+/// Reads the throttling counters of a group from its `cpu.stat`, of either version.
 pub(crate) fn throttle(counters: &Path) -> Option<Throttle> {
     let text = fs::read_to_string(counters).ok()?;
     let field = |name: &str| field(&text, name);
@@ -303,7 +311,7 @@ pub(crate) fn throttle(counters: &Path) -> Option<Throttle> {
     })
 }
 
-/// Cores that a group may use; `None` without a limit.
+/// CPU limit of a group in cores; `None` without a limit.
 fn cpu_limit(folder: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let cores = |quota: &str, period: &str| -> Option<f64> {
@@ -317,12 +325,12 @@ fn cpu_limit(folder: &Path) -> Option<f64> {
     cores(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)
 }
 
-/// Bytes that a group may use; `None` without a limit.
+/// Memory limit of a group in bytes; `None` without a limit.
 fn memory_limit(folder: &Path) -> Option<u64> {
     let text = ["memory.max", "memory.limit_in_bytes"]
         .iter()
         .find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
-    // Version 1 says a number near the largest where there is no limit.
+    // Version 1 reports a number near the maximum if there is no limit.
     text.trim().parse().ok().filter(|bytes| *bytes < 1 << 50)
 }
 
@@ -373,7 +381,7 @@ mod tests {
         );
     }
 
-    /// A folder that answers as a group of version 2 would, apart from what a kernel does by itself.
+    /// A folder with the files of a version 2 group, without the behavior of a kernel.
     fn version_2(delegated: &str) -> (tempfile::TempDir, Hierarchy) {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("cgroup.controllers"), "cpuset cpu memory").unwrap();
@@ -414,14 +422,15 @@ mod tests {
     #[test]
     fn what_is_not_delegated_is_an_error() {
         let (folder, hierarchy) = version_2("");
-        // A file that cannot be written, as the kernel refuses where other processes are in the group.
+        // A file that cannot be written, like the kernel's refusal if other processes are in the
+        // group.
         fs::remove_file(folder.path().join("cgroup.subtree_control")).unwrap();
         fs::create_dir(folder.path().join("cgroup.subtree_control")).unwrap();
         fs::write(folder.path().join("cgroup.procs"), "1\n2\n").unwrap();
         let limits = Limits { cpu_millicores: Some(50), memory_bytes: None };
         let error = hierarchy.group("a", limits).unwrap_err().to_string();
         assert!(error.contains("not delegated") && error.contains("systemd-run"), "{error}");
-        // Root may make its groups at the top, where controllers are handed out.
+        // Root can create groups at the mount point, where controllers are enabled.
         let top = folder.path().join("top");
         fs::create_dir(&top).unwrap();
         fs::write(top.join("cgroup.subtree_control"), "cpu memory").unwrap();

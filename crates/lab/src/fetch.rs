@@ -1,7 +1,10 @@
-//! Small HTTP questions: is it ready, a token please, how are the metrics.
+//! Fetch: a small HTTP client for readiness, token and metrics requests.
 //!
-//! Owns: one connection that is asked one question after the other, and how a client of a provider says who it is. Does not own: load.
-//! The connection and its reader are the load driver's, so that a target is understood here exactly as it is under load.
+//! It uses the connection and the response reader of the load generator, so that a target behaves
+//! here exactly as under load.
+//!
+//! Owns: one connection for consecutive requests, and the authentication of a client to a provider.
+//! Does not own: load.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -19,7 +22,7 @@ use crate::load::h1::Connection;
 use crate::load::{Failure, RequestTemplate, Target};
 use crate::provider::escape;
 
-/// An answer.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -29,7 +32,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The content as a line for an error: its beginning, without control characters.
+    /// Beginning of the content for an error message, without control characters.
     pub(crate) fn beginning(&self) -> String {
         let text = String::from_utf8_lossy(&self.content);
         let shown: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
@@ -37,7 +40,7 @@ impl Answer {
     }
 }
 
-/// One connection to one target, for whoever has a runtime.
+/// Client with one connection to one target, for callers with a runtime.
 pub(crate) struct Line {
     target: Target,
     connection: Option<Connection>,
@@ -45,18 +48,23 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A line to `target` that takes answers of at most `most` bytes. Nothing is sent yet.
+    /// Creates a client of `target` that accepts at most `most` bytes of content. Sends nothing
+    /// yet.
     pub(crate) fn new(target: Target, most: usize) -> Self {
         Self { target, connection: None, most }
     }
 
-    /// Sends what [`RequestTemplate::http1`] formatted and waits for the answer, at most `timeout`.
+    /// Sends bytes from [`RequestTemplate::http1`] and waits at most `timeout` for the response.
+    ///
+    /// # Errors
+    /// Description of the failure or the timeout.
     pub(crate) async fn ask(&mut self, request: &[u8], timeout: Duration) -> Result<Answer, String> {
         let Self { target, connection, most } = self;
         match tokio::time::timeout(timeout, exchange(target, connection, request, *most)).await {
             Ok(answer) => answer.map_err(|failure| failure.why.into_owned()),
             Err(_) => {
-                // What is left of the exchange must not be taken for the next answer.
+                // Late bytes of this exchange must not be read as the next response, so the
+                // connection is dropped.
                 self.connection = None;
                 Err(format!("no answer within {} s", timeout.as_secs_f64()))
             }
@@ -64,20 +72,21 @@ impl Line {
     }
 }
 
-/// The same for a thread without a runtime.
+/// Like [`Line`], for a thread without a runtime.
 pub(crate) struct Client {
     runtime: Runtime,
     line: Line,
 }
 
 impl Client {
-    /// A client of `target` that takes answers of at most `most` bytes. Nothing is sent yet.
+    /// Creates a client of `target` that accepts at most `most` bytes of content. Sends nothing
+    /// yet.
     pub(crate) fn new(target: Target, most: usize) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, line: Line::new(target, most) })
     }
 
-    /// Asks a `GET`, with a bearer token if there is one.
+    /// Sends a `GET`, with a bearer token if there is one.
     pub(crate) fn get(&mut self, token: Option<&str>, timeout: Duration) -> Result<Answer, String> {
         let flow = RequestTemplate {
             tokens: token.map(str::to_owned).into_iter().collect(),
@@ -86,7 +95,7 @@ impl Client {
         self.ask(&flow, timeout)
     }
 
-    /// Sends a form.
+    /// Sends a form with POST.
     pub(crate) fn post(
         &mut self,
         headers: HeaderMap,
@@ -102,20 +111,23 @@ impl Client {
     }
 }
 
-/// A form that is sent.
+/// Request template of a POST with a form.
 pub(crate) fn posting(headers: HeaderMap, form: String) -> RequestTemplate {
     RequestTemplate { method: Method::POST, headers, body: Bytes::from(form), ..RequestTemplate::get() }
 }
 
 /// The request as bytes.
+///
+/// # Errors
+/// The template is not valid for the target.
 pub(crate) fn written(flow: &RequestTemplate, target: &Target) -> Result<Box<[u8]>, String> {
     flow.check(target).map_err(|error| error.to_string())?;
     Ok(flow.http1(target).swap_remove(0))
 }
 
-/// What a client of a provider says about itself (RFC 6749 §2.3.1), before a form.
+/// Header fields of a form request that authenticate a client (RFC 6749 §2.3.1).
 pub(crate) fn client_fields(client: &str, secret: &str) -> Result<HeaderMap, String> {
-    // Both halves are form-encoded before they are joined.
+    // Both parts are form-encoded before they are joined.
     let mut basic = String::new();
     escape(&mut basic, client);
     basic.push(':');
@@ -127,7 +139,7 @@ pub(crate) fn client_fields(client: &str, secret: &str) -> Result<HeaderMap, Str
     ]))
 }
 
-/// The token in the answer of a token endpoint (RFC 6749 §5.1).
+/// The access token in a response of the token endpoint (RFC 6749 §5.1).
 pub(crate) fn access_token(answer: &Answer) -> Result<String, String> {
     #[derive(Deserialize)]
     struct Granted {

@@ -1,7 +1,9 @@
-//! Other load generators, which can send a load in place of the lab's own: what they see can be put beside what it sees.
+//! Load generators: other tools that can send a load instead of the lab, so that their results can
+//! be compared.
 //!
-//! Owns: how each is asked for a closed loop over HTTP/1.1 on one thread, and in which form it says what it saw. Does not own: starting it
-//! ([`crate::run`]) and reading what it says ([`crate::offline::import`]).
+//! Owns: the command line of each tool for a closed loop over HTTP/1.1 on one thread, and the
+//! format of its output. Does not own: starting the tool ([`crate::run`]), and parsing its output
+//! ([`crate::offline::import`]).
 
 use std::path::{Path, PathBuf};
 
@@ -9,57 +11,57 @@ use serde::Deserialize;
 
 use crate::offline::import::Tool;
 
-/// What the program that sends a load is called where it is watched.
+/// Component name of the program that sends a load, in samples and records.
 pub(crate) const COMPONENT: &str = "generator";
 
-/// Who sends a load.
+/// Program that sends a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Generator {
-    /// The lab itself, watched like a component.
+    /// The lab itself, sampled like a component.
     Postern,
-    /// wrk
+    /// Load generator wrk.
     Wrk,
-    /// h2load, of nghttp2
+    /// Load generator h2load of nghttp2.
     H2load,
-    /// oha
+    /// Load generator oha.
     Oha,
-    /// hey
+    /// Load generator hey.
     Hey,
-    /// k6
+    /// Load generator k6.
     K6,
 }
 
-/// A closed loop that is asked for.
+/// A closed loop that a tool has to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loop<'a> {
     pub(crate) url: &'a str,
     pub(crate) token: Option<&'a str>,
     pub(crate) workers: u32,
     pub(crate) seconds: u64,
-    /// Seconds after which an answer is not waited for any more.
+    /// Timeout of a request in seconds.
     pub(crate) timeout: u64,
-    /// Every request is to be written down, by a program that prints no percentiles.
+    /// `true` to log every request, for a tool that prints no percentiles.
     pub(crate) every_request: bool,
 }
 
-/// How a program is asked.
+/// Command line of a tool, and where its output is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(&'static str, &'static str)>,
-    /// A file that has to be there before.
+    /// Path and content of a file that must exist before the start.
     pub(crate) script: Option<(PathBuf, String)>,
-    /// Where it says what it saw; on its standard output when absent.
+    /// File with the results; `None` for standard output.
     pub(crate) file: Option<PathBuf>,
-    /// The form in which it says it.
+    /// Format of the results.
     pub(crate) form: Tool,
-    /// The form of what it prints beside its file, where that tells of requests which the file leaves out.
+    /// Format of standard output, if it has requests that are missing in the file.
     pub(crate) printed: Option<Tool>,
 }
 
 impl Generator {
-    /// The program, for the search path; `None` for the lab itself.
+    /// Name of the program in the search path; `None` for the lab itself.
     pub fn program(self) -> Option<&'static str> {
         Some(match self {
             Self::Postern => return None,
@@ -71,12 +73,13 @@ impl Generator {
         })
     }
 
-    /// What it is called.
+    /// Name of the generator in reports.
     pub fn name(self) -> &'static str {
         self.program().unwrap_or("postern")
     }
 
-    /// Its command line; files that it needs or writes are in `folder`. `None` for the lab itself.
+    /// Command line for a closed loop. The files of the tool are in `folder`. `None` for the lab
+    /// itself.
     pub(crate) fn ask(self, asked: &Loop<'_>, folder: &Path) -> Option<Asked> {
         let Loop { url, workers, seconds, timeout, every_request, .. } = *asked;
         let header = asked.token.map(|token| format!("Authorization: Bearer {token}"));
@@ -99,7 +102,8 @@ impl Generator {
                 with_header(&words(format!("-t1 -c{workers} -d{seconds}s --latency --timeout {timeout}s"))),
                 Tool::Wrk,
             ),
-            // Its file of requests has no row for one without an answer, and times as coarse as what it prints.
+            // The request file of hey has no row for a request without a response, and its times
+            // are as coarse as the printed ones.
             Self::Hey => usual(
                 with_header(&words(format!(
                     "-disable-redirects -cpus 1 -c {workers} -z {seconds}s -t {timeout}"
@@ -115,7 +119,7 @@ impl Generator {
                 let form = if every_request { Tool::H2loadLog } else { Tool::H2load };
                 Asked {
                     file: every_request.then_some(log),
-                    // Whose connection was lost, or whose time was over, is not in the log.
+                    // The log lacks requests that were lost with their connection or timed out.
                     printed: every_request.then_some(Tool::H2load),
                     ..usual(with_header(&arguments), form)
                 }
@@ -146,7 +150,7 @@ impl Generator {
     }
 }
 
-/// Users that send one request after the other.
+/// k6 script in which each virtual user sends one request after the other.
 fn k6_script(asked: &Loop<'_>) -> String {
     let text = |text: &str| serde_json::Value::from(text).to_string();
     let header = asked.token.map_or_else(

@@ -1,6 +1,6 @@
-//! A request to end, which everything that waits hears of.
+//! Interrupt: a request to end the run, which every waiting task and thread receives.
 //!
-//! Owns: the signals of the process, while somebody asks for them. Does not own: how things end.
+//! Owns: the signals of the process, if requested. Does not own: the reaction to an interrupt.
 
 use std::io;
 use std::task::Poll;
@@ -10,40 +10,45 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// How often a thread that waits without a runtime looks.
+/// Time between two checks by a thread that waits without a runtime.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Whether to end.
+/// Handle that shows whether the run is to end.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
     told: watch::Receiver<bool>,
 }
 
-/// Who asks to end.
+/// Handle that requests the end.
 #[derive(Debug, Clone)]
 pub struct Interrupter {
     tell: watch::Sender<bool>,
 }
 
 impl Interrupter {
-    /// Asks to end.
+    /// Requests the end of the run.
     pub fn interrupt(&self) {
         self.tell.send_replace(true);
     }
 }
 
 impl Interrupt {
-    /// One that is asked by hand.
+    /// Creates an interrupt that is triggered by the returned [`Interrupter`].
     pub fn by_hand() -> (Interrupter, Self) {
         let (tell, told) = watch::channel(false);
         (Interrupter { tell }, Self { told })
     }
 
-    /// One that SIGINT, SIGTERM, SIGHUP (a terminal that is closed) and SIGQUIT ask. From here on these signals do not end the process any more.
+    /// Creates an interrupt that is triggered by SIGINT, SIGTERM, SIGHUP (a closed terminal) and
+    /// SIGQUIT. From then on these signals do not end the process.
+    ///
+    /// # Errors
+    /// The runtime, a signal handler or the thread cannot be created.
     pub fn by_signals() -> io::Result<Self> {
         let (interrupter, interrupt) = Self::by_hand();
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        // Taken before the thread runs: whoever is told that the run has begun may send one at once.
+        // Handlers are installed before the thread starts, because a signal may arrive as soon as
+        // the run begins.
         let guard = runtime.enter();
         let mut asked = [
             signal(SignalKind::interrupt())?,
@@ -60,19 +65,19 @@ impl Interrupt {
                 })
                 .await;
                 interrupter.interrupt();
-                // Held, so that a second signal finds somebody who takes it.
+                // The handlers stay installed, so that a second signal does not end the process.
                 std::future::pending::<()>().await;
             });
         })?;
         Ok(interrupt)
     }
 
-    /// It was asked to end.
+    /// Whether the end was requested.
     pub fn is_set(&self) -> bool {
         *self.told.borrow()
     }
 
-    /// Waits until it is asked; forever when nobody can ask any more.
+    /// Waits until the end is requested; forever if the [`Interrupter`] is dropped.
     pub(crate) async fn wait(&self) {
         let mut told = self.told.clone();
         if told.wait_for(|set| *set).await.is_err() {
@@ -80,7 +85,7 @@ impl Interrupt {
         }
     }
 
-    /// Sleeps, but not longer than until it is asked to end; whether it was.
+    /// Sleeps until `time` has passed or the end is requested. Returns whether it was requested.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         loop {

@@ -1,14 +1,26 @@
-//! The lab: what a server costs under load, measured from outside.
+//! Lab: measures what a server costs under load, from outside the server.
 //!
-//! Owns: the load driver ([`load`]), whole transactions with an OpenID provider ([`provider`]), connections that do nothing or almost nothing ([`hold`]), the
-//! watch over processes ([`observe`]) and the reports of them all ([`report`]); programs that run together ([`topology`], limited by
-//! [`cgroup`]), with a bad network between them where that is wanted ([`relay`]), what is measured on them ([`scenario`]), how long revoked credentials live meanwhile ([`revoke`]), and measuring it ([`run`]); the record of a whole run ([`record`]), what follows
-//! from it ([`analyse`]) and why it is so ([`diagnose`]), and work on runs that are measured already ([`desk`], as commands [`cli`]). Does not own: the servers it measures; a peer is
-//! loaded and watched exactly as Postern is, so this crate depends on no other crate of the project.
+//! Owns:
+//! - sending load: requests ([`load`]), transactions with an OpenID provider ([`provider`]), idle
+//!   and slow connections ([`idle_connections`]), revocations during a load ([`revoke`]);
+//! - running programs: topologies ([`topology`]), their CPU and memory limits ([`cgroup`]), an
+//!   unreliable network between them ([`relay`]);
+//! - observing processes ([`observe`]), and the reports of load, connections and processes
+//!   ([`report`]);
+//! - scenarios ([`scenario`]), their runs ([`run`]), and the record of a run ([`record`]);
+//! - what follows from a record: statistics ([`statistics`]), causes ([`diagnose`]), work on runs
+//!   that are already measured ([`offline`]) and its commands ([`cli`]).
 //!
-//! Flow of a load run: a [`load::Plan`] is checked, connections are opened, then the schedule hands arrivals to free
-//! connections; every answer goes into histograms by its class, measured from the moment the request *should* have
-//! started. The generator watches itself the whole time, and its report begins with what makes its figures doubtful.
+//! Does not own: the servers that it measures. It loads and observes a peer exactly as it does
+//! Postern, so this crate depends on no other crate of the project.
+//!
+//! Flow of a load run:
+//! 1. A [`load::Plan`] is checked and connections are opened.
+//! 2. The schedule hands each arrival to a free connection.
+//! 3. Each response goes into a histogram by its class. Latency counts from the moment at which the
+//!    request *should* have started.
+//! 4. The generator observes itself throughout. Its report begins with what makes the figures
+//!    doubtful.
 
 mod amount;
 pub mod cgroup;

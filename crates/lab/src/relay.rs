@@ -1,15 +1,17 @@
-//! A stretch of network with faults: passes TCP connections on, and loses what a file says.
-//!
-//! Owns: the listeners, the faults file and looking whether it has changed, losing answers, and losing messages of NATS one by one. Does
-//! not own: when what is to be lost, which an event of a scenario writes into the file.
+//! Relay: forwards TCP connections and injects network faults that a file defines.
 //!
 //! ```text
 //! answers = "lose"     # or "pass": whether over --http anything comes back
 //! nats_loss = 30       # of 100 messages in each direction over --nats
 //! ```
 //!
-//! A connection over which an answer was lost brings none any more, since a stream with a hole in it would be worse than a fault of a
-//! network. It stays open until one of both ends closes it: that is what a network looks like that is dead in one direction.
+//! After a response was dropped on a connection, the relay drops all further ones on it: a stream
+//! with a gap would be worse than a network fault. The connection stays open until one end closes
+//! it, like on a network that has failed in one direction.
+//!
+//! Owns: the listeners, the faults file and its reload, dropping responses, and dropping single
+//! NATS messages. Does not own: the time of a fault, which an event of a scenario writes into the
+//! file.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,12 +24,12 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde::Deserialize;
 
-/// Between two looks at the faults file.
+/// Time between two checks of the faults file.
 const LOOK: Duration = Duration::from_millis(20);
-/// Bytes of a line or a payload that a server of NATS takes by itself.
+/// Largest line or payload that a NATS server accepts by default, in bytes.
 const MOST: usize = 1 << 20;
 
-/// Arguments of `postern lab relay`.
+/// Arguments of the command `postern lab relay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 For scenarios: it runs until it is ended, as a component of a topology that stands between two others.
@@ -38,18 +40,18 @@ The file says what is lost, and is read again when it changes:
   answers = \"lose\"     whether over --http anything comes back; or \"pass\"
   nats_loss = 30       of 100 messages in each direction over --nats")]
 pub struct Arguments {
-    /// What is lost
+    /// File that defines the faults
     #[arg(long, value_name = "FILE")]
     faults: PathBuf,
-    /// Where to listen and where to pass it on, for requests and their answers
+    /// Address to listen on and address to forward to, for requests and their responses
     #[arg(long, value_name = "FROM=TO", value_parser = places)]
     http: Vec<Places>,
-    /// The same, for clients of a NATS server
+    /// Address to listen on and address to forward to, for clients of a NATS server
     #[arg(long, value_name = "FROM=TO", value_parser = places)]
     nats: Vec<Places>,
 }
 
-/// Where to listen, and where to pass it on.
+/// Address to listen on, and address to forward to.
 type Places = (SocketAddr, SocketAddr);
 
 fn places(text: &str) -> Result<Places, String> {
@@ -58,21 +60,21 @@ fn places(text: &str) -> Result<Places, String> {
     Ok((address(from)?, address(to)?))
 }
 
-/// Why nothing can be passed on.
+/// Why the relay cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    /// Nobody can connect.
+    /// A listener cannot be created.
     #[error("cannot listen on {address}: {error}; choose an address that is free")]
     Listen {
-        /// The address.
+        /// Address of the listener.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
     /// The faults file cannot be used.
     #[error("`{path}`: {why}; `postern lab relay --help` says what stands in it")]
     Faults {
-        /// The file.
+        /// Path of the file.
         path: String,
         /// What is wrong with it.
         why: String,
@@ -93,13 +95,13 @@ enum Answers {
     Lose,
 }
 
-/// What is lost now.
+/// Faults that are in effect now.
 #[derive(Default)]
 struct Faults {
     answers_lost: AtomicBool,
-    /// Of a hundred messages.
+    /// Percentage of NATS messages to drop.
     loss: AtomicU64,
-    /// Messages that were looked at: what draws the lots.
+    /// State of the random numbers; it advances with each message.
     drawn: AtomicU64,
 }
 
@@ -116,7 +118,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Whether the next message is lost: `SplitMix64` of how many there were.
+    /// Whether to drop the next message: a `SplitMix64` number of the message count decides.
     fn loses(&self) -> bool {
         let mut z = self.drawn.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -131,10 +133,11 @@ enum Kind {
     Nats,
 }
 
-/// Passes on until the process ends.
+/// Forwards connections until the process ends.
 ///
 /// # Errors
-/// [`RelayError`] when it cannot begin. A file that cannot be read later changes nothing, and is said on standard error.
+/// [`RelayError`] if the relay cannot start. If the file cannot be read later, the faults stay the
+/// same and the error goes to standard error.
 pub fn run(arguments: &Arguments) -> Result<(), RelayError> {
     let faults = Arc::<Faults>::default();
     let mut seen = written_at(&arguments.faults);
@@ -159,7 +162,7 @@ pub fn run(arguments: &Arguments) -> Result<(), RelayError> {
         if now != seen {
             seen = now;
             if let Err(error) = faults.take(&arguments.faults) {
-                // Who runs it reads that; nothing else can be done with it.
+                // The operator reads standard error; there is no other way to report the error.
                 let _ = writeln!(io::stderr(), "{error}");
             }
         }
@@ -170,13 +173,13 @@ fn written_at(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// A connection, until both directions are at their end.
+/// Forwards a connection until both directions have ended.
 fn carry(client: &TcpStream, to: SocketAddr, kind: Kind, faults: &Faults) {
     let Ok(server) = TcpStream::connect(to) else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (Ok(from_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else { return };
     let pass = |from: TcpStream, to: &TcpStream, answers: bool| {
-        // However it ends, the other one hears of it.
+        // Whatever the result, the end of this direction is forwarded to the other side.
         let _ = match kind {
             Kind::Nats => messages(BufReader::new(from), to, faults),
             Kind::Http => bytes(from, to, faults, answers),
@@ -203,7 +206,7 @@ fn bytes(mut from: impl Read, mut to: impl Write, faults: &Faults, answers: bool
     }
 }
 
-/// Passes on what a client and a server of NATS say, but for messages that are lost.
+/// Forwards the NATS protocol, except for messages that are dropped.
 fn messages(mut from: impl BufRead, mut to: impl Write, faults: &Faults) -> io::Result<()> {
     let mut piece = Vec::new();
     loop {
@@ -223,7 +226,8 @@ fn messages(mut from: impl BufRead, mut to: impl Write, faults: &Faults) -> io::
     }
 }
 
-/// Bytes of the message that follows this line, if one does: its last number says so.
+/// Payload length of the message that follows this line, if there is one. It is the last number of
+/// the line.
 fn payload(line: &[u8]) -> Option<usize> {
     let mut words = line.trim_ascii().split(u8::is_ascii_whitespace);
     let operation = words.next()?;

@@ -1,5 +1,6 @@
-//! Conversions between the integers that are measured and the numbers that are reported, in one place so that each
-//! rounding is decided once.
+//! Units: converts between measured integers and reported numbers.
+//!
+//! All conversions are in one place, so that each rounding is decided once.
 
 use std::time::Duration;
 
@@ -8,24 +9,26 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds of a number of seconds; negative and not-a-number count as 0, too large saturates.
+/// Nanoseconds of a number of seconds. A negative number or NaN gives 0; a number that is too large
+/// saturates.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, as documented")]
 pub(crate) fn nanos_of_seconds(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
-/// A number as a count: its fraction is cut off; negative and not-a-number count as 0, too large saturates.
+/// A number as a count, its fraction cut off. A negative number or NaN gives 0; a number that is
+/// too large saturates.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, as documented")]
 pub(crate) fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// A number as a place among things held in memory, cut and saturated as [`whole`].
+/// A number as an index into memory, cut off and saturated like [`whole`].
 pub(crate) fn place(value: f64) -> usize {
     usize::try_from(whole(value)).unwrap_or(usize::MAX)
 }
 
-/// Nanoseconds as microseconds, kept to a tenth: the histograms hold three digits.
+/// Nanoseconds as microseconds, rounded to a tenth: the histograms keep three digits.
 pub(crate) fn micros(nanos: u64) -> f64 {
     (nanos as f64 / 100.0).round() / 10.0
 }
@@ -35,15 +38,16 @@ pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// A difference of two figures within this share of them is the rounding of their computation: no figure has more than nine digits.
+/// Rounding error, as a share of the terms: a smaller difference counts as 0. No figure has more
+/// than nine digits.
 const ROUNDING: f64 = 1e-12;
 
-/// `a − b`; 0 where that is the rounding error of its terms.
+/// `a − b`; 0 where the difference is within the rounding error of its terms.
 pub(crate) fn difference(a: f64, b: f64) -> f64 {
     beyond_rounding(a - b, a.abs() + b.abs())
 }
 
-/// What `parts` leave of a whole; 0 where that is the rounding error of its terms.
+/// What `parts` leave of `whole`; 0 where the rest is within the rounding error of the terms.
 pub(crate) fn rest(whole: f64, parts: &[f64]) -> f64 {
     let sum: f64 = parts.iter().sum();
     beyond_rounding(whole - sum, whole.abs() + parts.iter().map(|part| part.abs()).sum::<f64>())
@@ -53,12 +57,12 @@ fn beyond_rounding(by: f64, of: f64) -> f64 {
     if by.is_finite() && by.abs() <= ROUNDING * of { 0.0 } else { by }
 }
 
-/// A ratio kept to four digits after the point; 0 when there is nothing to divide by.
+/// A ratio rounded to four decimals; 0 when `whole` is not above 0.
 pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { (part / whole * 1e4).round() / 1e4 } else { 0.0 }
 }
 
-/// A count of things held in memory as a `u64`.
+/// A number of items in memory, as a `u64`.
 pub(crate) fn count(items: usize) -> u64 {
     u64::try_from(items).unwrap_or(u64::MAX)
 }

@@ -1,18 +1,20 @@
-//! Numbers in words: as many digits as mean something, with their unit; and what happened when.
+//! Words: formats numbers with significant digits and a unit, and lists events.
 //!
-//! Whatever number is given: what rounds to nothing is `0` without a sign, what is endless is `endless`, and what is no number is [`NONE`].
+//! These hold for every number: a value that rounds to 0 is `0` without a sign, an infinite one is
+//! `endless`, and NaN is [`NONE`].
 
 use std::time::Duration;
 
 use crate::record::Event;
 use crate::statistics::{Effect, Equivalence, Figure, Interval, Scale};
 
-/// What stands where there is no figure.
+/// Placeholder for a figure that is absent.
 pub(crate) const NONE: &str = "–";
-/// What is smaller has no digit that means anything: of a time in µs that are 5 ps.
+/// Smallest value that is shown: a smaller one has no significant digit. Of a time in µs this is 5
+/// ps.
 const LEAST: f64 = 5e-6;
 
-/// A time in µs: `845 µs`, `12.3 ms`, `2.98 s`.
+/// Formats a time in µs: `845 µs`, `12.3 ms`, `2.98 s`.
 pub(crate) fn time(us: f64) -> String {
     let size = us.abs();
     if !us.is_finite() {
@@ -26,7 +28,8 @@ pub(crate) fn time(us: f64) -> String {
     }
 }
 
-/// For how long a revoked credential was still accepted, µs: `0`, `12.3 ms`, `to the end` of asking.
+/// Formats a staleness in µs, the time for which a revoked credential was still accepted: `0`,
+/// `12.3 ms`, or `to the end` of the observation where it is infinite.
 pub(crate) fn stale(us: f64) -> String {
     match us {
         f64::INFINITY => "to the end".to_owned(),
@@ -35,7 +38,8 @@ pub(crate) fn stale(us: f64) -> String {
     }
 }
 
-/// How long something takes, to go on a line with it: `; takes at least 1 h 46 min`. Empty where nothing is known.
+/// Formats an expected duration as the end of a line: `; takes at least 1 h 46 min`. Empty when it
+/// is under a second, as an unknown one is.
 pub(crate) fn at_least(time: Duration) -> String {
     let minutes = (time.as_secs() + 30) / 60;
     match (time.as_secs(), minutes / 60, minutes % 60) {
@@ -47,7 +51,7 @@ pub(crate) fn at_least(time: Duration) -> String {
     }
 }
 
-/// A number with three digits that mean something: `0.0123`, `1.23`, `12.3`, `1234`, `12 345`.
+/// Formats a number with three significant digits: `0.0123`, `1.23`, `12.3`, `1234`, `12 345`.
 pub(crate) fn digits(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() || size >= 999.5 {
@@ -56,24 +60,24 @@ pub(crate) fn digits(value: f64) -> String {
     if size < LEAST {
         return "0".to_owned();
     }
-    // A value that rounds up to the next power of ten has one digit less to show.
+    // A value that rounds up to the next power of ten shows one decimal less.
     let edges = [99.95, 9.995, 0.999_5, 0.099_95, 0.009_995, 0.000_999_5, 0.000_099_95];
     let decimals = edges.iter().filter(|edge| size < **edge).count();
     signed(value, &format!("{size:.decimals$}"))
 }
 
-/// A number of this sign: a hyphen is no minus, and nothing has no sign.
+/// Puts the sign of `value` before `text`. The sign is a minus, not a hyphen, and 0 has none.
 fn signed(value: f64, text: &str) -> String {
     if value < 0.0 && !is_nothing(text) { format!("−{text}") } else { text.to_owned() }
 }
 
-/// All of its digits are 0.
+/// Whether `text` has digits and all of them are 0.
 fn is_nothing(text: &str) -> bool {
     let mut digits = text.chars().filter(char::is_ascii_digit).peekable();
     digits.peek().is_some() && digits.all(|digit| digit == '0')
 }
 
-/// A change with its sign and so many digits after the point: `+1.5`, `−1.5`, `0.0`.
+/// Formats a change with its sign and a given number of decimals: `+1.5`, `−1.5`, `0.0`.
 pub(crate) fn change_of(value: f64, decimals: usize) -> String {
     if !value.is_finite() {
         return digits(value);
@@ -83,17 +87,17 @@ pub(crate) fn change_of(value: f64, decimals: usize) -> String {
     format!("{plus}{}", signed(value, &text))
 }
 
-/// A change by a share: `+9.8 %`.
+/// Formats a change that is given as a share: `+9.8 %`.
 pub(crate) fn change(share: f64) -> String {
     format!("{} %", change_of(share * 100.0, 1))
 }
 
-/// So many times as much: `× 1.098`.
+/// Formats a ratio as a factor: `× 1.098`.
 pub(crate) fn factor(ratio: f64) -> String {
     if (0.1..9.999_5).contains(&ratio) { format!("× {ratio:.3}") } else { format!("× {}", digits(ratio)) }
 }
 
-/// A whole number in groups of three.
+/// Formats a number without decimals, its digits in groups of three from five digits on.
 pub(crate) fn grouped(value: f64) -> String {
     if value.is_nan() {
         return NONE.to_owned();
@@ -112,12 +116,13 @@ pub(crate) fn grouped(value: f64) -> String {
     signed(value, &text)
 }
 
-/// A count.
+/// Formats a count, its digits in groups of three.
 pub(crate) fn count(value: u64) -> String {
     grouped(value as f64)
 }
 
-/// What was done and when, each in one line however often it was done; in the order in which each was done first.
+/// Lists events, one line for each kind with the time of each or, from two on, of the first and the
+/// last. Lines are in the order in which the kinds first occurred.
 pub(crate) fn events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<String> {
     let mut all: Vec<(&str, Vec<u64>)> = Vec::new();
     for event in events {
@@ -137,7 +142,7 @@ pub(crate) fn events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Str
     all.into_iter().map(told).collect()
 }
 
-/// A share as per cent: never rounded to all or nothing when it is not.
+/// Formats a share in per cent. A share that is not 0 or 1 is never rounded to `0 %` or `100 %`.
 pub(crate) fn percent(share: f64) -> String {
     if !(share * 100.0).is_finite() {
         return digits(share * 100.0);
@@ -160,7 +165,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Bytes.
+/// Formats an amount of memory in bytes as KiB, MiB or GiB.
 pub(crate) fn bytes(bytes: f64) -> String {
     const MIB: f64 = 1_048_576.0;
     if !bytes.is_finite() {
@@ -174,7 +179,7 @@ pub(crate) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// A figure with its unit.
+/// Formats a figure with its unit.
 pub(crate) fn figure(kind: &Figure, value: f64) -> String {
     if !value.is_finite() {
         return digits(value);
@@ -200,7 +205,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
     }
 }
 
-/// A difference of figures, with its sign.
+/// Formats a difference between figures, with its sign.
 pub(crate) fn difference(kind: &Figure, by: f64) -> String {
     let text = figure(kind, by.abs());
     if by.is_nan() || is_nothing(&text) {
@@ -209,12 +214,12 @@ pub(crate) fn difference(kind: &Figure, by: f64) -> String {
     format!("{}{text}", if by < 0.0 { '−' } else { '+' })
 }
 
-/// An interval: `12.3 ms (12.0 … 12.9)`.
+/// Formats the ends of an interval: `12.0 ms … 12.9 ms`.
 pub(crate) fn interval(kind: &Figure, interval: &Interval) -> String {
     format!("{} … {}", figure(kind, interval.low), figure(kind, interval.high))
 }
 
-/// A verdict in words.
+/// Formats a verdict on the difference between two variants.
 pub(crate) fn verdict(kind: &Figure, verdict: &Equivalence) -> String {
     match verdict {
         Equivalence::Equivalent { margin, .. } => format!("equivalent within {}", percent(*margin)),
@@ -231,7 +236,7 @@ pub(crate) fn verdict(kind: &Figure, verdict: &Equivalence) -> String {
     }
 }
 
-/// An effect: `× 1.098 (× 1.071 … × 1.126)`.
+/// Formats an effect with its interval: `× 1.098 (× 1.071 … × 1.126)`.
 fn effect(kind: &Figure, effect: &Effect) -> String {
     let one = |value: f64| match effect.scale {
         Scale::Ratio => factor(value),
@@ -320,7 +325,7 @@ mod tests {
         );
     }
 
-    /// Every way in which a figure is written.
+    /// Formats a value in each way that this module offers.
     fn written(value: f64) -> Vec<String> {
         let kinds = [
             Figure::P50,

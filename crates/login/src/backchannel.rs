@@ -1,9 +1,13 @@
-//! A provider says that somebody logged out there (`OpenID` Connect Back-Channel Logout 1.0).
+//! Back-channel logout: a provider reports that a user logged out there (OpenID Connect
+//! Back-Channel Logout 1.0).
 //!
-//! Owns: judging the message, and ending what it means. A message that is not good is 400, and no session ends; one that was
-//! good before is 400 as well, at every process that keeps its sessions in the same store. What somebody begins
-//! after it was made or received, at another session of the provider's, is not meant: so a message that is held back and delivered later, by
-//! whomever, ends nothing that somebody has begun since, and whoever was logged out may log in again at once.
+//! Owns: validating the logout token, and ending the sessions it means. An invalid token gets 400,
+//! and no session ends. So does a token that was used before, at every process that keeps its
+//! sessions in the same store.
+//!
+//! Another session of the user that began after the token was issued or received is not meant. So a
+//! token that is held back and delivered later ends no newer session. A user who was logged out may
+//! log in again at once.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,17 +29,18 @@ use super::provider::{CLOCK_SKEW, LoginProviderClient, ProviderFault, TokenKind}
 use super::session::{logout_of, sid_of, subject_of};
 use crate::config::LoginKind;
 
-/// The most identifiers that are remembered. When they are more, the provider is answered 503 and comes again.
+/// Maximum number of stored identifiers. When they are exceeded, the provider receives 503 and
+/// retries.
 const MOST: usize = 65_536;
 
-/// Which logout tokens were accepted.
+/// The logout tokens that were accepted.
 #[derive(Default)]
 pub(super) struct SeenLogouts(Mutex<HashMap<Name, Timestamp>>);
 
 /// Provider and `jti`.
 type Name = (Box<str>, Box<str>);
 
-/// Why a message ends nothing.
+/// Why a logout token ends no session.
 #[derive(Debug, thiserror::Error)]
 enum LogoutRefused {
     #[error("it is not a form with one `logout_token`")]
@@ -51,13 +56,14 @@ enum LogoutRefused {
 }
 
 impl LogoutRefused {
-    /// Whether it might be accepted another time.
+    /// Whether it might be accepted later.
     fn is_ours(&self) -> bool {
         match self {
             Self::Form
             | Self::Stranger
             | Self::Replayed
-            // However often it is sent, it gets no younger; and one of the future may be of any time.
+            // Retries do not help: an expired token stays expired, and one from the future may have
+            // any real age.
             | Self::Provider(ProviderFault::Token(
                 TokenError::Expired | TokenError::NotYetValid | TokenError::InFuture(_),
             )) => false,
@@ -67,7 +73,7 @@ impl LogoutRefused {
     }
 }
 
-/// What a logout token is about, taken out of it.
+/// The parsed content of a logout token.
 struct LogoutMeaning {
     whose: SessionsOf,
     jti: Box<str>,
@@ -86,7 +92,7 @@ impl Login {
                 answer
             }
             Err(refused) => {
-                // A provider, a key set and a store have lines of their own.
+                // Providers, key sets and stores have outage logs of their own.
                 if refused.is_ours() {
                     tracing::debug!(%refused, "a logout message cannot be taken now");
                 } else if self.shared.told.logout.is_due() {
@@ -109,14 +115,14 @@ impl Login {
         }
     }
 
-    /// Ends the sessions that a message means; tells how many the store knew.
+    /// Ends the sessions that a logout token means; returns how many the store contained.
     async fn end_of(&self, call: &LoginCall, body: &[u8]) -> Result<usize, LogoutRefused> {
         let token = token_of(call, body).ok_or(LogoutRefused::Form)?;
-        // The unverified `iss` only picks whose keys must have signed it.
+        // The unverified `iss` only selects whose keys must have signed the token.
         let issuer = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?.issuer().to_owned();
         let is_his =
             |kind: &LoginKind| matches!(kind, LoginKind::OpenId { issuer: own, .. } if **own == *issuer);
-        // Several clients of one provider may be configured: it is for the one that it names.
+        // Several clients of one provider may be configured: the token's audience selects one.
         let mut refused = LogoutRefused::Stranger;
         for provider in self.providers.iter().filter(|provider| is_his(&provider.config.kind)) {
             let name = &*provider.config.name;
@@ -125,7 +131,8 @@ impl Login {
                     let token = logout_token(signed, expected, now)?;
                     let sid = token.sid.map(|sid| SessionsOf::Sid(sid_of(name, sid)));
                     let subject = token.subject.map(|subject| SessionsOf::Subject(subject_of(name, subject)));
-                    // With both, it is that one session of theirs (§2.4); one of the two is there.
+                    // With both, it means that one session of the user (§2.4); at least one of them
+                    // is present.
                     let whose = sid.or(subject).ok_or(TokenError::NotALogoutToken("sub"))?;
                     Ok(LogoutMeaning {
                         whose,
@@ -154,9 +161,10 @@ impl Login {
         self.shared.logouts.take(name, meant, now)?;
         let until = self.believed_until(now.plus(self.config.lifetime), now);
         let logout = match meant.whose {
-            // A session of the provider's that ended does not begin again: one that is only just coming back is meant.
+            // A session of the provider that ended does not begin again: a login in progress with
+            // it is meant too.
             SessionsOf::Sid(_) => LogoutScope::WHOLE,
-            // Its clock may be behind ours, and tells whole seconds.
+            // The provider's clock may be behind ours, and has whole seconds.
             SessionsOf::Subject(_) => {
                 LogoutScope { began: meant.issued.plus(CLOCK_SKEW).min(now), issued: meant.issued }
             }
@@ -167,17 +175,19 @@ impl Login {
             return Ok(0);
         };
         let once = OnceKey { name: logout_of(&provider.binding, &meant.jti), until: meant.expires };
-        // A session of theirs that is kept meanwhile is either ended in the store, or finds the end in the list.
+        // A session that is stored at the same time is either deleted in the store, or finds the
+        // entry in the list.
         let _alone = self.shared.beginnings.during_a_logout(meant.whose).await;
         match store.remove_of(meant.whose, logout.began, once).await {
             Ok(Some(ended)) => {
                 end_here();
                 Ok(ended.len())
             }
-            // Another process did, and who has logged in again since is not meant.
+            // Another process accepted this token, and a session that began since is not meant.
             Ok(None) => Err(LogoutRefused::Replayed),
             Err(fault) => {
-                // Here it is over; where the store is asked it is not yet, so the provider has to say it again.
+                // The session is over here, but not where the store is read, so the provider has to
+                // retry.
                 end_here();
                 self.shared.logouts.forget(name, &meant.jti);
                 Err(LogoutRefused::Later(fault.to_string()))

@@ -1,14 +1,17 @@
-//! No session is kept while somebody is logged out whose it could be.
+//! Beginnings: locks that keep a session from being stored while a logout of its user is in
+//! progress.
 //!
-//! Owns: who waits for whom. Does not own: keeping sessions and ending them, which [`Login`](super::Login) does.
+//! Owns: which of them waits. Does not own: storing and deleting sessions, which
+//! [`Login`](super::Login) does.
 //!
-//! Between what a store says of a logout and what is noted of it here there is a moment; a session that is kept in it would be in
-//! neither. A store may take long to answer, so only those wait who could be meant: each name has a lock by its first byte.
+//! There is a moment between the store's result of a logout and the local entry for it; a session
+//! stored in that moment would escape both. A store may take long to answer, so only those wait
+//! that could be affected: each key has a lock, selected by its first byte.
 
 use credentials::session_store::{SessionKey, SessionsOf};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// As many locks as there are values of a byte, for people and for sessions of providers together.
+/// One lock for each value of a byte, shared by the keys of users and of providers' sessions.
 pub(super) struct Beginnings(Box<[RwLock<()>]>);
 
 impl Default for Beginnings {
@@ -18,20 +21,20 @@ impl Default for Beginnings {
 }
 
 impl Beginnings {
-    /// For a session that is kept, of this person and this session of the provider's.
+    /// Locks for storing a session of this user and this session of the provider.
     pub(super) async fn of(
         &self,
         subject: SessionKey,
         sid: Option<SessionKey>,
     ) -> (RwLockReadGuard<'_, ()>, Option<RwLockReadGuard<'_, ()>>) {
         let (subject, sid) = (subject[0], sid.map_or(subject[0], |sid| sid[0]));
-        // In order, though whoever logs somebody out holds one alone.
+        // In order, although a logout holds only one of them.
         let first = self.lock(subject.min(sid)).read().await;
         let second = if subject == sid { None } else { Some(self.lock(subject.max(sid)).read().await) };
         (first, second)
     }
 
-    /// For the logout of somebody.
+    /// Locks for the logout of a user or of a provider's session.
     pub(super) async fn during_a_logout(&self, whose: SessionsOf) -> RwLockWriteGuard<'_, ()> {
         let (SessionsOf::Subject(digest) | SessionsOf::Sid(digest)) = whose;
         self.lock(digest[0]).write().await

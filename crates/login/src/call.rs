@@ -1,5 +1,8 @@
-//! Which of the login's own addresses a request asks for, and what is kept of it while it is answered; and what somebody is
-//! answered who has to log in first. The configuration alone says so, here and to whoever explains it ([`super::preview`]).
+//! Login call: detects requests for the login's own addresses, and redirects browsers that must log
+//! in.
+//!
+//! The configuration alone decides both, for serving and for `check`, which explains it
+//! ([`super::preview`]).
 
 use std::borrow::Cow;
 
@@ -14,36 +17,36 @@ use super::navigation::{self, Navigation};
 use super::pages;
 use super::redirect;
 
-/// Largest body that is read: a logout token and its name.
+/// Maximum bytes of a body: a logout token with its parameter name.
 pub const MAX_BODY: usize = 32 << 10;
 
-/// What is asked for.
+/// The requested action of the login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoginAction {
-    /// Begin to log in.
+    /// Start a login.
     Start,
-    /// Come back from the provider.
+    /// Return from the provider.
     Callback,
     /// Choose a provider.
     SignIn,
-    /// Log out.
+    /// Log out of the session.
     SignOut,
-    /// The page after logging out.
+    /// The page after a logout.
     SignedOut,
-    /// The page after logging in in a tab of its own.
+    /// The page after a login in a separate tab.
     Done,
-    /// Whether there is a session.
+    /// Check whether there is a session.
     Auth,
-    /// Whose session it is.
+    /// Return the session's user.
     UserInfo,
-    /// A provider says that somebody logged out there.
+    /// A provider reports a logout (back-channel logout).
     BackChannelLogout,
-    /// Nothing that is there.
+    /// An address below the login's path without an action.
     Unknown,
 }
 
 impl LoginAction {
-    /// What is asked for by what follows the login's path, and the provider that it names.
+    /// The action for the rest of the path after the login's path, and the provider that it names.
     fn of(rest: &str) -> (Self, Option<&str>) {
         if let Some(provider) = rest.strip_prefix("/callback/") {
             return (Self::Callback, Some(provider));
@@ -63,11 +66,11 @@ impl LoginAction {
         (action, None)
     }
 
-    /// The method that may not be used, as `Allow` says which may.
+    /// The allowed methods, as in the `Allow` field.
     fn allows(self) -> &'static [&'static str] {
         match self {
             Self::SignOut => &["GET", "POST"],
-            // It changes something, so whoever only looks must not bring it about.
+            // It has an effect, so a HEAD request must not cause it.
             Self::Callback => &["GET"],
             Self::BackChannelLogout => &["POST"],
             _ => &["GET", "HEAD"],
@@ -79,12 +82,12 @@ impl LoginAction {
 pub struct LoginCall {
     pub(super) origin: usize,
     pub(crate) action: LoginAction,
-    /// The provider in the address of a callback.
+    /// The provider in the path of a callback.
     pub(super) provider: Option<String>,
-    /// The value of each cookie of ours.
+    /// Value of the session cookie; the next field is that of the browser cookie.
     pub(super) session: Option<Vec<u8>>,
     pub(super) browser: Option<Vec<u8>>,
-    /// Another site made the browser ask.
+    /// Whether another site caused the request.
     pub(super) from_elsewhere: bool,
     /// Query parameters, decoded, in order.
     pub(super) query: Vec<(&'static str, String)>,
@@ -92,7 +95,7 @@ pub struct LoginCall {
     pub(super) content_type: Option<Vec<u8>>,
 }
 
-/// Parameters that are read.
+/// The query parameters that are read.
 const PARAMETERS: [&str; 9] = [
     "rd",
     "provider",
@@ -106,7 +109,7 @@ const PARAMETERS: [&str; 9] = [
 ];
 
 impl LoginCall {
-    /// The one value of a parameter; one that is there twice is not believed (RFC 6749 §3.1).
+    /// The only value of a parameter; a repeated parameter is ignored (RFC 6749 §3.1).
     pub(super) fn one(&self, name: &'static str) -> Option<&str> {
         let mut values = self.all(name);
         match (values.next(), values.next()) {
@@ -120,14 +123,14 @@ impl LoginCall {
         self.query.iter().filter(move |(found, _)| *found == name).map(|(_, value)| &**value)
     }
 
-    /// Whether its body has to be read before it is answered.
+    /// Whether its body must be read first.
     pub fn wants_body(&self) -> bool {
         self.action == LoginAction::BackChannelLogout
     }
 }
 
 impl Login {
-    /// As [`crate::config::Login::call`].
+    /// As `LoginConfig::call`.
     pub fn call(
         &self,
         request: &Canonical<'_>,
@@ -137,17 +140,17 @@ impl Login {
         self.config.call(request, fields, asked)
     }
 
-    /// As [`crate::config::Login::address`].
+    /// As `LoginConfig::address`.
     pub(super) fn address(&self, origin: usize, what: &str, parameters: &[(&str, &str)]) -> String {
         self.config.address(origin, what, parameters)
     }
 
-    /// Whether a request is for the login's path or below, at whatever host.
+    /// Whether a request is for the login's path or below, at any host.
     pub fn is_below(&self, request: &Canonical<'_>) -> bool {
         request.path_below(&self.config.path).is_some()
     }
 
-    /// As [`crate::config::Login::invite`].
+    /// As `LoginConfig::invite`.
     pub fn invite(
         &self,
         request: &Canonical<'_>,
@@ -159,13 +162,14 @@ impl Login {
 }
 
 impl crate::config::LoginConfig {
-    /// The origin that a request is at, by its canonical authority; `None`: nobody logs in there.
+    /// Index of the origin of a request, by its canonical authority; `None`: there is no login at
+    /// that host.
     pub fn origin(&self, authority: &str) -> Option<usize> {
         self.origins.iter().position(|origin| *origin.authority == *authority)
     }
 
-    /// The call that a request is, if it asks for something of the login's; or what it is answered at once.
-    /// `asked` says that another proxy asks about it.
+    /// Detects a request for the login; `None` for others. `Some(Err)` is an immediate reply.
+    /// `asked`: whether another proxy sent a check about the request.
     pub(crate) fn call(
         &self,
         request: &Canonical<'_>,
@@ -176,7 +180,7 @@ impl crate::config::LoginConfig {
         let rest = request.path_below(&self.path)?;
         let (action, provider) = LoginAction::of(rest);
         let allowed = action.allows();
-        // These are for whoever comes to us itself.
+        // These actions are for direct requests only, not for checks of another proxy.
         let not_asked =
             matches!(action, LoginAction::Auth | LoginAction::UserInfo | LoginAction::BackChannelLogout);
         if action == LoginAction::Unknown || (asked && not_asked) {
@@ -204,7 +208,8 @@ impl crate::config::LoginConfig {
         }))
     }
 
-    /// What somebody without a session is answered whom a redirect, or a page, helps; `None`: whoever it is, it does not.
+    /// The reply that leads a browser without a session to log in; `None`: the client is not a
+    /// browser that it would help.
     pub(crate) fn invite(
         &self,
         request: &Canonical<'_>,
@@ -217,14 +222,15 @@ impl crate::config::LoginConfig {
             Navigation::Visit => {
                 let mut target = Vec::new();
                 request.write_target(&mut target);
-                // What is too long to be kept must not make an address that is too long to be read.
+                // Shortens or drops a target that is too long, or the address would become too
+                // long.
                 let target = redirect::target(std::str::from_utf8(&target).ok(), &self.origins[origin]);
                 let mut answer = redirect_to(302, self.address(origin, "start", &[("rd", &target)]));
                 answer.code = "login_required";
                 answer.outcome = Outcome::Unauthenticated;
                 Some(answer)
             }
-            // The browser keeps the form, and sends it again when the page is loaded again.
+            // The browser keeps the form, and sends it again when the page is reloaded.
             Navigation::Submission => {
                 let done = format!("{}/done", self.path);
                 Some(pages::expired(&self.address(origin, "start", &[("rd", &done)])))
@@ -232,7 +238,7 @@ impl crate::config::LoginConfig {
         }
     }
 
-    /// An address of the login's own, in full: of the configuration, never of a request.
+    /// A full address of the login. It comes from the configuration, never from a request.
     pub(super) fn address(&self, origin: usize, what: &str, parameters: &[(&str, &str)]) -> String {
         let mut text = format!("{}{}/{what}", self.origins[origin].text, self.path);
         for (at, (name, value)) in parameters.iter().enumerate() {
@@ -245,7 +251,7 @@ impl crate::config::LoginConfig {
     }
 }
 
-/// A redirect; nothing keeps it.
+/// A redirect that is not cached.
 pub(super) fn redirect_to(status: u16, location: String) -> LocalReply {
     let mut answer = LocalReply::plain(status, "redirect", Outcome::Local);
     answer.fields.push(("location".into(), location.into()));

@@ -1,4 +1,4 @@
-//! How people log in with a browser, checked.
+//! Login configuration: checked values for logging in with a browser.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,84 +11,88 @@ use http_engine::url::Url;
 
 use crate::keys::SessionKeys;
 
-/// Logging in with a browser, for the routes that want it.
+/// Login with a browser, for the routes that use it.
 #[derive(Debug, Clone)]
 pub struct LoginConfig {
-    /// Below which path the gateway serves it, such as `/oauth2`: canonical, without a slash at the end.
+    /// Path below which the gateway serves it, such as `/oauth2`: canonical, without a slash at the
+    /// end.
     pub path: Box<str>,
-    /// Where browsers see us. Nobody logs in anywhere else: nothing of what a client sends says what is ours.
+    /// Origins at which browsers reach this gateway. Logins work only there: data from a client
+    /// never determines our own origins.
     pub origins: Vec<Origin>,
-    /// What seals cookies.
+    /// Keys that seal cookies and stored sessions.
     pub keys: SessionKeys,
-    /// How long a session lasts at most. Default 12 h.
+    /// Maximum lifetime of a session. Default 12 h.
     pub lifetime: Duration,
-    /// How long it lasts when nobody uses it. Default 1 h.
+    /// Lifetime of an unused session. Default 1 h.
     pub idle: Duration,
-    /// How often the provider is asked whether it still holds, and who it is. Default 5 min.
+    /// Interval at which the provider confirms the session and its claims. Default 5 min.
     pub refresh: Duration,
-    /// How long what is known of a session is believed without looking at where it is kept. Default 10 s.
+    /// How long a result of the session store is valid. Default 10 s.
     pub ttl: Duration,
-    /// Show a page before anybody is sent to a provider, even if there is only one.
+    /// Whether to show a page before redirecting to a provider, even if there is only one.
     pub page: bool,
-    /// Who can say who somebody is; at least one. The first is the one meant when nobody says which.
+    /// Providers that authenticate users; at least one. The first is the default.
     pub providers: Vec<LoginProvider>,
-    /// Changes with everything that shapes a session or what is known of one.
+    /// Changes with everything that shapes a session or its cached facts.
     pub version: u64,
 }
 
-/// A place on the web that browsers know us by.
+/// A web origin at which browsers reach this gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Whether browsers come over TLS, wherever it ends.
+    /// Whether browsers connect with TLS, regardless of where it ends.
     pub https: bool,
-    /// Host and port, as a canonical request spells them.
+    /// Host and port, in the form of a canonical request.
     pub authority: Box<str>,
-    /// As browsers spell it (RFC 6454): `https://app.example`.
+    /// The origin as browsers send it (RFC 6454): `https://app.example`.
     pub text: Box<str>,
 }
 
-/// Somebody who can say who somebody is.
+/// A provider that authenticates users.
 #[derive(Debug, Clone)]
 pub struct LoginProvider {
-    /// As in the file: in place of an issuer in rules, logs and metrics.
+    /// Name from the file: used in place of an issuer in rules, logs and metrics.
     pub name: Box<str>,
-    /// What people are shown.
+    /// Name that users see.
     pub title: Box<str>,
-    /// What it speaks.
+    /// The protocol of the provider.
     pub kind: LoginKind,
-    /// Our own name there.
+    /// Our client ID at the provider.
     pub client_id: Box<str>,
-    /// What is asked for.
+    /// Scopes of the authorization request.
     pub scopes: Box<str>,
-    /// Further parameters of the question, such as `prompt`.
+    /// Further parameters of the authorization request, such as `prompt`.
     pub parameters: Vec<(Box<str>, Box<str>)>,
-    /// How its endpoints are reached. The credential is what it knows us by at its token endpoint.
+    /// Connection and limits for its endpoints. The credential authenticates us at its token
+    /// endpoint.
     pub server: ServerConfig,
-    /// What of its words becomes an identity.
+    /// Mapping from its claims to an identity.
     pub mapping: Mapping,
-    /// Logging out here logs out there.
+    /// Whether a logout here also logs out at the provider.
     pub logs_out: bool,
 }
 
-/// What a provider speaks.
+/// The protocol of a provider.
 #[derive(Debug, Clone)]
 pub enum LoginKind {
-    /// `OpenID` Connect.
+    /// OpenID Connect.
     OpenId {
-        /// Its exact `iss`, below which its metadata stands.
+        /// Its exact `iss`, below which its metadata is published.
         issuer: Box<str>,
-        /// Where the keys of its ID tokens come from.
+        /// The source of the keys of its ID tokens.
         keys: KeySource,
-        /// CA choice for fetching keys; `None`: system roots.
+        /// Trusted CAs for fetching keys; `None`: system roots.
         tls: Option<Arc<rustls::ClientConfig>>,
-        /// With what ID tokens may be signed.
+        /// Algorithms that ID tokens may be signed with.
         algorithms: AlgorithmSet,
-        /// Ask the userinfo endpoint as well: some say less in ID tokens.
+        /// Whether to call the userinfo endpoint as well: some providers put fewer claims in ID
+        /// tokens.
         userinfo: bool,
     },
     /// `OpenShift`'s own OAuth server.
     OpenShift {
-        /// Of the API server, without a slash at the end.
+        /// URL of the API server, without a slash at the end.
         api: Url,
     },
 }

@@ -1,11 +1,12 @@
-//! Sessions that other processes of the same store have ended.
+//! Endings: reads the sessions that other processes of the same store have ended.
 //!
-//! Owns: reading on in the store's list of them, and putting what is new into the list that is looked at here ([`credentials::revoked_sessions`]). Does not own:
-//! either list.
+//! Owns: reading the store's list of ended sessions, and adding new entries to the local list
+//! ([`credentials::revoked_sessions`]). Does not own: either list.
 //!
-//! It is read several times a second, by one small question, as long as somebody may be let in by a session that was found here. What is
-//! ended elsewhere is over with the next request here, and cuts what was begun with it. A store that does not answer tells nothing: then
-//! what was read is believed for `login.ttl`, and no longer.
+//! One small query reads the list several times a second, for as long as a session found in the
+//! store may authorize requests here. A session that ends elsewhere is over with the next request
+//! here, and its open exchanges are cut. If the store does not answer, earlier results are valid
+//! for `login.ttl`, and no longer.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,11 +17,11 @@ use credentials::session_store::RevokedPage;
 
 use super::{Login, UNDER_WAY};
 
-/// How often the list is read. With the time between two looks at what lasts (`gateway::stream_guard`) it is less than the second that
-/// docs/login.md promises.
+/// Interval of the reads. Together with the interval of the checks of open exchanges
+/// (`gateway::stream_guard`) it is less than the second that docs/login.md promises.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Reads on until the login is replaced.
+/// Reads until the login is replaced.
 pub(super) async fn follow(login: Weak<Login>) {
     let mut after = 0;
     loop {
@@ -31,12 +32,12 @@ pub(super) async fn follow(login: Weak<Login>) {
 }
 
 impl Login {
-    /// A session is looked for in the store: for as long as one may last, others' endings matter.
+    /// Notes a search in the store: for as long as a session may last, endings elsewhere matter.
     pub(super) fn note_search(&self, now: Timestamp) {
         self.shared.searched.fetch_max(now.as_millis(), Relaxed);
     }
 
-    /// Takes over what others have ended since the last time.
+    /// Applies the endings of other processes since the last read.
     async fn read_endings(&self, after: &mut u64) {
         let Some(store) = &self.store else { return };
         let searched = Timestamp::from_millis(self.shared.searched.load(Relaxed));
@@ -44,7 +45,8 @@ impl Login {
         if now >= searched.plus(self.config.lifetime) {
             return;
         }
-        // What ended before was not found any more by whatever is believed now.
+        // Sessions that ended earlier were not found any more by lookups whose results are still
+        // valid.
         let within = self.config.ttl.saturating_add(UNDER_WAY);
         while let Ok(RevokedPage { upto, sessions, more }) = store.endings(*after, within).await {
             let until = self.believed_until(now, now);

@@ -1,7 +1,8 @@
-//! What is served below the login's path.
+//! Endpoints: serves the addresses below the login's path.
 //!
-//! Owns: the way of a login through its addresses, logging out, and the answers for proxies and pages that ask whose session it
-//! is (`auth`, `userinfo`, as oauth2-proxy answers them). Does not own: pages' looks ([`super::pages`]), what providers say.
+//! Owns: the steps of a login through its addresses, logout, and the responses for proxies and
+//! pages that query the session (`auth`, `userinfo`, compatible with oauth2-proxy). Does not own:
+//! the pages' content ([`super::pages`]), the providers' answers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,9 +23,9 @@ use super::{Login, SessionRejected};
 use crate::login_state::{LoginAttempt, PATIENCE, is_browser, random_text};
 
 impl Login {
-    /// Answers a call. What it begins goes on when nobody waits for it any more.
+    /// Answers a call. Its processing continues when the request is dropped.
     pub async fn serve(self: &Arc<Self>, call: LoginCall, body: Vec<u8>) -> LocalReply {
-        // Whoever calls has shown nothing yet, and what is begun goes on without them.
+        // The client is unauthenticated, and its processing continues without it: hence a limit.
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             return pages::problem(&PageNotice::Unavailable, None);
         };
@@ -52,7 +53,7 @@ impl Login {
         }
     }
 
-    /// Sends somebody to a provider.
+    /// Redirects the browser to a provider.
     async fn start(&self, call: &LoginCall) -> LocalReply {
         let origin = &self.config.origins[call.origin];
         let target = target(call.one("rd"), origin);
@@ -92,7 +93,7 @@ impl Login {
         }
     }
 
-    /// Takes somebody back from a provider.
+    /// Handles the browser's return from a provider.
     async fn callback(&self, call: &LoginCall) -> LocalReply {
         let origin = &self.config.origins[call.origin];
         let home = self.address(call.origin, "start", &[("rd", "/")]);
@@ -107,11 +108,11 @@ impl Login {
         };
         let again =
             self.address(call.origin, "start", &[("rd", &attempt.target), ("provider", &attempt.provider)]);
-        // Whoever left the page open over night meant to log in; now they can.
+        // The user left the provider's page open for too long and meant to log in: start again.
         if attempt.is_over(self.surroundings.clock.now().wall) {
             return redirect_to(303, again);
         }
-        // The way back through the history, or a second click: where they wanted to go is where the first one went.
+        // A step back in the history, or a second click: redirect to the target of the first one.
         if !self.shared.used.take(&attempt) {
             return redirect_to(303, format!("{}{}", origin.text, attempt.target));
         }
@@ -120,7 +121,8 @@ impl Login {
         let Some(provider) = self.providers.iter().find(is_his) else {
             return pages::problem(&PageNotice::NoProvider, Some(&home));
         };
-        // Each provider has an address of its own to answer at: one cannot pass another's answer off as its own.
+        // Each provider has a callback address of its own, so that one cannot pass off another's
+        // answer as its own.
         if call.provider != self.returns_to(provider) {
             return pages::problem(&PageNotice::NotBegun, Some(&home));
         }
@@ -160,7 +162,7 @@ impl Login {
                 tracing::error!(provider, bytes, longest = LONGEST_COOKIE, %fault, "session too large for a cookie, login refused");
                 pages::problem(&PageNotice::TooLarge, None)
             }
-            // Whoever keeps the store has said that it is away.
+            // The owner of the store logs its outage.
             Err(BeginFault::Store(fault)) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 tracing::debug!(provider = &*provider.config.name, %fault, "a login cannot be kept");
@@ -184,11 +186,12 @@ impl Login {
         pages::sign_in(&choices.collect::<Vec<_>>())
     }
 
-    /// Ends a session here, then what it stands on at the provider, then, if wanted, the provider's own.
+    /// Ends a session here, then revokes its tokens at the provider, then, if configured, ends the
+    /// provider's own session.
     async fn sign_out(&self, call: &LoginCall) -> LocalReply {
         let origin = &self.config.origins[call.origin];
-        // Another site must not log anybody out unasked: neither with a link nor with a form, which comes without the cookie, and whose answer
-        // could take it away all the same.
+        // Another site must not log a user out. Neither a link of another site may, nor a form. A
+        // form arrives without the cookie, but its response could still remove it.
         if call.from_elsewhere {
             return pages::sign_out(&self.address(call.origin, "sign_out", &[]));
         }
@@ -222,7 +225,8 @@ impl Login {
         answer
     }
 
-    /// Tells the provider; gives the address at which it ends its own session.
+    /// Revokes the tokens at the provider; returns the address at which the provider ends its own
+    /// session.
     async fn end_there(&self, session: &BrowserSession, signed_out: &str) -> Option<String> {
         let provider = self.provider_of(session)?;
         self.forget(provider, session).await;
@@ -230,7 +234,7 @@ impl Login {
         provider.end_session_url(id_token, signed_out).await
     }
 
-    /// Whether there is a session, and whether it is one of those asked for.
+    /// Whether there is a session, and whether it meets the conditions of the query.
     async fn auth(self: &Arc<Self>, call: &LoginCall) -> LocalReply {
         let verified = match self.session_of(call.origin, call.session.as_deref()).await {
             Some(Ok(verified)) => verified,
@@ -254,7 +258,7 @@ impl Login {
                 answer.fields.push((String::from(name).into(), value.into()));
             }
         }
-        // Whoever takes these over must find each of them, or would take the client's.
+        // A proxy that copies these fields must find each of them, or it would use the client's.
         for name in told.names() {
             if !answer.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
                 answer.fields.push((name.to_owned().into(), "".into()));
@@ -286,7 +290,7 @@ impl Login {
         answer
     }
 
-    /// Behind which name a provider answers; the first one behind none.
+    /// The name of a provider in its callback address; the first provider has none.
     fn returns_to(&self, provider: &LoginProviderClient) -> Option<String> {
         let first = self.providers.first().is_some_and(|first| first.config.name == provider.config.name);
         (!first).then(|| provider.config.name.to_string())
@@ -299,7 +303,7 @@ impl Login {
         }
     }
 
-    /// A login that did not come to its end.
+    /// The reply for a login that failed.
     fn failed(&self, provider: &LoginProviderClient, fault: &ProviderFault, again: &str) -> LocalReply {
         let refused = fault.is_of_its_holder() || fault.is_final();
         let counts = &self.shared.counts;
@@ -319,7 +323,8 @@ impl Login {
     }
 }
 
-/// Whether the answer is this provider's own (RFC 9207 §2.4): it must not be another's, and where it always names itself it must.
+/// Whether the answer is from this provider (RFC 9207 §2.4). It must not name another one, and a
+/// provider that always names itself must be named.
 async fn is_from(provider: &LoginProviderClient, call: &LoginCall) -> Result<(), ProviderFault> {
     let metadata = provider.metadata().await?;
     let mut named = call.all("iss");
@@ -332,7 +337,7 @@ async fn is_from(provider: &LoginProviderClient, call: &LoginCall) -> Result<(),
     }
 }
 
-/// Whether somebody is in one of the groups, and has one of the addresses, that a question names.
+/// Whether the user has one of the groups and one of the addresses in the query.
 fn is_among(call: &LoginCall, verified: &Verified) -> bool {
     let identity = &verified.facts.identity;
     let list = |name: &'static str| {

@@ -1,6 +1,7 @@
-//! Where a session is that a cookie names: in the cookie itself, or in the store.
+//! Session search: finds the session that a cookie names, in the cookie itself or in the store.
 //!
-//! Owns: looking there, and what cannot be the name of one. Does not own: whether it still holds ([`crate::session_lookup`]).
+//! Owns: the search, and rejecting values that cannot name a session. Does not own: whether the
+//! session is still valid ([`crate::session_lookup`]).
 
 use auth::time::Timestamp;
 use credentials::session_store::{SessionKey, StoreFault};
@@ -8,20 +9,21 @@ use credentials::session_store::{SessionKey, StoreFault};
 use super::session::{BrowserSession, SealFault, kept_as};
 use super::{Login, SessionRejected};
 
-/// Characters of a session's secret in a cookie; what follows shows that it is ours.
+/// Length of a session's secret in a cookie; the rest proves that the cookie is ours.
 pub(super) const SECRET: usize = 43;
 
-/// A session where it was found.
+/// A session with the place where it was found.
 pub(super) struct FoundSession {
     pub(super) session: BrowserSession,
-    /// In a store, under this name and version.
+    /// Key and version in the store, if it was found there.
     pub(super) kept: Option<(SessionKey, u64)>,
-    /// It is not what the cookie holds, but what came of it.
+    /// Whether it is not the session in the cookie, but its renewed successor.
     pub(super) succeeded: bool,
 }
 
 impl Login {
-    /// Whether a cookie can name a session in the store: one that we never gave out is not worth asking about.
+    /// Whether a cookie can name a session in the store: a value that we never issued is not worth
+    /// a query.
     pub(super) fn is_name(&self, origin: usize, cookie: &[u8]) -> bool {
         let place = self.config.origins[origin].text.as_bytes();
         let Some((secret, tag)) = cookie.split_at_checked(SECRET) else { return false };
@@ -54,14 +56,14 @@ impl Login {
     }
 }
 
-/// The store gives no answer: whoever keeps it has said so.
+/// The store gives no answer; the owner of the store logs the outage.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
 pub(super) fn silent(fault: StoreFault) -> SessionRejected {
     tracing::debug!(%fault, "nobody can say whose session a cookie is");
     SessionRejected::Silent
 }
 
-/// A session does not fit where it is kept any more: its holder logs in again, and is told.
+/// A session became too large for its place: the user logs in again, and sees an explanation.
 pub(super) fn sealed(fault: &SealFault) -> SessionRejected {
     tracing::error!(%fault, "a session cannot be kept, and is over");
     SessionRejected::Over

@@ -1,10 +1,11 @@
-//! The keys that seal what browsers keep for us.
+//! Session keys: seal the data that browsers and the store keep for us.
 //!
-//! Owns: reading them, sealing and opening, and what is derived for one login from the key that sealed its beginning. Does not
-//! own: what is sealed, the file.
+//! Owns: parsing keys, sealing and opening, and deriving values for a login from the key that
+//! sealed its state. Does not own: the sealed content, the file.
 //!
-//! The first key of the file seals, all of them open: a new one is put in front, and the old one is taken out when what it
-//! sealed has ended. Everything is bound to its purpose and its holder, so that a text does not open in another place.
+//! The first key of the file seals, and all of them open. To rotate, put a new key first, and
+//! remove the old one when everything that it sealed has expired. Each sealed text is bound to its
+//! purpose and holder, so that it does not open elsewhere.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,17 +22,18 @@ use zeroize::Zeroizing;
 
 /// Bytes of a key.
 const LENGTH: usize = 32;
-/// Bytes that name a key within a sealed text.
+/// Bytes that identify a key within a sealed text.
 const NAME: usize = 4;
-/// The most keys: each is tried by name, and none is needed for longer than a session lasts.
+/// Maximum number of keys: each is found by name, and none is needed for longer than a session
+/// lasts.
 const MOST: usize = 16;
 
-/// What a sealed text is for.
+/// The purpose of a sealed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A session.
+    /// A session of a browser.
     Session,
-    /// A login under way.
+    /// A login in progress.
     Attempt,
 }
 
@@ -44,27 +46,27 @@ impl Purpose {
     }
 }
 
-/// Why a text holds no keys.
+/// Why a key file is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysMalformed {
-    /// No line has a key.
+    /// The file contains no key.
     #[error("there is no key in it")]
     None,
-    /// A line is something else.
+    /// A line is not a key.
     #[error("line {0} is not {LENGTH} bytes in base64")]
     Line(usize),
-    /// Nobody drew the key at random.
+    /// A key is not random.
     #[error("line {0} is no random key: its bytes repeat or count up")]
     Regular(usize),
-    /// A key is there twice.
+    /// A key occurs twice.
     #[error("line {0} repeats a key above it")]
     Repeated(usize),
-    /// More keys than anybody needs.
+    /// The file has more keys than allowed.
     #[error("there are more than {MOST} keys")]
     TooMany,
 }
 
-/// The keys, newest first. `Debug` prints nothing of them.
+/// The keys, newest first. `Debug` does not print them.
 #[derive(Clone)]
 pub struct SessionKeys(Arc<[Key]>);
 
@@ -75,16 +77,16 @@ struct Key {
     logins: hmac::Key,
 }
 
-/// The key that opened a text; what belongs to the same login is derived from it.
+/// The key that opened a text; further values of the same login are derived from it.
 #[derive(Clone, Copy)]
 pub(crate) struct Opener<'k>(&'k Key);
 
 impl SessionKeys {
-    /// Reads a file: one key a line, in base64, the one that seals first. Empty lines and those that begin with `#` say
-    /// nothing.
+    /// Parses a file with one base64 key per line; the first key seals. Empty lines and lines that
+    /// begin with `#` are ignored.
     ///
     /// # Errors
-    /// What is wrong with which line.
+    /// Why a line is invalid, with its number.
     pub fn parse(text: &str) -> Result<Self, KeysMalformed> {
         let mut keys: Vec<Key> = Vec::new();
         for (line, text) in text.lines().enumerate() {
@@ -110,12 +112,12 @@ impl SessionKeys {
         if keys.is_empty() { Err(KeysMalformed::None) } else { Ok(Self(keys.into())) }
     }
 
-    /// Tells these keys from others, without telling anything of them.
+    /// Identifies these keys without revealing them.
     pub fn names(&self) -> Vec<u8> {
         self.0.iter().flat_map(|key| key.name).collect()
     }
 
-    /// Whether a text is what one of the keys derives for these parts.
+    /// Whether `tag` is the value that one of the keys derives for these parts.
     pub(crate) fn vouch_for(&self, what: &str, parts: &[&[u8]], tag: &[u8]) -> bool {
         let is = |key: &Key| verify_slices_are_equal(Opener(key).derive(what, parts).as_bytes(), tag).is_ok();
         self.0.iter().any(is)
@@ -126,7 +128,8 @@ impl SessionKeys {
         Opener(&self.0[0])
     }
 
-    /// Seals a text for one purpose and holder; base64url, as a cookie and a query take it.
+    /// Seals a text for one purpose and holder; the result is base64url, fit for a cookie and a
+    /// query.
     ///
     /// # Errors
     /// When there is no randomness.
@@ -150,7 +153,7 @@ impl SessionKeys {
         Ok(URL_SAFE_NO_PAD.encode(sealed))
     }
 
-    /// Opens what was sealed for this purpose and holder, by whichever key.
+    /// Opens a text that any of the keys sealed for this purpose and holder.
     pub(crate) fn open(
         &self,
         purpose: Purpose,
@@ -169,7 +172,7 @@ impl SessionKeys {
     }
 }
 
-/// Length by length, so that no two holders spell the same.
+/// Each part is preceded by its length, so that no two holders are encoded alike.
 fn bound(holder: &[&[u8]]) -> Vec<u8> {
     let mut whole = Vec::new();
     for part in holder {
@@ -180,7 +183,7 @@ fn bound(holder: &[&[u8]]) -> Vec<u8> {
 }
 
 impl Opener<'_> {
-    /// A text that only this key's holder can tell for these parts: 256 bits in base64url.
+    /// A value that only this key can produce for these parts: 256 bits in base64url.
     pub(crate) fn derive(self, what: &str, parts: &[&[u8]]) -> String {
         let whole = [&[what.as_bytes()], parts].concat();
         URL_SAFE_NO_PAD.encode(hmac::sign(&self.0.logins, &bound(&whole)))

@@ -1,16 +1,26 @@
-//! Logging in with a browser (relying party): sessions as a credential, and the few pages around them.
+//! Login with a browser (OpenID relying party): sessions as a credential, and the pages around
+//! them.
 //!
-//! Owns: whose session a cookie is ([`Login::lookup`], `find`, `recognise`), what is served below the login's path (`endpoints`,
-//! `backchannel`, `pages`), what providers say (`provider`), what is sealed and by what ([`keys`], `session`, `attempt`), where
-//! sessions can be kept ([`store`]), which of them ended (`ended`), also elsewhere (`endings`) and while something lasts (`lasting`). Does not own: the
-//! decision (a session is a credential like a token, and its facts go the same way), the database, the provider's side of it.
+//! Owns:
 //!
-//! Flow of a login: `a page without a session → 303 start → the provider → callback: code for tokens, tokens for facts → a session
-//! in a cookie or a store → back to the page`. Flow of a request with one: `lookup` (hot, sync) `→ Known`, or `Unknown`, then
-//! `find_out`: open the cookie or ask the store, ask the provider when that is due `→ Verified | Rejected`.
+//! - the session of a cookie ([`Login::lookup`], `find`, `session_lookup`);
+//! - the addresses below the login's path (`endpoints`, `backchannel`, `pages`);
+//! - the provider's answers (`provider`), and renewal (`renew`);
+//! - sealing ([`keys`], `session`, `login_state`);
+//! - sessions that ended elsewhere (`endings`).
 //!
-//! What takes I/O runs on the control runtime, and goes on when nobody waits for it any more: a refresh token that was used must
-//! not be lost with the request that happened to need it.
+//! Does not own: the decision (a session is a credential like a token, and its facts take the same
+//! path), the session store and the list of revoked sessions (`credentials`), the database, the
+//! provider's side.
+//!
+//! Flow of a login: `a page without a session → 303 start → the provider → callback: code for
+//! tokens, tokens for facts → a session in a cookie or a store → back to the page`. Flow of a
+//! request with a session: `lookup` (hot, synchronous) `→ Hit | Denied`, or `Unknown`, then
+//! `find_out`: open the cookie or read the store, ask the provider when that is due
+//! `→ Verified | Rejected`.
+//!
+//! I/O runs on the control runtime, and continues when the request is dropped: a refresh token that
+//! was used must not be lost with the request that happened to need it.
 
 mod backchannel;
 mod beginnings;
@@ -61,40 +71,40 @@ use crate::config::LoginKind;
 use crate::login_state::UsedStates;
 pub use crate::session_lookup::SessionOutcome;
 
-/// Calls of the login's own addresses that are answered at once.
+/// Maximum number of calls to the login's own addresses at once.
 const CALLS: usize = 1024;
-/// How long facts of a session that was ended elsewhere may still be under way here, at most.
+/// Maximum time that facts of a session that ended elsewhere may still be in use here.
 const UNDER_WAY: Duration = Duration::from_mins(1);
-/// Bytes of a cookie that can be a session's.
+/// Maximum bytes of a cookie that can be a session's.
 const MAX_COOKIE: usize = 4096;
-/// Keys of ID tokens: as for issuers, unless somebody says otherwise.
+/// Schedule of key fetches for ID tokens: the default of issuers.
 const KEYS: KeySchedule = KeySchedule { refresh: Duration::from_mins(5), max_stale: Duration::from_hours(1) };
 
 /// Why a session is no credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionRejected {
-    /// There is none, or none any more: somebody has to log in.
+    /// There is no session, or not any more: the user has to log in.
     Over,
-    /// Nobody can tell now: 503.
+    /// The session cannot be checked now: 503.
     Silent,
 }
 
-/// What is known of a session at once.
+/// The cached result for a session.
 pub enum SessionLookup {
-    /// It is good.
+    /// The session is valid.
     Hit(Arc<Verified>),
-    /// It is not.
+    /// The session is not a credential, for this reason.
     Denied(SessionRejected),
-    /// To be found out.
+    /// Not cached: call [`Login::find_out`].
     Unknown,
 }
 
-/// Logging in, under one configuration. Shared by all workers; replaced as a whole on reload.
+/// The login under one configuration. Shared by all workers; replaced as a whole on reload.
 pub struct Login {
     config: Arc<crate::config::LoginConfig>,
-    /// Some route passes access tokens on, so they are kept.
+    /// Whether some route forwards access tokens, so that sessions keep them.
     passes_tokens: bool,
-    /// One for each origin: a cookie of one is none at another.
+    /// One cache scope for each origin: a cookie of one origin is not valid at another.
     scopes: Box<[CacheScope]>,
     providers: Box<[LoginProviderClient]>,
     key_stores: Box<[Option<Arc<KeyStore>>]>,
@@ -106,13 +116,13 @@ pub struct Login {
     signs: Arc<SessionSigns>,
     surroundings: AuthenticatorRuntime,
     random: SystemRandom,
-    /// Calls that are answered at once, at most: whoever makes them has shown nothing yet.
+    /// Limit of concurrent calls, because their clients are unauthenticated.
     places: Arc<Semaphore>,
     sweeper: std::sync::OnceLock<AbortHandle>,
     follower: std::sync::OnceLock<AbortHandle>,
 }
 
-/// What outlives a configuration.
+/// State that outlives a configuration.
 #[derive(Default)]
 struct LoginState {
     ended: Arc<RevokedSessions>,
@@ -122,18 +132,18 @@ struct LoginState {
     renewals: Renewals,
     counts: OutcomeCounts,
     told: LoginCounts,
-    /// When a session was last looked for in the store, in milliseconds since 1970.
+    /// When a session was last searched in the store, in milliseconds since 1970.
     searched: AtomicU64,
 }
 
-/// When what anybody can bring about was last said: a log must not be theirs to fill.
+/// Throttles for log lines that any client can cause.
 #[derive(Default)]
 struct LoginCounts {
     login: Throttle,
     logout: Throttle,
 }
 
-/// What happened, counted.
+/// Counters of outcomes.
 #[derive(Default)]
 struct OutcomeCounts {
     logins: AtomicU64,
@@ -146,28 +156,28 @@ struct OutcomeCounts {
     provider_logouts: AtomicU64,
 }
 
-/// How logging in stands, for metrics.
+/// Counters of the login, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoginStatus {
     /// Sessions begun.
     pub logins: u64,
-    /// Logins that the provider, or what it said, did not let through.
+    /// Logins refused by the provider, or because of its answer.
     pub login_refused: u64,
-    /// Logins that failed because somebody gave no answer.
+    /// Logins that failed because of a missing answer.
     pub login_failed: u64,
     /// Sessions that their provider confirmed.
     pub renewed: u64,
     /// Sessions that their provider ended.
     pub renewal_refused: u64,
-    /// Times that nobody could say whether a session holds.
+    /// Renewals without an answer about the session.
     pub renewal_failed: u64,
-    /// Sessions that their holder ended.
+    /// Sessions that their user ended.
     pub logouts: u64,
     /// Logout tokens of providers that were accepted.
     pub provider_logouts: u64,
-    /// Entries in the list of sessions that ended before their time.
+    /// Entries in the list of revoked sessions.
     pub ended: usize,
-    /// What is remembered of sessions.
+    /// Usage of the session cache.
     pub cache: Usage,
 }
 
@@ -204,20 +214,20 @@ impl Collect for LoginStatus {
     }
 }
 
-/// The parts of the configuration that logging in rests on.
+/// The parts of the configuration that the login depends on.
 #[derive(Clone, Copy)]
 pub struct LoginSetup<'a> {
-    /// The login itself.
+    /// The login's own configuration.
     pub login: &'a Arc<config::LoginConfig>,
-    /// What is rendered for the upstream, and the bounds of the cache.
+    /// The identity fields for the upstream, and the bounds of the cache.
     pub credentials: credentials::authenticate::AuthenticatorSetup<'a>,
-    /// Whether some route gives its upstream the access token of a session.
+    /// Whether some route forwards the access token of a session to its upstream.
     pub passes_tokens: bool,
 }
 
 impl Login {
-    /// The login of a configuration that has one. `before` is what it replaces: what happened stays known, and what is remembered
-    /// stays when nothing shapes it differently.
+    /// Creates the login of a configuration. `before` is the login that it replaces: its
+    /// process-wide state is kept, and its cache too if nothing that shapes cached facts changed.
     pub fn new(
         setup: LoginSetup<'_>,
         surroundings: &AuthenticatorRuntime,
@@ -291,17 +301,19 @@ impl Login {
         this
     }
 
-    /// The origin that a request is at, by its canonical authority; `None`: nobody logs in there.
+    /// Index of the origin of a request, by its canonical authority; `None`: there is no login at
+    /// that host.
     pub fn origin(&self, authority: &str) -> Option<usize> {
         self.config.origin(authority)
     }
 
-    /// Whether browsers come to an origin over TLS.
+    /// Whether browsers reach an origin over TLS.
     pub fn is_https(&self, origin: usize) -> bool {
         self.config.origins[origin].https
     }
 
-    /// What is known at once of the session that a cookie is at an origin: the hot path. `now` may be a coarse reading.
+    /// The cached result for a session cookie at an origin: the hot path. `now` may be a coarse
+    /// reading.
     pub fn lookup(&self, origin: usize, cookie: &[u8], now: Now) -> SessionLookup {
         if cookie.len() > MAX_COOKIE {
             return SessionLookup::Denied(SessionRejected::Over);
@@ -320,10 +332,10 @@ impl Login {
         verified.session.as_ref().is_none_or(|session| self.shared.ended.holds(&session.lasting.marks))
     }
 
-    /// Until when facts of a session may be believed here that is ended now.
+    /// Until when facts of a session that ends now may still be in use here.
     fn believed_until(&self, ends: Timestamp, now: Timestamp) -> Timestamp {
         match self.store {
-            // The store says that it is over; only what was read before can be believed.
+            // The store reports the end; only facts read earlier can still be in use.
             Some(_) => now.plus(self.config.ttl).plus(UNDER_WAY),
             None => ends,
         }
@@ -341,7 +353,7 @@ impl Login {
         }
     }
 
-    /// How it stands.
+    /// Counters of the login, for metrics.
     pub fn status(&self) -> LoginStatus {
         let counts = &self.shared.counts;
         LoginStatus {
@@ -371,13 +383,13 @@ impl Drop for Login {
     }
 }
 
-/// What is remembered of sessions has the room of what is remembered of tokens. A cookie says by itself until when; what a
-/// store keeps is looked up again after `ttl`.
+/// Cache bounds for sessions, equal to those for tokens except for the time to live. A session in a
+/// cookie is valid until its refresh is due; a session in a store is read again after `ttl`.
 fn limits(login: &crate::config::LoginConfig, cache: &CacheLimits, stored: bool) -> CacheLimits {
     CacheLimits { ttl: if stored { login.ttl } else { login.refresh }, ..cache.clone() }
 }
 
-/// The keys of a provider's ID tokens; those of the same place are kept.
+/// The key store of a provider's ID tokens; one with the same source is kept.
 fn key_store(
     provider: &crate::config::LoginProvider,
     surroundings: &AuthenticatorRuntime,

@@ -1,4 +1,4 @@
-//! How sessions begin and end.
+//! Session lifecycle: begins and ends sessions.
 
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ pub(super) enum BeginFault {
 }
 
 impl Login {
-    /// Begins a session of somebody who was `sent` to log in at that time; gives the `Set-Cookie` for it.
+    /// Begins a session of a user who was `sent` to the provider at that time; returns its
+    /// `Set-Cookie`.
     pub(super) async fn begin(
         &self,
         origin: usize,
@@ -56,8 +57,8 @@ impl Login {
             refresh_token: told.refresh_token,
             id_token: told.id_token,
         };
-        // The provider may have said so while its tokens were on their way; with a store it is looked after they are kept, where whoever is
-        // told later finds them.
+        // The provider may have sent a logout while its tokens were in transit. With a store, this
+        // is checked after the session is stored, where a later logout finds it.
         let Some(store) = &self.store else {
             if self.shared.ended.holds_begun(&session.marks(), sent, issued) {
                 self.forget(provider, &session).await;
@@ -95,7 +96,7 @@ impl Login {
         Ok(Cookie::Session.set(place.https, &name, ends.since(now)))
     }
 
-    /// The `Set-Cookie` that is a session.
+    /// The `Set-Cookie` that contains a session.
     pub(super) fn cookie_of(
         &self,
         origin: usize,
@@ -108,8 +109,8 @@ impl Login {
         Ok(Cookie::Session.set(place.https, &value, lasts))
     }
 
-    /// Ends the session of a cookie, here and in the store; gives it back, as it was last, for what is left to do elsewhere. `None`:
-    /// there is none.
+    /// Ends the session of a cookie, here and in the store. Returns its last content, so that its
+    /// tokens can be revoked. `None`: there is no session.
     pub(super) async fn end(
         &self,
         origin: usize,
@@ -122,7 +123,8 @@ impl Login {
                 return Ok(None);
             }
             let id = kept_as(cookie);
-            // A renewal by somebody else is either in what is given back, or finds that there is nothing to put it in.
+            // A concurrent renewal is either in the returned content, or finds no session to
+            // update.
             let Some(content) = store.remove(id).await? else { return Ok(None) };
             let session = BrowserSession::of_content(&self.config.keys, place, &id, &content);
             session.inspect(|session| self.mark(session, now))
@@ -131,7 +133,7 @@ impl Login {
                 Ok(found) => found.session,
                 Err(SessionRejected::Over | SessionRejected::Silent) => return Ok(None),
             };
-            // A renewal under way comes to its end first: it is its tokens that have to be revoked.
+            // Waits for a renewal in progress: its tokens are the ones to revoke.
             let renewals = &self.shared.renewals;
             let lock = renewals.lock(&found.id);
             let held = lock.lock().await;
@@ -144,19 +146,19 @@ impl Login {
         Ok(session)
     }
 
-    /// From now on it is over here.
+    /// Marks the session as revoked in this process.
     pub(super) fn mark(&self, session: &BrowserSession, now: Timestamp) {
         let until = self.believed_until(session.ends(&self.config), now);
         self.shared.ended.end(session.marks().id, now, until);
     }
 
-    /// Ends the session that a browser had before somebody else logged in in it.
+    /// Ends the session that a browser had before another user logged in with it.
     pub(super) async fn end_another_s(&self, origin: usize, cookie: Option<&[u8]>, now_of: &SessionKey) {
         let Some(cookie) = cookie else { return };
         let now = self.surroundings.clock.now().wall;
         let Ok(found) = self.find(origin, cookie, now).await else { return };
         if found.session.marks().subject == *now_of {
-            // Another tab's, whose requests under way are theirs as well.
+            // The session of another tab, whose requests belong to the same user.
             return;
         }
         if let Ok(Some(session)) = self.end(origin, cookie).await

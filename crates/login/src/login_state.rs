@@ -1,11 +1,12 @@
-//! A login under way: what is known of it when the browser comes back from the provider.
+//! Login state: the data of a login in progress, for the return of the browser from the provider.
 //!
-//! Owns: `state` (RFC 6749 §10.12), the nonce and the PKCE verifier that belong to it, and that it is good once. Does not own:
-//! what is done when it comes back.
+//! Owns: `state` (RFC 6749 §10.12), the nonce and the PKCE verifier that belong to it, and that it
+//! is used once. Does not own: the processing of the return.
 //!
-//! All of it travels in `state`, sealed for one browser, which holds one cookie that tells it from others. So however many
-//! tabs somebody logs in from, there is one cookie; no tab takes another's away, and no header grows too large. Nonce and verifier
-//! are not stored anywhere: they are derived, by the key that sealed the state, from its identifier and the cookie.
+//! All data is in `state`, sealed for one browser, which has one cookie that identifies it. So
+//! there is one cookie for any number of tabs; no tab removes another's cookie, and no header grows
+//! too large. Nonce and verifier are not stored: the key that sealed the state derives them from
+//! its identifier and the cookie.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -21,45 +22,45 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::{Purpose, SessionKeys};
 
-/// How long somebody may take at the provider.
+/// Time limit for a login at the provider.
 pub(crate) const PATIENCE: Duration = Duration::from_hours(1);
-/// How many identifiers of used states are kept. A code is good once at the provider as well.
+/// Maximum number of used states to store. The provider, too, accepts a code only once.
 const USED: usize = 65_536;
 
-/// A login under way.
+/// A login in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LoginAttempt {
-    /// Random; one is used once.
+    /// Random identifier; each is used once.
     #[serde(rename = "i")]
     id: String,
-    /// When it began, in milliseconds.
+    /// When it began, in milliseconds since 1970.
     #[serde(rename = "t")]
     began: u64,
-    /// At which provider, by name.
+    /// The configured name of the provider.
     #[serde(rename = "p")]
     pub(crate) provider: String,
-    /// Which provider that is, and as which client.
+    /// Digest of the provider's address and our client ID there.
     #[serde(rename = "k")]
     pub(crate) binding: String,
-    /// Where to go afterwards; judged before.
+    /// The target after the login; it was validated before.
     #[serde(rename = "r")]
     pub(crate) target: String,
 }
 
-/// What goes to the provider with a login.
+/// The values of a login for the authorization request.
 pub(crate) struct AuthorizationRequest {
-    /// `state`.
+    /// Value of the `state` parameter.
     pub(crate) state: String,
-    /// What is held against the ID token.
+    /// Values to verify the ID token and the code exchange.
     pub(crate) proofs: LoginProofs,
 }
 
-/// What only the browser and key that began a login know of it.
+/// Values that only the browser and the key that began a login can reproduce.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct LoginProofs {
-    /// `nonce` (`OpenID` Connect Core 1.0 §3.1.2.1).
+    /// Value of `nonce` (OpenID Connect Core 1.0 §3.1.2.1).
     pub(crate) nonce: String,
-    /// `code_verifier` (RFC 7636 §4.1).
+    /// Value of `code_verifier` (RFC 7636 §4.1).
     pub(crate) verifier: String,
 }
 
@@ -76,20 +77,20 @@ impl LoginProofs {
     }
 }
 
-/// 128 bits, for identifiers; with 256, for secrets.
+/// `N` random bytes in base64url: 16 for identifiers, 32 for secrets.
 pub(crate) fn random_text<const N: usize>(random: &dyn SecureRandom) -> Result<String, Unspecified> {
     let mut bytes = [0; N];
     random.fill(&mut bytes)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Whether a text can be what a browser's cookie holds: nothing else is ever set.
+/// Whether a text has the form of a browser cookie that we set.
 pub(crate) fn is_browser(text: &[u8]) -> bool {
     text.len() == 43 && URL_SAFE_NO_PAD.decode(text).is_ok()
 }
 
 impl LoginAttempt {
-    /// Begins one in a browser.
+    /// Begins a login in a browser.
     pub(crate) fn begin(
         (provider, binding): (&str, &str),
         target: String,
@@ -106,7 +107,7 @@ impl LoginAttempt {
         })
     }
 
-    /// What to send along.
+    /// Seals the state and derives the proofs.
     pub(crate) fn question(
         &self,
         keys: &SessionKeys,
@@ -123,7 +124,8 @@ impl LoginAttempt {
         Ok(AuthorizationRequest { state, proofs })
     }
 
-    /// The one that a browser comes back with; `None`: none that began in it, at this origin.
+    /// Opens the state that a browser returns with; `None`: it did not begin in this browser at
+    /// this origin.
     pub(crate) fn open(
         keys: &SessionKeys,
         origin: &str,
@@ -139,23 +141,23 @@ impl LoginAttempt {
         Some((attempt, proofs))
     }
 
-    /// When it began.
+    /// When the login began.
     pub(crate) fn began(&self) -> Timestamp {
         Timestamp::from_millis(self.began)
     }
 
-    /// Whether it took too long.
+    /// Whether the login took too long.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         now >= self.began().plus(PATIENCE)
     }
 }
 
-/// Which logins have come back.
+/// The logins that have returned.
 #[derive(Default)]
 pub(crate) struct UsedStates(Mutex<(HashSet<String>, VecDeque<String>)>);
 
 impl UsedStates {
-    /// Takes it as used; false when it was already.
+    /// Marks a login as used; false when it already was.
     pub(crate) fn take(&self, attempt: &LoginAttempt) -> bool {
         let (known, order) = &mut *self.0.lock();
         if !known.insert(attempt.id.clone()) {

@@ -1,22 +1,24 @@
-//! Whether a request is somebody going to a page, whom a redirect leads on, or a program, to which it would be a riddle.
+//! Navigation: whether a request is a browser's navigation to a page, which a redirect can lead to
+//! log in, or a program's.
 //!
-//! Owns: that judgement. Browsers say it themselves (`Sec-Fetch-Mode`, W3C Fetch Metadata); of those that do not, whoever wants
-//! HTML and sends nothing that only programs send is taken for a browser.
+//! Owns: that decision. Browsers state it themselves (`Sec-Fetch-Mode`, W3C Fetch Metadata).
+//! Without that field, a client that accepts HTML and sends no field that only programs send counts
+//! as a browser.
 
 use auth::request::Field;
 
-/// Who asks, and how.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Navigation {
-    /// Somebody goes to a page: they can be sent elsewhere and back.
+    /// A navigation to a page: the browser can be redirected and return.
     Visit,
-    /// Somebody sends a form: it would be lost on the way.
+    /// A form submission: a redirect would lose it.
     Submission,
     /// A program, or a part of a page.
     Program,
 }
 
-/// Judges a request.
+/// Classifies a request.
 pub(crate) fn judge(method: &str, fields: &[Field<'_>], upgrades: bool) -> Navigation {
     let value =
         |name: &str| fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| f.value);
@@ -34,13 +36,13 @@ pub(crate) fn judge(method: &str, fields: &[Field<'_>], upgrades: bool) -> Navig
     }
 }
 
-/// Whether another site made the browser ask (`Sec-Fetch-Site`).
+/// Whether another site caused the request (`Sec-Fetch-Site`).
 pub(crate) fn is_from_elsewhere(fields: &[Field<'_>]) -> bool {
     let site = fields.iter().find(|field| field.name.eq_ignore_ascii_case("sec-fetch-site"));
     site.is_some_and(|site| site.value.eq_ignore_ascii_case(b"cross-site"))
 }
 
-/// `text/html` by name; `*/*` is what programs say.
+/// Requires `text/html` by name, because programs send `*/*`.
 fn wants_html(accept: &[u8]) -> bool {
     let types = accept.split(|byte| *byte == b',');
     types.filter_map(|range| range.split(|byte| *byte == b';').next()).any(|range| {

@@ -1,7 +1,7 @@
-//! The few pages around a login: server-rendered, plain CSS, no script.
+//! Pages of the login: server-rendered, plain CSS, no script.
 //!
-//! Owns: their words, looks and headers. Does not own: when they are shown. Every text from outside is escaped; the style sheet is
-//! admitted by its hash, and nothing else is loaded.
+//! Owns: their text, look and headers. Does not own: when they are shown. Every text from outside
+//! is escaped. The style sheet is allowed by its hash, and nothing else is loaded.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use http_engine::local_reply::LocalReply;
 
 const STYLE: &str = include_str!("../assets/login.css");
 
-/// What a page may load and where it may lead.
+/// Content security policy of the pages.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
     format!(
@@ -23,14 +23,14 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// What somebody can do on a page.
+/// The action that a page offers.
 enum PageAction {
     Nothing,
-    /// One of several: name and address.
+    /// Choose one of several links: name and address.
     Choose(Vec<(String, String)>),
     /// Follow a link.
     Go(&'static str, String),
-    /// Follow a link in a tab of its own.
+    /// Follow a link in a new tab.
     GoApart(&'static str, String),
 }
 
@@ -44,46 +44,46 @@ struct Page {
     style: &'static str,
 }
 
-/// What went wrong, for whoever wanted to log in or out.
+/// The error that a page explains to the user.
 pub(super) enum PageNotice {
-    /// No cookie came back.
+    /// The browser sent no login cookie.
     NoCookie,
     /// The login did not begin in this browser.
     NotBegun,
     /// There is no provider of this name.
     NoProvider,
-    /// The provider said no.
+    /// The provider refused the login.
     Refused {
-        /// Its name for people.
+        /// The provider's display name.
         title: String,
-        /// In its words.
+        /// The provider's error.
         error: String,
     },
-    /// The provider said what cannot be.
+    /// The provider's answer is invalid.
     Unbelievable {
-        /// Its name for people.
+        /// The provider's display name.
         title: String,
     },
     /// The provider gives no answer.
     ProviderSilent {
-        /// Its name for people.
+        /// The provider's display name.
         title: String,
     },
-    /// The session does not fit.
+    /// The session does not fit into a cookie.
     TooLarge,
-    /// We ourselves cannot.
+    /// This gateway cannot process the login.
     Unavailable,
-    /// The session goes on.
+    /// The session could not be ended.
     NotSignedOut,
 }
 
-/// A choice of providers.
+/// The page to choose a provider.
 pub(super) fn sign_in(choices: &[(String, String)]) -> LocalReply {
     let act = PageAction::Choose(choices.to_vec());
     page(200, ("sign_in", Outcome::Local), "Sign in", &["Choose where you have your account."], act, None)
 }
 
-/// A session is over, and somebody sent a form.
+/// The page for a form that was sent after the session ended.
 pub(super) fn expired(start: &str) -> LocalReply {
     let texts = [
         "What you have just sent was not accepted, because your session has ended. Your browser still has it.",
@@ -94,14 +94,14 @@ pub(super) fn expired(start: &str) -> LocalReply {
     page(401, ("login_required", Outcome::Unauthenticated), "Sign in again", &texts, act, None)
 }
 
-/// Somebody logged in in a tab of its own.
+/// The page after a login in a separate tab.
 pub(super) fn done() -> LocalReply {
     let texts = ["Close this tab, and load the one that you came from again."];
     page(200, ("signed_in", Outcome::Local), "You are signed in", &texts, PageAction::Nothing, None)
 }
 
-/// Another site's link wants somebody to log out. A link of our own goes through; a form would not: browsers hold `form-action`
-/// against the redirects that follow it, and these lead to the provider.
+/// The page that confirms a logout which another site requested. It offers a link, because a form
+/// would fail: browsers apply `form-action` to redirects too, and these lead to the provider.
 pub(super) fn sign_out(address: &str) -> LocalReply {
     let act = PageAction::Go("Sign out", address.to_owned());
     page(
@@ -114,13 +114,13 @@ pub(super) fn sign_out(address: &str) -> LocalReply {
     )
 }
 
-/// Somebody logged out.
+/// The page after a logout.
 pub(super) fn signed_out(start: &str) -> LocalReply {
     let act = PageAction::Go("Sign in again", start.to_owned());
     page(200, ("signed_out", Outcome::Local), "You are signed out", &[], act, None)
 }
 
-/// Something went wrong; `again` is where to begin anew.
+/// The page for an error; `again` is the address to start again.
 pub(super) fn problem(said: &PageNotice, again: Option<&str>) -> LocalReply {
     let (status, code, outcome, title, text) = said.row();
     let act = again.map_or(PageAction::Nothing, |again| PageAction::Go("Try again", again.to_owned()));
@@ -135,7 +135,7 @@ pub(super) fn problem(said: &PageNotice, again: Option<&str>) -> LocalReply {
 }
 
 impl PageNotice {
-    /// What operators have to do, where nobody else can do anything.
+    /// Instructions for operators, where users cannot help themselves.
     fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::TooLarge => Some(
@@ -146,7 +146,7 @@ impl PageNotice {
         }
     }
 
-    /// The one table: status, code, outcome, title and text.
+    /// The table of errors: status, code, outcome, title and text.
     fn row(&self) -> (u16, &'static str, Outcome, &'static str, String) {
         match self {
             Self::NoCookie => (

@@ -1,7 +1,7 @@
-//! What the login does with a request, told without doing it: for whoever explains what serving would do.
+//! Preview: describes what the login does with a request, without doing it; for `check`.
 //!
-//! Owns: the words for each of its addresses. Does not own: which request is for which address, and who is sent to log in
-//! (`call`, `navigation`), by the code that serves.
+//! Owns: the descriptions of its addresses. Does not own: which request is for which address, and
+//! which client is sent to log in (`call`, `navigation`): the code that serves decides that.
 
 use auth::decide::Denial;
 use auth::request::{Canonical, Field};
@@ -10,21 +10,21 @@ use http_engine::local_reply::LocalReply;
 
 use super::call::LoginAction;
 
-/// What a request is answered.
+/// A predicted response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {
-    /// Its status; of one that depends on what only serving knows, that of somebody for whom all is well.
+    /// Its status. If only serving can determine it, the status of the successful case.
     pub status: u16,
-    /// The word for logs and metrics.
+    /// Code for logs and metrics.
     pub code: &'static str,
-    /// What it is, in words.
+    /// Description of the response.
     pub what: &'static str,
     /// Its `Location`, if it is known.
     pub location: Option<String>,
 }
 
-/// What the login itself answers, before any route is looked for; `None`: the request is not for it. `asked` says that another
-/// proxy asks about the request.
+/// The login's own response, before a route is looked up; `None`: the request is not for the login.
+/// `asked`: whether another proxy sent a check about the request.
 pub fn own(
     login: &crate::config::LoginConfig,
     request: &Canonical<'_>,
@@ -42,7 +42,8 @@ pub fn own(
     })
 }
 
-/// What somebody is answered whom a route with `login = true` refuses for want of a credential; `None`: the refusal.
+/// The response of a route with `login = true` to a request without a credential; `None`: the plain
+/// refusal.
 pub fn invitation(
     login: &crate::config::LoginConfig,
     denial: &Denial,
@@ -61,7 +62,7 @@ pub fn invitation(
     Some(Preview::of(&answer, what))
 }
 
-/// Whether a request carries a cookie that could be a session's.
+/// Whether a request has a cookie that could be a session's.
 pub fn carries_session(
     login: &crate::config::LoginConfig,
     request: &Canonical<'_>,

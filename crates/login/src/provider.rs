@@ -1,13 +1,15 @@
-//! A provider, as its client sees it (relying party).
+//! Login provider, as its client sees it (relying party).
 //!
-//! Owns: its endpoints, found from its metadata; exchanging a code and a refresh token; what it says of somebody, believed only
-//! after it was checked; telling it that a token or a session is no longer wanted. Does not own: sessions, browsers.
+//! Owns: its endpoints, found from its metadata; exchanging a code and a refresh token; validating
+//! its statements about a user; revoking its tokens and ending its session. Does not own: sessions,
+//! browsers.
 //!
-//! A logout token has the algorithm of the client's ID tokens (OpenID Connect Back-Channel Logout 1.0 section 2.6). Which that is only ID
-//! tokens tell: until this process has seen one, any that the configuration accepts is good.
+//! A logout token must have the algorithm of the client's ID tokens (OpenID Connect Back-Channel
+//! Logout 1.0 section 2.6). Only ID tokens show which one that is: until this process has seen one,
+//! any configured algorithm is accepted.
 //!
-//! Metadata is fetched when it is first needed and again after an hour; while that fails the last good one serves. A provider
-//! that is down when we start is asked again with the next login.
+//! Metadata is fetched when it is first needed, and again after an hour. While that fails, the last
+//! valid metadata stays in use. If the provider is unreachable at start, the next login retries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,13 +42,13 @@ use super::session::BrowserSession;
 use crate::config::{LoginKind, LoginProvider};
 use crate::login_state::{AuthorizationRequest, LoginProofs};
 
-/// How far a provider's clock may be from ours.
+/// Tolerated difference between a provider's clock and ours.
 pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(30);
 /// Metadata older than this is fetched again.
 const METADATA_AGE: Duration = Duration::from_hours(1);
-/// After a failure it is not tried again for as long.
+/// Pause after a failed fetch of metadata.
 const METADATA_PAUSE: Duration = Duration::from_secs(1);
-/// Claims that speak of a token, not of its holder.
+/// Claims about a token, not about its user.
 const OF_THE_TOKEN: [&str; 16] = [
     "iss",
     "aud",
@@ -65,60 +67,60 @@ const OF_THE_TOKEN: [&str; 16] = [
     "session_state",
     "read_at",
 ];
-/// Why a session ends whose provider refreshes it with an ID token of another subject.
+/// Why a session ends when its provider refreshes it with an ID token of another subject.
 const ANOTHER: &str = "it speaks of somebody else than before";
-/// Where `OpenShift` tells who a token's holder is.
+/// Path of the user of a token on `OpenShift`.
 const USER: &str = "/apis/user.openshift.io/v1/users/~";
-/// Where whoever may ends anybody's token.
+/// Path at which an account with the permission deletes any token.
 const ALL_TOKENS: &str = "/apis/oauth.openshift.io/v1/oauthaccesstokens/";
-/// Where holders of a token end it.
+/// Path at which a token's user deletes it.
 const OWN_TOKENS: &str = "/apis/oauth.openshift.io/v1/useroauthaccesstokens/";
 
-/// Why a provider's word could not be had, or not be believed.
+/// Why a provider gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProviderFault {
-    /// It gives no answer.
+    /// The provider gives no answer.
     #[error("{what}: {fault}")]
     Call {
-        /// What was asked.
+        /// The requested endpoint.
         what: &'static str,
-        /// What happened.
+        /// The error of the request.
         fault: CallError,
     },
-    /// Its answer says nothing.
+    /// The answer cannot be interpreted.
     #[error("{what}: {why}")]
     Unclear {
-        /// What was asked.
+        /// The requested endpoint.
         what: &'static str,
         /// What is wrong with the answer.
         why: String,
     },
-    /// Its metadata cannot be used.
+    /// The metadata cannot be used.
     #[error("metadata: {0}")]
     Metadata(SourceError),
-    /// The keys of its ID tokens cannot be had.
+    /// The keys of its ID tokens are missing.
     #[error("the keys that its ID tokens are signed with cannot be had; see the log")]
     Keys,
-    /// It says no: an error of RFC 6749 section 5.2.
+    /// The provider refused: an error of RFC 6749 section 5.2.
     #[error("it refused: {0}")]
     Refused(String),
-    /// Its ID token is not good.
+    /// Its ID token is invalid.
     #[error("its ID token is not good: {0}")]
     Token(TokenError),
     /// Its logout token has another algorithm than its ID tokens that were seen here.
     #[error("its logout token is signed with {}, and no ID token of it that was seen here is", .0.as_str())]
     Unseen(Algorithm),
-    /// It speaks of somebody else, or of nobody.
+    /// Its answer is about another user, or names no user.
     #[error("{0}")]
     Person(String),
 }
 
 impl ProviderFault {
-    /// Whether it is certain that a grant is worth nothing any more, rather than that nobody can tell.
+    /// Whether the grant is certainly invalid, and not only impossible to check now.
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Refused(error) => error == "invalid_grant",
-            // Of a token the keys may be too old, or a clock be wrong.
+            // These errors may be due to old keys or a wrong clock.
             Self::Token(
                 TokenError::UnknownKey
                 | TokenError::KeyMismatch
@@ -134,7 +136,8 @@ impl ProviderFault {
         }
     }
 
-    /// Whether it is away, or answers nobody what is asked: no one login's fault. Its keys have an outage of their own.
+    /// Whether the provider is unavailable or misconfigured, so that no single login is at fault.
+    /// Its keys have an outage log of their own.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::Call { .. } | Self::Unclear { .. } | Self::Metadata(_) | Self::Keys => true,
@@ -143,7 +146,8 @@ impl ProviderFault {
         }
     }
 
-    /// Whether the provider says no to who wants to log in, and not to us, or that it cannot answer (RFC 6749 §4.1.2.1, §5.2).
+    /// Whether the provider refuses this user, and not us as a client, and did not report its own
+    /// failure (RFC 6749 §4.1.2.1, §5.2).
     pub(crate) fn is_of_its_holder(&self) -> bool {
         const NOT: [&str; 6] = [
             "server_error",
@@ -157,7 +161,7 @@ impl ProviderFault {
     }
 }
 
-/// What a provider publishes of itself (`OpenID` Connect Discovery 1.0 §3, RFC 8414 §2).
+/// The metadata that a provider publishes (OpenID Connect Discovery 1.0 §3, RFC 8414 §2).
 #[derive(Debug)]
 pub(crate) struct Metadata {
     pub(crate) issuer: String,
@@ -166,53 +170,56 @@ pub(crate) struct Metadata {
     pub(crate) userinfo: Option<Url>,
     pub(crate) end_session: Option<Url>,
     pub(crate) revocation: Option<Url>,
-    /// It names itself in every answer (RFC 9207 §3).
+    /// Whether it sends `iss` in every authorization response (RFC 9207 §3).
     pub(crate) names_itself: bool,
-    /// Its ID tokens tell the time of its log when they are asked to, as those of Postern's own provider do.
+    /// Whether its ID tokens contain the log time `read_at` on request, as those of Postern's own
+    /// provider do.
     pub(crate) tells_read_at: bool,
 }
 
-/// What is known of somebody after asking.
+/// The provider's answer about a user.
 pub(crate) struct ProviderTokens {
     pub(crate) subject: String,
     pub(crate) sid: Option<String>,
-    /// A JSON object.
+    /// The claims, as a JSON object.
     pub(crate) claims: String,
-    /// What the userinfo endpoint says, where it was asked: another.
+    /// The answer of the userinfo endpoint, if it was called: another JSON object.
     pub(crate) more: Option<String>,
-    /// Whether it said so now. Else it gave out tokens, and did not say whose they are.
+    /// Whether the provider confirmed the user now. Otherwise it issued tokens and then failed to
+    /// identify their user.
     pub(crate) confirmed: bool,
-    /// Whether what it said tells anything of them, and not only that they are still there.
+    /// Whether the answer contains claims about the user, and not only confirms the grant.
     pub(crate) speaks: bool,
-    /// How long the access token lasts, when it says.
+    /// Lifetime of the access token, if the provider sent it.
     pub(crate) lasts: Option<Duration>,
     pub(crate) access_token: Zeroizing<String>,
     pub(crate) refresh_token: Option<Zeroizing<String>>,
     pub(crate) id_token: Option<Zeroizing<String>>,
 }
 
-/// A provider with the way to it.
+/// A provider with its HTTP client, keys and metadata.
 pub(crate) struct LoginProviderClient {
     pub(crate) config: LoginProvider,
-    /// Tells it from another that had its name before.
+    /// Distinguishes it from another provider that had its name before.
     pub(crate) binding: String,
-    /// Codes that are redeemed at once, at most: the rest of the questions is for sessions, whose holders have shown something.
+    /// Limit of concurrent code exchanges. It reserves the remaining requests for sessions, whose
+    /// clients are authenticated.
     logins: Semaphore,
     outbound: HttpClient,
     keys: Option<Arc<KeyStore>>,
     clock: Arc<dyn Clock>,
     metadata: tokio::sync::Mutex<RefreshTokenInUse>,
-    /// What its ID tokens for us were signed with.
+    /// Algorithms that its ID tokens for us were signed with.
     signs_with: Mutex<AlgorithmSet>,
     outage: Arc<Outage>,
 }
 
-/// What a provider signs for its client.
+/// The kind of a token that a provider signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TokenKind {
-    /// An ID token.
+    /// An OpenID Connect ID token.
     Id,
-    /// A logout token.
+    /// A back-channel logout token.
     Logout,
 }
 
@@ -222,7 +229,7 @@ struct RefreshTokenInUse {
     failed: Option<Instant>,
 }
 
-/// The answer of a token endpoint.
+/// The response of a token endpoint.
 struct Tokens {
     access_token: Zeroizing<String>,
     lasts: Option<Duration>,
@@ -246,7 +253,7 @@ impl LoginProviderClient {
         let outbound = HttpClient::new(&config.server, control);
         let binding = binding(config);
         let outage = earlier.map_or_else(|| outage_of(&config.name), |e| e.outage.clone());
-        // What was good before a reload is the last good one after it.
+        // Metadata that was valid before a reload stays the last valid one.
         let earlier = earlier.filter(|e| e.binding == binding);
         let held = earlier.and_then(|e| e.metadata.try_lock().ok().map(|held| held.clone()));
         let signs_with = earlier.map_or(AlgorithmSet::EMPTY, |e| *e.signs_with.lock());
@@ -263,7 +270,7 @@ impl LoginProviderClient {
         }
     }
 
-    /// Takes note of what came of asking it.
+    /// Records the result of a request in the outage log.
     fn noted<T>(&self, outcome: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
         match &outcome {
             Err(ProviderFault::Keys) => {}
@@ -273,7 +280,8 @@ impl LoginProviderClient {
         outcome
     }
 
-    /// Notes what an ID token was signed with, and refuses a logout token that is signed otherwise than those were.
+    /// Records the algorithm of an ID token; refuses a logout token with another algorithm than
+    /// those.
     fn agree(&self, kind: TokenKind, algorithm: Algorithm) -> Result<(), ProviderFault> {
         let mut seen = self.signs_with.lock();
         match kind {
@@ -284,14 +292,14 @@ impl LoginProviderClient {
         Ok(())
     }
 
-    /// How long a renewal may take: metadata, tokens, keys and userinfo, one after the other.
+    /// Maximum duration of a renewal: metadata, tokens, keys and userinfo, one after the other.
     pub(crate) fn longest(&self) -> Duration {
         (self.config.server.timeout * 5).max(Duration::from_secs(30))
     }
 
-    /// Its metadata.
+    /// The metadata; fetched if it is missing or old.
     pub(crate) async fn metadata(&self) -> Result<Arc<Metadata>, ProviderFault> {
-        // Held while it is fetched: whoever comes then waits for the same answer.
+        // Held during the fetch: concurrent callers wait for the same result.
         let mut held = self.metadata.lock().await;
         let rested = held.failed.is_none_or(|at| at.elapsed() >= METADATA_PAUSE);
         match &held.good {
@@ -336,7 +344,7 @@ impl LoginProviderClient {
             let found = self.get(WHAT, url, None).await?;
             let absent = found.status.is_client_error();
             answer = Some(found);
-            // Only "there is nothing here" leads on.
+            // Only a client error such as 404 leads to the next address.
             if !absent {
                 break;
             }
@@ -382,7 +390,7 @@ impl LoginProviderClient {
         })
     }
 
-    /// Where a browser goes to log in (RFC 6749 §4.1.1, with PKCE and a nonce).
+    /// The address for the browser to log in (RFC 6749 §4.1.1, with PKCE and a nonce).
     pub(crate) async fn authorization_url(
         &self,
         question: &AuthorizationRequest,
@@ -413,7 +421,7 @@ impl LoginProviderClient {
         Ok(with_query(&metadata.authorization, &parameters))
     }
 
-    /// Redeems a code, and says who came with it.
+    /// Exchanges a code, and returns the user with the tokens.
     pub(crate) async fn exchange(
         &self,
         code: &str,
@@ -443,14 +451,15 @@ impl LoginProviderClient {
         self.told(&metadata, tokens, Some(&proofs.nonce), None).await
     }
 
-    /// Asks whether a session still holds, and who its holder is now.
+    /// Asks the provider whether a session still holds, and for the user's current claims.
     pub(crate) async fn renew(
         &self,
         session: &BrowserSession,
         now: Timestamp,
     ) -> Result<ProviderTokens, ProviderFault> {
         match self.try_renew(session, now).await {
-            // It gave out tokens, and then said nothing of whose they are: that was noted.
+            // The provider issued tokens, and then failed to identify their user: this was recorded
+            // already.
             Ok(told) if !told.confirmed => Ok(told),
             outcome => self.noted(outcome),
         }
@@ -465,7 +474,8 @@ impl LoginProviderClient {
         if let Some(refresh_token) = &session.refresh_token {
             let form = [("grant_type", "refresh_token"), ("refresh_token", refresh_token.as_str())];
             let mut tokens = self.tokens(&metadata, &form).await?;
-            // Who does not rotate it means that the one at hand stays good (RFC 6749 §6).
+            // A provider that does not rotate the refresh token keeps the current one valid
+            // (RFC 6749 §6).
             tokens.refresh_token = tokens.refresh_token.or_else(|| Some(refresh_token.clone()));
             let unconfirmed = ProviderTokens {
                 subject: session.subject.clone(),
@@ -480,12 +490,13 @@ impl LoginProviderClient {
                 id_token: session.id_token.clone(),
             };
             return match self.noted(self.told(&metadata, tokens, None, Some(session)).await) {
-                // The grant lives, and the token before is used up: these must not be lost.
+                // The grant is valid, and the old refresh token is used up: the new tokens must not
+                // be lost.
                 Err(fault) if !fault.is_final() => Ok(unconfirmed),
                 Err(fault) => {
                     let given =
                         BrowserSession { refresh_token: unconfirmed.refresh_token, ..session.clone() };
-                    // What cannot be believed must not live on either.
+                    // Tokens that fail validation must be revoked too.
                     let _ = self.revoke(&given).await;
                     Err(fault)
                 }
@@ -506,7 +517,7 @@ impl LoginProviderClient {
         matches!(self.config.kind, LoginKind::OpenShift { .. })
     }
 
-    /// What tokens prove of somebody; `before` is the session that they prolong.
+    /// What tokens prove about a user; `before` is the session that they extend.
     async fn told(
         &self,
         metadata: &Metadata,
@@ -540,14 +551,15 @@ impl LoginProviderClient {
         let (mut claims, subject, sid) = match (&tokens.id_token, before) {
             (Some(id_token), _) => {
                 let told = self.verified(id_token, nonce).await?;
-                // Before anybody else is asked: whose tokens these are is known already (OpenID Connect Core 1.0 §12.2). Issuer and
-                // client were compared with those that the session is bound to.
+                // Compared before any further request, because the user of the tokens is known
+                // already (OpenID Connect Core 1.0 §12.2). Issuer and client were compared with
+                // those of the session.
                 if before.is_some_and(|before| before.subject != told.1) {
                     return Err(ProviderFault::Person(ANOTHER.to_owned()));
                 }
                 told
             }
-            // A refresh need not bring another (OpenID Connect Core 1.0 §12.2).
+            // A refresh need not return an ID token (OpenID Connect Core 1.0 §12.2).
             (None, Some(before)) => {
                 let claims = serde_json::from_str(&before.claims).unwrap_or_default();
                 (claims, before.subject.clone(), before.sid.clone())
@@ -594,7 +606,7 @@ impl LoginProviderClient {
         })
     }
 
-    /// The claims of an ID token that is good.
+    /// The claims of a valid ID token.
     async fn verified(
         &self,
         token: &str,
@@ -606,13 +618,14 @@ impl LoginProviderClient {
                 Ok((token.subject.to_owned(), token.sid.map(str::to_owned)))
             })
             .await?;
-        // It was read strictly a moment ago; this is the same text as a map.
+        // The token was parsed strictly above; this parses the same text as a map.
         let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
         let claims = payload.and_then(|payload| serde_json::from_slice(&payload).ok());
         Ok((claims.unwrap_or_default(), subject, sid))
     }
 
-    /// Has a token judged whose signature is this provider's; fetches its keys when they may have changed.
+    /// Verifies this provider's signature of a token and passes it to `judge`; fetches newer keys
+    /// if they may have changed.
     pub(crate) async fn with_signed<T>(
         &self,
         kind: TokenKind,
@@ -665,14 +678,15 @@ impl LoginProviderClient {
             StatusCode::UNAUTHORIZED => return Err(ProviderFault::Refused("invalid_grant".to_owned())),
             status => return Err(unclear(WHAT, &format!("it answered {status}"))),
         }
-        // Once for what a second parser might read otherwise, once as a map.
+        // Parsed twice: once strictly, to reject what another parser might read differently, once
+        // as a map.
         if !parse(WHAT, &answer)?.root().is_object() {
             return Err(unclear(WHAT, "the answer is no object"));
         }
         serde_json::from_slice(&answer.body).map_err(|_| unclear(WHAT, "the answer is no object"))
     }
 
-    /// The user behind a token of `OpenShift`'s.
+    /// The user of an `OpenShift` token.
     async fn user(&self, api: &Url, tokens: Tokens) -> Result<ProviderTokens, ProviderFault> {
         const WHAT: &str = "user endpoint";
         let answer = self.get(WHAT, &below(api, USER)?, Some(&tokens.access_token)).await?;
@@ -705,7 +719,7 @@ impl LoginProviderClient {
         })
     }
 
-    /// Asks the token endpoint.
+    /// Sends a request to the token endpoint.
     async fn tokens(&self, metadata: &Metadata, form: &[(&str, &str)]) -> Result<Tokens, ProviderFault> {
         const WHAT: &str = "token endpoint";
         let answer = self.post(WHAT, &metadata.token, form).await?;
@@ -736,8 +750,8 @@ impl LoginProviderClient {
         })
     }
 
-    /// Has the provider forget what a session could still be prolonged or used with (RFC 7009). True when it said so, or there
-    /// was nothing to forget.
+    /// Revokes the tokens of a session at the provider (RFC 7009). Succeeds when the provider
+    /// confirmed it, or there was nothing to revoke.
     pub(crate) async fn revoke(&self, session: &BrowserSession) -> Result<(), ProviderFault> {
         self.noted(self.try_revoke(session).await)
     }
@@ -763,8 +777,8 @@ impl LoginProviderClient {
         Ok(())
     }
 
-    /// Has `OpenShift` delete a token. Its holder may, with the scope `user:full`; most tokens of a login have less, and then our own
-    /// service account may, if it was given the right to.
+    /// Deletes a token on `OpenShift`. Its user may, with the scope `user:full`. Most login tokens
+    /// have less; then our own service account tries, which needs the permission.
     async fn delete(&self, api: &Url, token: &str) -> Result<(), ProviderFault> {
         const WHAT: &str = "token deletion";
         let name = openshift_name(token);
@@ -788,7 +802,8 @@ impl LoginProviderClient {
         Ok(self.outbound.ask_as_nobody(request).await.map_err(call(WHAT))?.status)
     }
 
-    /// Where a browser goes to log out at the provider too (`OpenID` Connect RP-Initiated Logout 1.0 §2); `None`: nowhere.
+    /// The address for the browser to log out at the provider too (OpenID Connect RP-Initiated
+    /// Logout 1.0 §2); `None`: there is none.
     pub(crate) async fn end_session_url(&self, id_token: Option<&str>, back: &str) -> Option<String> {
         let metadata = self.metadata().await.ok()?;
         let url = metadata.end_session.as_ref().filter(|_| self.config.logs_out)?;
@@ -819,7 +834,7 @@ impl LoginProviderClient {
     ) -> Result<HttpAnswer, ProviderFault> {
         let mut body = encoded(form);
         if *self.outbound.credential() == ClientCredential::None {
-            // A client without a secret says who it is (RFC 6749 §3.2.1).
+            // A client without a secret identifies itself in the form (RFC 6749 §3.2.1).
             body.push_str("&client_id=");
             body.push_str(&form_encoded(&self.config.client_id));
         }
@@ -831,10 +846,10 @@ impl LoginProviderClient {
     }
 }
 
-/// Whether a token is gone.
+/// Interprets the status of a token deletion.
 fn gone(what: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
     match status {
-        // 401 and 404: somebody was here before.
+        // 401 and 404: the token was deleted before.
         StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => Ok(()),
         status if status.is_success() => Ok(()),
         StatusCode::FORBIDDEN => {
@@ -846,7 +861,7 @@ fn gone(what: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
     }
 }
 
-/// Tells providers of one name apart.
+/// Distinguishes providers of one name: a digest of address and client ID.
 fn binding(config: &LoginProvider) -> String {
     let place = match &config.kind {
         LoginKind::OpenId { issuer, .. } => issuer.to_string(),
@@ -877,7 +892,7 @@ fn bearer(token: &str) -> Result<HeaderValue, ProviderFault> {
     Ok(value)
 }
 
-/// A word of somebody else's, fit for a log.
+/// A text from another party, sanitized for a log.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().filter(|c| matches!(c, ' '..='~')).take(100).collect()
 }
@@ -893,8 +908,9 @@ fn with_query(url: &Url, parameters: &[(&str, &str)]) -> String {
     format!("{url}{between}{}", encoded(parameters))
 }
 
-/// The `claims` parameter (Core §5.5.1) that asks for `read_at` in ID tokens beside what is `configured`; `None`: what is configured is no such
-/// object, and left to the provider to judge.
+/// The `claims` parameter (Core §5.5.1) that requests `read_at` in ID tokens, in addition to what
+/// is `configured`. `None`: the configured value is not a JSON object of that form, and is sent
+/// unchanged.
 fn with_read_at(configured: Option<&str>) -> Option<String> {
     use serde_json::{Map, Value};
     let mut claims: Map<String, Value> = match configured {
@@ -914,13 +930,13 @@ fn below(base: &Url, path: &str) -> Result<Url, ProviderFault> {
     Url::parse(&text).map_err(|fault| unclear("address", &fault.to_string()))
 }
 
-/// What `OpenShift` calls a token's object: nobody can tell the token from it.
+/// The name of a token's object on `OpenShift`; the token cannot be derived from it.
 fn openshift_name(token: &str) -> String {
     let secret = token.strip_prefix("sha256~").unwrap_or(token);
     format!("sha256~{}", URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, secret.as_bytes())))
 }
 
-/// A user without what only the API server needs: it has to fit into a cookie.
+/// Removes the parts of a user that only the API server needs: it has to fit into a cookie.
 fn lean_user(claims: &str) -> String {
     let Ok(user) = serde_json::from_str::<serde_json::Value>(claims) else { return claims.to_owned() };
     let metadata = &user["metadata"];

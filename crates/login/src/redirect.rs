@@ -1,30 +1,32 @@
-//! Where somebody goes after logging in or out: somewhere here, or nowhere they were not sent by us.
+//! Redirect target: where a browser goes after login or logout; always an address of the same
+//! origin.
 //!
-//! Owns: judging `rd`. What it lets through is a path of the same origin in canonical form; anything else becomes the page that
-//! is shown when nobody says where to go.
+//! Owns: validating `rd`. A valid target is a path of the same origin in canonical form; anything
+//! else is replaced by the default page.
 
 use auth::request::{Canonical, RawRequest, Scheme};
 
 use crate::config::Origin;
 
-/// Longest target that is kept while somebody logs in. It travels in an address, and providers bound those.
+/// Maximum length of a target that is kept during a login. It is part of an address, and providers
+/// limit those.
 const LONGEST: usize = 1024;
-/// Where to go when nobody says, or says something odd.
+/// The target when none is given, or it is invalid.
 const DEFAULT: &str = "/";
 
-/// The target to go to, path and query.
+/// The validated target: path and query.
 pub(crate) fn target(asked: Option<&str>, origin: &Origin) -> String {
     asked.and_then(|asked| judged(asked, origin)).unwrap_or_else(|| DEFAULT.to_owned())
 }
 
 fn judged(asked: &str, origin: &Origin) -> Option<String> {
-    // What our own links say, in full.
+    // Our own links contain the full address.
     let asked = match asked.strip_prefix(&*origin.text) {
         Some("") => DEFAULT,
         Some(rest) if rest.starts_with('/') => rest,
         _ => asked,
     };
-    // Browsers take `\` for `/`, drop tabs and line ends, and read `//host` as another host.
+    // Browsers treat `\` as `/`, drop tabs and line ends, and read `//host` as another host.
     let odd = |c: char| c == '\\' || c.is_control() || c.is_whitespace();
     if !asked.starts_with('/') || asked.starts_with("//") || asked.chars().any(odd) {
         return None;
@@ -33,7 +35,7 @@ fn judged(asked: &str, origin: &Origin) -> Option<String> {
     if path.contains('@') || path.contains("//") {
         return None;
     }
-    // A fragment is the browser's own, and never sent to us by one.
+    // A fragment stays in the browser, which never sends it.
     let asked = asked.split('#').next().unwrap_or_default();
     let asked = if asked.len() > LONGEST { path } else { asked };
     if asked.len() > LONGEST {
@@ -46,7 +48,7 @@ fn judged(asked: &str, origin: &Origin) -> Option<String> {
         host: Some(origin.authority.as_bytes()),
         target: asked.as_bytes(),
     };
-    // As the request will be read when it comes; one that would be refused leads nowhere.
+    // Parsed like the later request; a target that would be refused is not used.
     let canonical = Canonical::parse(&raw).ok()?;
     let mut target = Vec::with_capacity(asked.len());
     canonical.write_target(&mut target);

@@ -1,8 +1,10 @@
-//! Asking a provider whether a session still holds.
+//! Renewal: asks a provider whether a session still holds, and stores the result.
 //!
-//! One renewal per session, however many requests want it: in this process by a lock of the session's own, among all who share a
-//! store by a claim there. A refresh token is used once, so what came of the last one is remembered for whoever still holds the cookie
-//! before; only for a while, and for so many. Whatever a provider gave out is kept or revoked, never dropped.
+//! There is one renewal per session, for any number of requests: a lock of the session ensures this
+//! in this process, and a claim in the store among the processes that share it. A refresh token is
+//! used once. So the result of a renewal is kept for clients that still send the previous cookie,
+//! for a limited time and number. Tokens that a provider issued are either stored or revoked, never
+//! dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,33 +20,36 @@ use super::provider::{LoginProviderClient, ProviderFault, ProviderTokens};
 use super::session::BrowserSession;
 use super::{Login, SessionRejected};
 
-/// For how long a cookie that was exchanged still leads to its successor.
+/// How long a replaced cookie still leads to its successor.
 pub(super) const SUCCESSION: Duration = Duration::from_mins(2);
-/// How long a session whose provider gives no answer is believed without trying again.
+/// How long a session stays valid after a renewal without an answer, before the next attempt.
 pub(super) const RETRY: Duration = Duration::from_secs(10);
-/// For how long a store that is away is asked to keep what a provider gave out, and how often.
+/// How long an unavailable store is retried to save the tokens of a renewal; the next constant is
+/// the interval.
 const KEPT_WITHIN: Duration = Duration::from_secs(3);
 const RETRY_KEPT: Duration = Duration::from_millis(250);
-/// How many successors are remembered; a few kilobytes each.
+/// Maximum number of successors to keep; a few kilobytes each.
 const SUCCESSORS: usize = 10_000;
 
-/// Renewals under way, and what came of the last ones where sessions are kept in browsers.
+/// Renewals in progress, and recent results where sessions are kept in browsers.
 #[derive(Default)]
 pub(super) struct Renewals {
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// By the session's name: what it was last renewed to.
+    /// By session identifier: the session after its last renewal.
     successors: Mutex<HashMap<String, (BrowserSession, Timestamp)>>,
 }
 
-/// A session that was renewed.
+/// A session after its renewal.
 pub(super) struct Renewed {
     pub(super) session: BrowserSession,
-    /// Its provider said whose it is; otherwise it gave out tokens and then nothing more.
+    /// Whether the provider identified the user; otherwise it issued tokens and then gave no
+    /// further answer.
     pub(super) confirmed: bool,
 }
 
 impl Login {
-    /// Asks the provider; what it says for certain is an answer, silence is not.
+    /// Asks the provider. Only a definite refusal ends the session; a missing answer is
+    /// [`SessionRejected::Silent`].
     pub(super) async fn ask(
         &self,
         provider: &LoginProviderClient,
@@ -62,7 +67,8 @@ impl Login {
                 counts.renewal_refused.fetch_add(1, Relaxed);
                 tracing::debug!(provider = &*provider.config.name, %fault, "a session is over");
                 if matches!(fault, ProviderFault::Person(_)) {
-                    // Whatever the provider says next of whoever has this cookie: it is not who logged in.
+                    // Even if the provider later answers differently for this cookie: it is not the
+                    // user who logged in.
                     self.mark(session, now);
                 }
                 Err(SessionRejected::Over)
@@ -75,7 +81,7 @@ impl Login {
         }
     }
 
-    /// Renews a session that a store keeps, by the right to do so. `None`: the provider gives no answer.
+    /// Renews a session in a store, after it was claimed. `None`: the provider gives no answer.
     pub(super) async fn renew_kept(
         &self,
         origin: usize,
@@ -101,8 +107,9 @@ impl Login {
         let place = &*self.config.origins[origin].text;
         let content = session.content(&self.config.keys, place, &id, &self.random);
         let content = content.map_err(|fault| sealed(&fault))?;
-        // False: somebody ended it in the meantime, and what it was just given must not live on. Nor may it where it cannot be kept; but the
-        // provider takes no refresh token twice, so that a store that is away for a moment is waited for.
+        // False: another request ended the session meanwhile, and the new tokens must be revoked.
+        // The same holds if they cannot be stored. But the provider accepts no refresh token twice,
+        // so a short outage of the store is waited for.
         let until = tokio::time::Instant::now() + KEPT_WITHIN;
         let kept = loop {
             match store.replace(id, version, content.clone()).await {
@@ -123,7 +130,7 @@ impl Login {
         }
     }
 
-    /// Renews a session that its browser keeps, unless somebody has just done so, or ended it.
+    /// Renews a session in a cookie, unless another request has just renewed or ended it.
     pub(super) async fn renew_carried(
         &self,
         provider: &LoginProviderClient,
@@ -155,13 +162,14 @@ impl Login {
         answer
     }
 
-    /// A session by what its provider says, who was asked then.
+    /// The session with the provider's answer to a request that was sent at `asked`.
     fn prolonged(&self, session: &BrowserSession, told: ProviderTokens, asked: Timestamp) -> BrowserSession {
         let now = self.surroundings.clock.now().wall;
         let (mut fresh, expires) = self.times(told.lasts, now);
         let told_at = if told.confirmed && told.speaks { asked } else { session.told() };
         if !told.confirmed {
-            // It gave out tokens and then said nothing of whose they are: what was known holds for a moment.
+            // The provider issued tokens and then failed to identify their user: earlier claims
+            // stay valid for a short time.
             fresh = fresh.min(now.plus(RETRY).as_millis());
         }
         BrowserSession {
@@ -179,23 +187,25 @@ impl Login {
         }
     }
 
-    /// When to ask again, and when the access token ends. Asked a little earlier than it ends, it never ends under way.
+    /// When to ask again, and when the access token expires. Asking a little earlier avoids that it
+    /// expires in transit.
     pub(super) fn times(&self, lasts: Option<Duration>, now: Timestamp) -> (u64, u64) {
         let lasts = lasts.unwrap_or(self.config.refresh);
         let fresh = now.plus(self.config.refresh.min(lasts / 10 * 9));
         (fresh.as_millis(), now.plus(lasts).as_millis())
     }
 
-    /// The access token, where somebody will want it: an upstream, or we, to ask whose it is.
+    /// The access token, if it is needed: for an upstream, or to ask the provider about its user.
     pub(super) fn kept_access_token(&self, told: &ProviderTokens) -> Option<zeroize::Zeroizing<String>> {
         let wanted = self.passes_tokens || told.refresh_token.is_none();
         wanted.then(|| told.access_token.clone())
     }
 
-    /// Has the provider forget what a session that is over was given.
+    /// Revokes the tokens of a session that is over at the provider.
     pub(super) async fn forget(&self, provider: &LoginProviderClient, session: &BrowserSession) {
         if let Err(fault) = provider.revoke(session).await {
-            // Here it is over all the same. A provider that is away has a line of its own.
+            // The session is over here in any case. An unavailable provider has an outage log of
+            // its own.
             if fault.is_outage() {
                 tracing::debug!(provider = &*provider.config.name, %fault, "tokens are not revoked");
                 return;
@@ -211,16 +221,16 @@ impl Renewals {
         self.locks.lock().entry(id.to_owned()).or_default().clone()
     }
 
-    /// Takes the lock off the table, unless somebody waits for it.
+    /// Removes the lock from the table, unless another request waits for it.
     pub(super) fn unlock(&self, id: &str, lock: &Arc<tokio::sync::Mutex<()>>) {
         let mut locks = self.locks.lock();
-        // The table's and ours.
+        // One reference in the table and one here.
         if Arc::strong_count(lock) <= 2 {
             locks.remove(id);
         }
     }
 
-    /// What came of a session, if it is known and newer.
+    /// The renewed form of a session, if there is a newer one.
     pub(super) fn successor(&self, session: &BrowserSession, now: Timestamp) -> Option<BrowserSession> {
         let successors = self.successors.lock();
         let (newest, until) = successors.get(&session.id)?;
@@ -233,7 +243,8 @@ impl Renewals {
             successors.retain(|_, (_, until)| now < *until);
         }
         if successors.len() >= SUCCESSORS {
-            // Whoever loses its place logs in again, which the provider makes short.
+            // The user whose successor is evicted logs in again, which is quick while the
+            // provider's session lasts.
             let oldest = successors.iter().min_by_key(|(_, (_, until))| *until).map(|(id, _)| id.clone());
             oldest.map(|id| successors.remove(&id));
         }

@@ -1,9 +1,10 @@
-//! A session: who logged in, until when that holds, and what it takes to ask again.
+//! Browser session: the user, the lifetime, and the tokens to ask the provider again.
 //!
-//! Owns: its content and its sealed forms, in a cookie and in a store. Does not own: where it is kept, asking the provider.
+//! Owns: its content and its sealed forms, in a cookie and in a store. Does not own: where it is
+//! kept, asking the provider.
 //!
-//! What a session says of its holder is kept in the provider's words and mapped when it is read: a changed configuration holds for
-//! sessions that began before it.
+//! The user's claims are stored as the provider sent them, and mapped when they are read. So a
+//! changed mapping also applies to older sessions.
 
 use auth::authority::{AuthorityConfig, openshift_user};
 use auth::identity::{CredentialKind, Identity};
@@ -21,72 +22,76 @@ use zeroize::Zeroizing;
 use super::keys::{Purpose, SessionKeys};
 use crate::config::{LoginConfig, LoginKind, LoginProvider};
 
-/// Bytes of a cookie's value that browsers keep for certain: 4096 with its name and attributes (RFC 6265 §6.1).
+/// Bytes of a cookie's value that every browser keeps: 4096 with its name and attributes (RFC 6265
+/// §6.1).
 pub(crate) const LONGEST_COOKIE: usize = 3900;
 
-/// A session's content.
+/// The content of a session.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct BrowserSession {
-    /// Names it in the list of those that ended. No secret.
+    /// Identifier in the list of revoked sessions. Not secret.
     #[serde(rename = "i")]
     pub(crate) id: String,
-    /// At which provider, by name.
+    /// The configured name of the provider.
     #[serde(rename = "p")]
     pub(crate) provider: String,
-    /// Which provider that was, and as which client: another under that name has no business with its tokens.
+    /// Digest of the provider's address and our client ID: another provider of that name must not
+    /// receive its tokens.
     #[serde(rename = "k")]
     pub(crate) binding: String,
-    /// Of whom, as the provider calls them.
+    /// The user's subject at the provider.
     #[serde(rename = "s")]
     pub(crate) subject: String,
-    /// The provider's session.
+    /// Identifier of the provider's session.
     #[serde(rename = "d", skip_serializing_if = "Option::is_none", default)]
     pub(crate) sid: Option<String>,
-    /// What the provider says of them, a JSON object.
+    /// The user's claims, a JSON object.
     #[serde(rename = "c")]
     pub(crate) claims: String,
-    /// What it says beside, at its userinfo endpoint: replaced as a whole, so that what it says no more is gone.
+    /// The answer of the userinfo endpoint: replaced as a whole, so that removed claims disappear.
     #[serde(rename = "u", skip_serializing_if = "Option::is_none", default)]
     pub(crate) more: Option<String>,
-    /// When they logged in; this and the others in milliseconds.
+    /// When the user logged in; this and the other times are in milliseconds since 1970.
     #[serde(rename = "b")]
     pub(crate) began: u64,
-    /// When the provider said so, by its own clock: of sessions that began before this was kept, `began`.
+    /// When the ID token was issued, by the provider's clock; 0 in older sessions, which use
+    /// `began`.
     #[serde(rename = "t", default)]
     pub(crate) issued: u64,
-    /// When what the provider said rests on was read there, in the time of its log, where it has one.
+    /// When the provider read the data behind its answer, in the time of its log, where it has one.
     #[serde(rename = "l", skip_serializing_if = "Option::is_none", default)]
     pub(crate) read_at: Option<u64>,
-    /// When the provider was last asked what it says of them.
+    /// When the provider was last asked for the user's claims.
     #[serde(rename = "w", default)]
     pub(crate) told: u64,
-    /// How often it was renewed: of two forms of it the later one has the refresh token that counts.
+    /// Number of renewals: of two forms of a session, the one with more has the valid refresh
+    /// token.
     #[serde(rename = "n", default)]
     pub(crate) renewals: u32,
-    /// When it is over, whatever happens.
+    /// When the session is over, at the latest.
     #[serde(rename = "e")]
     pub(crate) ends: u64,
     /// When the provider has to be asked again.
     #[serde(rename = "f")]
     pub(crate) fresh: u64,
-    /// When the access token ends.
+    /// When the access token expires.
     #[serde(rename = "x")]
     pub(crate) expires: u64,
-    /// What it takes to ask again.
+    /// Token to renew the session at the provider.
     #[serde(rename = "r", skip_serializing_if = "Option::is_none", default)]
     pub(crate) refresh_token: Option<Zeroizing<String>>,
-    /// What the provider's other services take.
+    /// Token for the provider's other services.
     #[serde(rename = "a", skip_serializing_if = "Option::is_none", default)]
     pub(crate) access_token: Option<Zeroizing<String>>,
-    /// What tells the provider whom to log out.
+    /// Identifies the session to the provider at logout.
     #[serde(rename = "h", skip_serializing_if = "Option::is_none", default)]
     pub(crate) id_token: Option<Zeroizing<String>>,
 }
 
-/// A session does not fit into a cookie.
+/// Why a session cannot be sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SealFault {
-    /// It is longer than browsers keep.
+    /// The sealed session exceeds the limit of browsers.
     #[error(
         "the session takes {0} bytes, and browsers keep no cookie over 4096; keep sessions in a database (`login.database`), or ask for fewer claims and scopes"
     )]
@@ -103,7 +108,7 @@ impl From<Unspecified> for SealFault {
 }
 
 impl BrowserSession {
-    /// Whether it is over by itself: at its end, or because nobody used it.
+    /// Whether the session has expired: at its end, or because it was unused.
     pub(crate) fn is_over(&self, config: &LoginConfig, now: Timestamp) -> bool {
         now >= self.ends(config) || now >= Timestamp::from_millis(self.fresh).plus(config.idle)
     }
@@ -113,12 +118,14 @@ impl BrowserSession {
         now >= Timestamp::from_millis(self.fresh)
     }
 
-    /// When it is over, by what is configured now as well: a lifetime that was shortened is meant for all.
+    /// When the session is over at the latest; a shortened lifetime in the configuration applies to
+    /// all sessions.
     pub(crate) fn ends(&self, config: &LoginConfig) -> Timestamp {
         Timestamp::from_millis(self.ends).min(Timestamp::from_millis(self.began).plus(config.lifetime))
     }
 
-    /// What it follows from at its provider, whose client we are. `email` is [`Session::email`].
+    /// The names by which the provider can revoke the session; `client` is our client ID. `email`
+    /// is the result of `email()`.
     pub(crate) fn lineage<'s>(&'s self, client: &'s str, email: Option<&'s str>) -> Lineage<'s> {
         Lineage {
             token: None,
@@ -133,7 +140,7 @@ impl BrowserSession {
         }
     }
 
-    /// The address that the provider tells of them, verified or not.
+    /// The user's email address from the provider, verified or not.
     pub(crate) fn email(&self) -> Option<String> {
         let told = |text: &str| {
             let document = Document::parse(text.as_bytes().to_vec()).ok()?;
@@ -142,12 +149,12 @@ impl BrowserSession {
         self.more.as_deref().and_then(told).or_else(|| told(&self.claims))
     }
 
-    /// When what is known of them was told.
+    /// When the user's claims were obtained.
     pub(crate) fn told(&self) -> Timestamp {
         Timestamp::from_millis(if self.told == 0 { self.began } else { self.told })
     }
 
-    /// By what it can be ended.
+    /// The keys by which the session can be revoked.
     pub(crate) fn marks(&self) -> RevocationMarks {
         RevocationMarks {
             id: named(&["session", &self.id]),
@@ -158,8 +165,8 @@ impl BrowserSession {
         }
     }
 
-    /// What a cookie holds that is the session. The ID token, which only makes logging out more comfortable, is left out when
-    /// there is no room for it.
+    /// The sealed session for a cookie. The ID token, which only makes logout more convenient, is
+    /// omitted when there is no space for it.
     pub(crate) fn cookie(
         &self,
         keys: &SessionKeys,
@@ -176,13 +183,13 @@ impl BrowserSession {
         if lean.len() <= LONGEST_COOKIE { Ok(lean) } else { Err(SealFault::TooLong(lean.len())) }
     }
 
-    /// The session that a cookie is.
+    /// Opens a session from a cookie.
     pub(crate) fn of_cookie(keys: &SessionKeys, origin: &str, cookie: &[u8]) -> Option<Self> {
         let (text, _) = keys.open(Purpose::Session, &[origin.as_bytes()], cookie)?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// What a store keeps under this name.
+    /// The sealed session for a store, under this key.
     pub(crate) fn content(
         &self,
         keys: &SessionKeys,
@@ -194,7 +201,7 @@ impl BrowserSession {
         Ok(keys.seal(Purpose::Session, &holder, &self.text()?, random)?.into_bytes())
     }
 
-    /// The session that a store kept under this name.
+    /// Opens a session that a store kept under this key.
     pub(crate) fn of_content(
         keys: &SessionKeys,
         origin: &str,
@@ -210,17 +217,18 @@ impl BrowserSession {
     }
 }
 
-/// When a provider made an ID token that was verified, by its own clock, and the time of its log that goes with it.
+/// When a provider issued a verified ID token, by its own clock, and the log time that belongs to
+/// it.
 pub(crate) fn issued_of(id_token: &str) -> Option<(Timestamp, Option<Timestamp>)> {
     let token = jwt::parse(id_token.as_bytes()).ok()?;
     let lineage = token.lineage();
     Some((lineage.issued_at, lineage.read_at))
 }
 
-/// Who somebody is, from what their provider says of them, and what it says beside.
+/// The identity of a user, from the provider's claims and its userinfo answer.
 ///
 /// # Errors
-/// In words.
+/// A text that describes what is wrong with the claims.
 pub(crate) fn identity(
     provider: &LoginProvider,
     claims: &str,
@@ -252,7 +260,7 @@ pub(crate) fn identity(
     Ok(identity)
 }
 
-/// Both, where the second says more, or says it later. Whether an address was verified says who says the address.
+/// Merges both; the second one overrides. `email_verified` is taken from the source of the address.
 fn merged(claims: &str, more: &str) -> Result<Vec<u8>, String> {
     type Map = serde_json::Map<String, serde_json::Value>;
     let read = |text: &str| serde_json::from_str::<Map>(text).map_err(|error| error.to_string());
@@ -262,22 +270,22 @@ fn merged(claims: &str, more: &str) -> Result<Vec<u8>, String> {
     serde_json::to_vec(&claims).map_err(|error| error.to_string())
 }
 
-/// What everything of one person is found by.
+/// The key of all sessions of one user.
 pub(crate) fn subject_of(provider: &str, subject: &str) -> SessionKey {
     named(&["subject", provider, subject])
 }
 
-/// What everything of one session of the provider's is found by.
+/// The key of all sessions of one provider session.
 pub(crate) fn sid_of(provider: &str, sid: &str) -> SessionKey {
     named(&["sid", provider, sid])
 }
 
-/// What a logout token is known by, of the provider that is bound so.
+/// The key of a logout token of the provider with this binding.
 pub(crate) fn logout_of(binding: &str, jti: &str) -> SessionKey {
     named(&["logout", binding, jti])
 }
 
-/// What a session is kept under whose browser holds this.
+/// The store key of the session whose browser holds this cookie.
 pub(crate) fn kept_as(cookie: &[u8]) -> SessionKey {
     let mut out = [0; 32];
     out.copy_from_slice(digest::digest(&digest::SHA256, cookie).as_ref());
@@ -343,7 +351,7 @@ mod tests {
         assert_eq!((&*back.subject, back.refresh_token.unwrap().as_str()), ("u1", "r"));
         assert_eq!(back.id_token.unwrap().len(), 1000);
         assert!(BrowserSession::of_cookie(&keys(), "https://b.example", cookie.as_bytes()).is_none());
-        // Neither as it is nor in base64: long enough for chance not to spell it.
+        // Neither in plain text nor in base64; the pattern is long enough not to occur by chance.
         assert!(!cookie.contains("xxxxxxxxxxxx") && !cookie.contains("eHh4eHh4eHh4"));
     }
 

@@ -1,7 +1,8 @@
-//! Whose session a cookie is, when that is not known at once.
+//! Session lookup: authenticates a session cookie that is not in the cache.
 //!
-//! Owns: whether it holds, by itself, by the list of those that ended and by its provider when that is due; the fact that it becomes. Does not
-//! own: where it is ([`super::find`]), asking the provider ([`super::renew`]).
+//! Owns: whether the session is valid, by its own times, by the list of revoked sessions, and by
+//! its provider when that is due; and the resulting fact. Does not own: where the session is kept
+//! ([`super::find`]), asking the provider ([`super::renew`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,31 +24,32 @@ use super::session::BrowserSession;
 use super::{Login, SessionLookup, SessionRejected};
 use crate::config::LoginKind;
 
-/// Looking up, waiting and finding out, so often at most for one request.
+/// Maximum rounds of lookup, waiting and processing for one request.
 const ROUNDS: usize = 8;
-/// How long somebody waits for another process to renew a session.
+/// Time limit for waiting for another process that renews a session.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often they look.
+/// Interval at which the store is read while waiting.
 const LOOK: Duration = Duration::from_millis(50);
-/// For how long a request may go on with a session that has become due while it waited.
+/// How long a request may continue with a session whose renewal became due while it waited.
 const UNDER_WAY: Duration = Duration::from_secs(30);
 
-/// What came of finding out, and what the cache had to do with it.
+/// The result of a lookup, and how the cache contributed.
 pub type SessionOutcome = (Result<Arc<Verified>, SessionRejected>, CacheUse);
 
-/// What a request is told of a session that is good.
+/// A valid session with the data for its fact.
 struct ValidSession {
     found: FoundSession,
-    /// In its provider's words, where they were heard just now.
+    /// The provider's claims, if they were obtained in this lookup.
     claims: Option<String>,
-    /// To be believed until then, without looking again.
+    /// Until when the session is valid without another check.
     until: Timestamp,
-    /// What its provider may take back at any moment, where that tells; and what it rests on then, without which nothing is remembered.
+    /// What can revoke the session, if its provider's log is followed, with the basis of the cache
+    /// entry; without a basis nothing is cached.
     revocable: Option<(RevocableToken, Option<EntryBasis>)>,
 }
 
 impl Login {
-    /// Finds out whose session a cookie is that [`Login::lookup`] does not know.
+    /// Authenticates a session cookie that [`Login::lookup`] does not know.
     pub async fn find_out(self: &Arc<Self>, origin: usize, cookie: &[u8]) -> SessionOutcome {
         let key = self.scopes[origin].key(cookie);
         let clock = &self.surroundings.clock;
@@ -68,9 +70,10 @@ impl Login {
                 },
                 cache::CacheLookup::Miss(ticket) => {
                     let (this, cookie) = (self.clone(), cookie.to_vec());
-                    // It goes on when nobody waits: what was renewed must be known to those who come next.
+                    // Continues when the request is dropped: the renewed session must be available
+                    // to later requests.
                     let finding = self.control().spawn(async move {
-                        // What is found may be as old as the looking.
+                        // The result may be as old as the start of the lookup.
                         let began = this.surroundings.clock.now();
                         let good = match this.recognise(origin, &cookie).await {
                             Ok(good) => this.held(good, &ticket).await,
@@ -91,7 +94,7 @@ impl Login {
                     });
                     match finding.await {
                         Ok(Ok(answer)) => return (answer, CacheUse::Miss),
-                        // A flush overtook it: look again.
+                        // A flush overtook the lookup: look up again.
                         Ok(Err(cache::FlightVoided)) => {}
                         Err(_) => break,
                     }
@@ -101,7 +104,7 @@ impl Login {
         (Err(SessionRejected::Silent), CacheUse::Miss)
     }
 
-    /// The session of a cookie, whether it is known or not.
+    /// The session of a cookie, cached or not.
     pub(super) async fn session_of(
         self: &Arc<Self>,
         origin: usize,
@@ -115,7 +118,7 @@ impl Login {
         }
     }
 
-    /// The same, if its provider has not taken it back, where that tells.
+    /// Checks that the provider has not revoked the session, if its log is followed.
     async fn held(
         &self,
         good: ValidSession,
@@ -133,8 +136,8 @@ impl Login {
         }
         match revocable.told().await {
             IssuerAnswer::Good(hold) => {
-                // What was told while the provider was asked is compared with now that the fact has its place in the log: one that is
-                // outdated already is for this request alone.
+                // Now that the fact has its position in the log, it is compared with events that
+                // arrived while the provider was asked. An outdated fact is for this request alone.
                 let hold = if self.is_outdated(session).await? { None } else { hold };
                 Ok(ValidSession { revocable: Some((revocable, hold)), ..good })
             }
@@ -148,7 +151,8 @@ impl Login {
         self.surroundings.follows.of(issuer)
     }
 
-    /// Whether what is known of a session's holder has changed since it was told, by what their provider says of its own accord.
+    /// Whether security events of the provider show that the user's claims have changed since they
+    /// were obtained.
     pub(super) async fn is_outdated(&self, session: &BrowserSession) -> Result<bool, SessionRejected> {
         let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
         let Some(followed) = self.followed_of(provider).filter(|followed| followed.longest.is_some()) else {
@@ -164,7 +168,7 @@ impl Login {
         }
     }
 
-    /// The fact that a session is, and how long it holds.
+    /// The fact of a session, and how long it is valid.
     fn verified(
         &self,
         origin: usize,
@@ -182,12 +186,13 @@ impl Login {
         let heard = claims.as_deref().unwrap_or(&session.claims);
         let identity = super::session::identity(&provider.config, heard, session.more.as_deref());
         let identity = identity.map_err(|why| {
-            // It was good when it began: the mapping has changed since.
+            // It was valid at first: the mapping has changed since.
             tracing::warn!(provider = &*provider.config.name, why, "a session names nobody: it is over");
             SessionRejected::Over
         })?;
         let until = until.min(session.ends(&self.config));
-        // A request that waits for something else may go on with it: what is due to be renewed has not ended.
+        // A request that waits for something else may continue with it: a session that is due for
+        // renewal has not ended.
         let expires = until.plus(UNDER_WAY).min(session.ends(&self.config));
         let facts = Facts { identity, expires, not_before: Timestamp::from_millis(0) };
         let renewed = match (&found.kept, found.succeeded) {
@@ -218,7 +223,7 @@ impl Login {
         self.providers.iter().find(is_his)
     }
 
-    /// Finds the session of a cookie, renewed if that is due.
+    /// Finds the session of a cookie, and renews it if that is due.
     async fn recognise(&self, origin: usize, cookie: &[u8]) -> Result<ValidSession, SessionRejected> {
         let now = || self.surroundings.clock.now().wall;
         let mut found = self.find(origin, cookie, now()).await?;
@@ -230,13 +235,13 @@ impl Login {
             }
             let provider = self.provider_of(session).ok_or(SessionRejected::Over)?;
             if self.followed_of(provider).is_some_and(|followed| followed.desk.is_silent()) {
-                // Whatever is found, nobody could say whether it was taken back.
+                // Whether the session was revoked cannot be determined now.
                 return Err(SessionRejected::Silent);
             }
             let outdated = self.is_outdated(session).await?;
             if !outdated && !session.is_due(now()) {
                 let until = Timestamp::from_millis(session.fresh);
-                // Its tokens can be revoked, and only it knows.
+                // Its tokens can be revoked, and only the provider knows.
                 let told =
                     if provider.is_openshift() { Some(self.ask(provider, session).await?) } else { None };
                 return Ok(ValidSession {
@@ -252,7 +257,8 @@ impl Login {
                     if store.claim(id, version, now(), until).await.map_err(silent)? {
                         self.renew_kept(origin, provider, &**store, &found).await
                     } else {
-                        // Another process does: its answer will be there in a moment, unless it has ended.
+                        // Another process renews it: the result will be there in a moment, unless
+                        // that process has ended.
                         if now().since(began) >= PATIENCE {
                             let forgiven =
                                 if outdated { None } else { self.forgiven(provider, found, now()) };
@@ -266,8 +272,9 @@ impl Login {
                 _ => self.renew_carried(provider, &found.session).await,
             };
             return match renewed {
-                // Nobody is let in on the strength of what no longer holds. Where the provider was asked and what changed cannot be had again, they
-                // log in; where it said nothing, they come again.
+                // Outdated claims authorize no request. If the provider was asked and the changed
+                // claims cannot be obtained, the user logs in again. If the provider gave no
+                // answer, the client retries.
                 Ok(Some(Renewed { session, confirmed }))
                     if outdated && self.is_outdated(&session).await? =>
                 {
@@ -286,8 +293,8 @@ impl Login {
         }
     }
 
-    /// A session of which nobody can say whether it still holds. Its own token does, for a while; but for one that can be
-    /// deleted before.
+    /// Accepts a session that cannot be confirmed now, for a while, as long as its access token is
+    /// valid. Not for `OpenShift`, whose tokens can be deleted earlier.
     #[expect(clippy::unused_self, reason = "one of the ways a session is judged, like those beside it")]
     fn forgiven(
         &self,

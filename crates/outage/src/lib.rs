@@ -1,15 +1,18 @@
-//! Whether something that a process depends on can be had, said in two lines.
+//! Outage: tracks whether a dependency of the process is available, and logs each outage with two
+//! lines.
 //!
-//! Owns: when a dependency counts as gone and as back, and the one line for each. Does not own: trying, how long to wait before the
-//! next try, what is answered meanwhile.
+//! Owns: when a dependency counts as unavailable and as available again, and the log line for each.
+//! Does not own: access to the dependency, the delay before a retry, what clients are answered
+//! meanwhile.
 //!
 //! ```text
 //! failed ─▶ first one: WARN "dependency unavailable" ─▶ further ones: counted, DEBUG
 //! succeeded ─▶ every way to it is well: INFO "dependency available again", with how long and how many
 //! ```
 //!
-//! A crate of its own, because every room that depends on something and logs needs it. A reason may hold a time, a port or a
-//! count, and differ each time: it makes no line of its own. Where nothing is wrong, a success costs one relaxed load.
+//! It is a crate of its own because every crate with a dependency logs outages. The reason of a
+//! failure may contain a time, a port or a count, so a different reason does not cause another
+//! line. While nothing fails, a success costs one relaxed load.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -19,11 +22,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// For what many ask at once: so long nothing must have failed before it counts as back. What was under way when it went may still succeed,
-/// and what is half broken fails and succeeds in turns.
+/// Recovery period for dependencies with concurrent requests: time without failure before one
+/// counts as available. Requests that were in flight at the failure may still succeed, and a partly
+/// broken dependency fails and succeeds in turns.
 pub const CALM: Duration = Duration::from_secs(5);
 
-/// A way to a dependency, and whether it can be had by it.
+/// One way to reach a dependency, such as one connection pool, and whether it is failing. All ways
+/// share the state of the dependency.
 #[derive(Debug)]
 pub struct Outage {
     dependency: Arc<Dependency>,
@@ -32,7 +37,7 @@ pub struct Outage {
     trouble: Mutex<Option<Trouble>>,
 }
 
-/// What all ways to a dependency share.
+/// State that all ways to a dependency share.
 #[derive(Debug)]
 struct Dependency {
     name: Box<str>,
@@ -42,24 +47,24 @@ struct Dependency {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Ways that fail.
+    /// Number of failing ways.
     ways: usize,
-    /// Since it cannot be had by one of them at least.
+    /// Start of the outage: the first failure of any way. `None`: no outage.
     since: Option<Instant>,
     failures: u64,
-    /// When the last way that recovered was well again.
+    /// Latest first success among the ways that have recovered.
     well: Option<Instant>,
 }
 
-/// What is wrong with one way.
+/// State of a failing way.
 #[derive(Debug, Clone, Copy)]
 struct Trouble {
     last: Instant,
-    /// The first success after that.
+    /// The first success after the last failure.
     well: Option<Instant>,
 }
 
-/// It has come back.
+/// The end of an outage: its duration and its number of failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Back {
     after: Duration,
@@ -67,19 +72,20 @@ struct Back {
 }
 
 impl Outage {
-    /// Of a dependency that is there until the contrary is seen. `name` is its kind and name, as in `issuer https://id.example`.
+    /// A dependency that counts as available until a failure. `name` is its kind and name, as in
+    /// `issuer https://id.example`.
     pub fn of(name: impl Into<Box<str>>) -> Self {
         Self::on(Dependency { name: name.into(), effect: None, state: Mutex::default() }, Duration::ZERO)
     }
 
-    /// What follows for those who are served, for the line that says that it is gone.
+    /// Adds the consequence of an outage for clients, which the first log line contains.
     #[must_use]
     pub fn with_effect(self, effect: &'static str) -> Self {
         let name = self.dependency.name.clone();
         Self::on(Dependency { name, effect: Some(effect), state: Mutex::default() }, self.calm)
     }
 
-    /// It counts as back when nothing has failed for so long.
+    /// Sets the recovery period: time without failure before the dependency counts as available.
     #[must_use]
     pub fn with_calm(mut self, calm: Duration) -> Self {
         self.calm = calm;
@@ -91,15 +97,16 @@ impl Outage {
         Self { dependency, calm, failing, trouble }
     }
 
-    /// Another way to the same dependency, which is back when it can be had by each. A way that failed must be tried until it does not, or be
-    /// dropped.
+    /// Another way to the same dependency, which is available again when no way fails. A failing
+    /// way must be retried until it succeeds, or be dropped.
     #[must_use]
     pub fn way(&self) -> Self {
         let (dependency, calm) = (self.dependency.clone(), self.calm);
         Self { dependency, calm, failing: AtomicBool::new(false), trouble: Mutex::default() }
     }
 
-    /// It could not be had. Only the first time is more than a line for whoever debugs.
+    /// Records a failure. The first of an outage is logged as a warning, further ones at debug
+    /// level.
     pub fn failed(&self, why: impl Display) {
         let Dependency { name, effect, .. } = &*self.dependency;
         if self.failed_at(Instant::now()) {
@@ -109,7 +116,7 @@ impl Outage {
         }
     }
 
-    /// It could be had.
+    /// Records a success.
     pub fn succeeded(&self) {
         if self.failing.load(Relaxed)
             && let Some(Back { after, failures }) = self.succeeded_at(Instant::now())
@@ -124,7 +131,7 @@ impl Outage {
         }
     }
 
-    /// Takes note of what came of a try.
+    /// Records the outcome of an attempt.
     pub fn note<T, E: Display>(&self, outcome: &Result<T, E>) {
         match outcome {
             Ok(_) => self.succeeded(),
@@ -132,12 +139,12 @@ impl Outage {
         }
     }
 
-    /// Whether the last that was seen of it by this way was a failure, or is not long enough ago.
+    /// Whether this way is failing: its last attempt failed, or the recovery period has not passed.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Relaxed)
     }
 
-    /// Whether that is news.
+    /// Whether this failure starts an outage.
     fn failed_at(&self, now: Instant) -> bool {
         let mut trouble = self.trouble.lock();
         let first = trouble.replace(Trouble { last: now, well: None }).is_none();
@@ -150,7 +157,7 @@ impl Outage {
         news
     }
 
-    /// Whether that ends the outage.
+    /// Returns the outage if this success ends it.
     fn succeeded_at(&self, now: Instant) -> Option<Back> {
         let mut held = self.trouble.lock();
         let trouble = held.as_mut()?;
@@ -165,7 +172,7 @@ impl Outage {
 }
 
 impl Drop for Outage {
-    /// Nobody tries this way any more: the others say how it is.
+    /// A dropped way no longer counts as failing; the remaining ways decide.
     fn drop(&mut self) {
         if self.trouble.get_mut().take().is_some() {
             self.dependency.state.lock().recovered(None);
@@ -186,7 +193,7 @@ impl State {
     }
 }
 
-/// A duration as people say it.
+/// A duration rounded for people.
 struct Rounded(Duration);
 
 impl Display for Rounded {

@@ -1,4 +1,4 @@
-//! The command line: what can be asked for.
+//! Command line: the commands and their exit codes.
 
 use std::process::ExitCode;
 
@@ -8,7 +8,7 @@ use crate::cmd;
 use crate::exit::Outcome;
 use crate::terminal::ERROR;
 
-/// An access gateway: finds out who is calling, decides whether they may, and passes the request on.
+/// An access gateway: authenticates the caller, authorizes the request, and forwards it.
 #[derive(Debug, Parser)]
 #[command(name = "postern", version, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
@@ -26,19 +26,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the gateway, the provider, or both
+    /// Run the gateway, the provider, or both.
     Serve(cmd::serve::Arguments),
-    /// Administer the provider: users, groups, clients, sessions, keys, tokens, the audit log, backups
+    /// Administer the provider: users, groups, clients, sessions, keys, tokens, the audit log,
+    /// backups.
     Admin(cmd::admin::Arguments),
-    /// Show the whole on this machine: gateway, token provider and a service, nothing to install
+    /// Run a demo on this machine: gateway, token provider and a service, nothing to install.
     Demo(cmd::demo::Arguments),
-    /// Say whether a configuration holds, what it means, and what it would decide
+    /// Check a configuration, show what it means, and what it would decide.
     Check(cmd::check::Arguments),
-    /// Run a light upstream to try, test and measure against
+    /// Run a light upstream for trials, tests and measurements.
     Echo(cmd::echo::Arguments),
-    /// Get an access token, or look into one
+    /// Get an access token, or decode one.
     Token(cmd::token::Arguments),
-    /// Measure: run topologies under load; take in, report, compare, merge, gate and audit what was measured
+    /// Measure: run topologies under load; import, report, compare, merge, gate and audit
+    /// measurements.
     #[cfg(feature = "lab")]
     Lab(cmd::lab::Arguments),
 }

@@ -1,6 +1,6 @@
-//! A plain HTTP client, for the commands that ask servers something, and for the provider that tells clients something.
+//! HTTP client for commands that query servers, and for the provider's notifications to clients.
 //!
-//! It is hyper's, not the gateway's own codec: what `demo --check` sees is what any client would see.
+//! It uses hyper, not the gateway's own codec. So `demo --check` sees what any client would see.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -18,50 +18,51 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long one exchange may take.
+/// Time limit of one exchange.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Largest answer.
+/// Size limit of a response body, in bytes.
 const ANSWER: usize = 1 << 20;
 
-/// What is spoken.
+/// HTTP version of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// HTTP/1.1.
+    /// HTTP/1.1 (RFC 9112).
     Http1,
     /// HTTP/2 with prior knowledge.
     Http2,
 }
 
-/// An answer, read to its end.
+/// A response with its complete body.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
-    /// Status code.
+    /// Status code of the response.
     pub(crate) status: StatusCode,
-    /// Header fields.
+    /// Header fields of the response.
     pub(crate) headers: HeaderMap,
-    /// Content.
+    /// Body of the response.
     pub(crate) body: Bytes,
 }
 
-/// Asks servers something.
+/// HTTP client that opens a connection for each request.
 #[derive(Default)]
 pub(crate) struct Client {
     ca: Option<Box<Path>>,
     tls: OnceLock<Arc<ClientConfig>>,
-    /// What to do about a server that nobody vouches for.
+    /// Hint for a server whose certificate no trusted authority has issued.
     remedy: &'static str,
 }
 
 impl Client {
-    /// A client that trusts the authorities in a PEM file, or the system's.
+    /// Creates a client that trusts the certificate authorities in a PEM file, or those of the
+    /// system.
     pub(crate) fn new(ca: Option<&Path>) -> Self {
         Self { ca: ca.map(Into::into), tls: OnceLock::new(), remedy: "; name the authority with --ca" }
     }
 
-    /// Sends a request to `url` over a connection of its own.
+    /// Sends a request to `url` over a new connection.
     ///
     /// # Errors
-    /// In words, with the URL.
+    /// A message that contains the URL.
     pub(crate) async fn send(
         &self,
         version: Version,
@@ -111,7 +112,7 @@ impl Client {
         talk(version, tls, request).await
     }
 
-    /// Made when first needed: most uses speak plain HTTP.
+    /// TLS configuration. It is built when it is first needed, because most uses are plain HTTP.
     fn tls(&self) -> Result<Arc<ClientConfig>, String> {
         if let Some(tls) = self.tls.get() {
             return Ok(tls.clone());
@@ -138,7 +139,7 @@ async fn talk(
     let response = match version {
         Version::Http1 => {
             let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
-            // ends with the exchange, which reports what went wrong
+            // The task ends with the exchange, which reports any error.
             tokio::spawn(connection);
             sender.send_request(request).await.map_err(broken)?
         }

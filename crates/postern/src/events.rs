@@ -1,10 +1,13 @@
-//! What others tell of what happened at their place, kept in a database.
+//! Security events: stores events of other issuers in a database and follows them as a revocation
+//! log.
 //!
-//! Owns: opening it, the secret that its users share, following it as the log of those who are spoken of ([`EventLogState`]), and sweeping it.
-//! Does not own: taking what is told (`credentials::events`), what a log is (`store`, `coherence`).
+//! Owns: opening the database, the secret that its users share, following it as the log of the
+//! reported issuers ([`EventLogState`]), and deleting expired rows. Does not own: receiving events
+//! (`credentials::events`), the log itself (`store`, `coherence`).
 //!
-//! One log serves all transmitters, and the issuers that they speak of are told apart by their tags, which each has a key of its own
-//! for. It may be the provider's log: then its tags and these are in one, and nobody takes the one for the other.
+//! One log serves all transmitters. The tags of each reported issuer are made with a key of its
+//! own. The log may be the provider's. Then it contains both kinds of tags, and they cannot be
+//! confused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,14 +29,14 @@ use zeroize::Zeroizing;
 use crate::exit::Failure;
 use crate::revocation::{FollowedLog, LogSource, LogTransports, beside, together, view};
 
-/// What the log is called among those that are followed.
+/// Name of the log among the followed logs.
 const NAME: &str = "security-events";
-/// How often what is over is deleted.
+/// Time between two deletions of expired rows.
 const SWEEP: Duration = Duration::from_mins(1);
-/// How long events stay in the log for those who were away.
+/// How long events stay in the log for consumers that are disconnected.
 const LOG_KEPT: Duration = Duration::from_hours(48);
 
-/// The log of what is told, followed. What runs for it ends when this is dropped.
+/// The followed log of security events. Its background tasks end when this value is dropped.
 pub struct EventLogState {
     following: Arc<FollowedLog>,
     followed: Vec<Arc<FollowedIssuer>>,
@@ -42,10 +45,11 @@ pub struct EventLogState {
 }
 
 impl EventLogState {
-    /// Follows the log in `store`, which is `database` and was opened in this runtime. Blocks, outside of it.
+    /// Follows the log in `store`, which must be the open `database` of this runtime. Blocks, so
+    /// call it outside of the runtime.
     ///
     /// # Errors
-    /// In one line, with a remedy.
+    /// A message in one line, with a hint.
     pub fn start(
         events: &SecurityEvents,
         (store, database): (Store, &DatabaseSettings),
@@ -69,7 +73,8 @@ impl EventLogState {
         };
         let mut following = FollowedLog::start(source, on)?;
         following.answer(&store, on);
-        // Two who speak of one issuer: what both remember is remembered for as long.
+        // If two transmitters report one issuer, the shorter token lifetime applies: both store
+        // events for at least this time.
         let mut spoken_of: BTreeMap<&str, Duration> = BTreeMap::new();
         for transmitter in &events.transmitters {
             for issuer in &transmitter.tokens_of {
@@ -86,22 +91,22 @@ impl EventLogState {
         Ok(Self { following: Arc::new(following), followed, store, sweeping })
     }
 
-    /// The log as it is followed.
+    /// The log with its consumer state.
     pub fn following(&self) -> &Arc<FollowedLog> {
         &self.following
     }
 
-    /// All who are spoken of.
+    /// All reported issuers.
     pub fn followed(&self) -> &[Arc<FollowedIssuer>] {
         &self.followed
     }
 
-    /// Makes durable what was begun, and ends.
+    /// Makes pending changes durable and closes the database.
     pub async fn close(self) {
         self.store.close().await;
     }
 
-    /// Where what is told is kept.
+    /// The log that new events are appended to.
     pub fn log(&self) -> Arc<dyn EventLog> {
         Arc::new(Log(self.store.clone()))
     }
@@ -113,7 +118,7 @@ impl Drop for EventLogState {
     }
 }
 
-/// The secret of all who share the database.
+/// Secret that all processes with this database share.
 async fn shared(store: &Store) -> Result<SharedSecret, Failure> {
     let mut drawn = [0; 64];
     let filled = SystemRandom::new().fill(&mut drawn);
@@ -127,7 +132,7 @@ async fn shared(store: &Store) -> Result<SharedSecret, Failure> {
     shared.map_err(|error| Failure::new(format!("the database of security events: {error}")))
 }
 
-/// The log, as events are appended to it.
+/// Adapter that appends events to the log.
 struct Log(Store);
 
 impl EventLog for Log {
@@ -140,7 +145,8 @@ impl EventLog for Log {
                 .not_before
                 .map_or(RevocationReach::Whole, |then| RevocationReach::Before(time(then))),
             until: time(taken.until),
-            // Whoever told us tells everybody else.
+            // No occurrence: this entry comes from a transmitter and is not reported to other
+            // receivers.
             occurrence: None,
         };
         let revocations = taken.into_iter().map(revocation).collect();
@@ -148,7 +154,7 @@ impl EventLog for Log {
             let all = TellAll { revocations, now: SystemClock.now().wall };
             let told = async {
                 self.0.write(all).await?;
-                // At least as far as the log has got with it.
+                // The position is at least that of the appended events.
                 self.0.head().await
             };
             told.await.map_err(|error| LogFault(error.to_string()))
@@ -156,7 +162,7 @@ impl EventLog for Log {
     }
 }
 
-/// Deletes what is over. The provider does so as well where it is its database.
+/// Deletes expired rows. The provider does the same if the database is its own.
 async fn sweep(store: Store) {
     loop {
         tokio::time::sleep(SWEEP).await;

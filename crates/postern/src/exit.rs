@@ -1,11 +1,11 @@
-//! How a command ends: well, with a no, or not at all.
+//! Exit status: success, a negative result, or a failure.
 
-/// How a command ended that ran to its end.
+/// Result of a command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is well.
+    /// The command succeeded.
     Good,
-    /// The answer is no. The command has said why.
+    /// The result is negative. The command has printed why.
     No,
 }
 
@@ -18,17 +18,17 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// From a message in lower case, without a full stop.
+    /// Creates a failure from a message in lower case, without a full stop.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), usage: false }
     }
 
-    /// The command line is not understood; else as [`Failure::new`].
+    /// Creates a failure for an invalid command line. Otherwise like [`Failure::new`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self { message: message.into(), usage: true }
     }
 
-    /// Whether it is the command line that is not understood.
+    /// Whether the command line is invalid.
     pub fn is_usage(&self) -> bool {
         self.usage
     }

@@ -1,8 +1,10 @@
-//! Postern, the binary: reads the configuration, wires the rooms together, runs the commands.
+//! Postern binary: reads the configuration, connects the crates, runs the commands.
 //!
-//! Owns: the configuration file ([`config`]), the command line ([`cli`], [`cmd`]), the life of the process
-//! ([`lifecycle`]), serving the provider ([`provider`]), hearing of what is revoked ([`following`]), where the gateway's sessions are
-//! kept ([`sessions`]). Does not own: anything that happens to a request.
+//! Owns: the configuration file ([`config`]), the command line ([`cli`], [`cmd`]), the life of the
+//! process ([`lifecycle`]), serving the provider ([`provider`]), following revocations
+//! ([`revocation`]), storage of the gateway's sessions ([`sessions`]).
+//!
+//! Does not own: anything that happens to a request.
 
 pub mod cli;
 mod client;

@@ -1,12 +1,15 @@
-//! From start to end of a process: signals, and files that change.
+//! Lifecycle of the process: signals, and files that change.
 //!
-//! SIGTERM and SIGINT drain; a second one ends at once. SIGHUP reads the configuration again, and so does a
-//! change of it or of a file it names. Files are looked at each second rather than subscribed to: that works
-//! on every file system, through symbolic links (which is how Kubernetes replaces mounted files) and for
-//! files that do not exist yet. A change is acted on when a second look finds it complete.
+//! SIGTERM and SIGINT drain, and a second one ends the process at once. SIGHUP reads the
+//! configuration again, and so does a change of it or of a file that it names.
 //!
-//! A configuration that is faulty waits for a better one. One that holds and cannot be put into force, for want of a
-//! port or a database, is tried again: nobody would touch its files when these are there again.
+//! Files are polled once a second instead of using notifications. Polling works on every file
+//! system, through symbolic links (which is how Kubernetes replaces mounted files), and for files
+//! that do not exist yet. The process reacts when a second look finds a change complete.
+//!
+//! A faulty configuration is not retried; the process waits for the next change. A valid one that
+//! cannot be applied, because a port or a database is not available, is retried. No file would
+//! change when these are available again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,15 +22,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::exit::{Failure, Outcome};
 use crate::process::Process;
 
-/// How often files are looked at.
+/// Time between two looks at the files.
 const LOOK: Duration = Duration::from_secs(1);
-/// When a configuration that could not be put into force is tried again, at first. Each further time it takes twice as long,
+/// Time until a configuration that could not be applied is retried for the first time.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
-/// and this at most.
+/// Upper limit of that time, which doubles with each further failure.
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
-/// The signals of the process, taken over from the system, whose answer to most of them is to end it. Take them
-/// before saying that anything runs: whoever reads that may send one at once.
+/// Signal handlers of the process. By default, most signals end it. Install them before any output
+/// reports that something runs, because a reader of that output may send a signal at once.
 pub struct Signals {
     runtime: tokio::runtime::Runtime,
     interrupt: Signal,
@@ -36,7 +39,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Takes them over.
+    /// Installs the handlers for SIGINT, SIGTERM and SIGHUP.
+    ///
+    /// # Errors
+    /// Returns why a handler cannot be installed.
     pub fn take() -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("cannot wait for signals: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -53,7 +59,7 @@ impl Signals {
         while self.next(None) != Event::Stop {}
     }
 
-    /// Blocks the thread until the next one, or until it is time to look at files.
+    /// Blocks the thread until the next signal, or until the files must be looked at.
     fn next(&mut self, look: Option<Duration>) -> Event {
         let Self { runtime, interrupt, terminate, hangup } = self;
         runtime.block_on(async {
@@ -73,7 +79,7 @@ impl Signals {
     }
 }
 
-/// Runs a gateway until it is told to stop. `files` are those its configuration was read from.
+/// Runs a gateway until a signal stops it. `files` are those that its configuration was read from.
 pub fn run(
     mut signals: Signals,
     mut process: Process,
@@ -86,7 +92,7 @@ pub fn run(
             Event::Stop => break,
             Event::Reload => {
                 process.reopen_logs();
-                // Whoever asks is told what comes of it.
+                // Each SIGHUP reports its own result.
                 retry.forget();
                 reload(&mut process, path, &mut watcher, &mut retry);
             }
@@ -102,7 +108,7 @@ pub fn run(
         }
     }
     tracing::info!(at_most = ?process.settings().drain_timeout, "draining");
-    // a second signal ends the process whatever is under way
+    // A second signal ends the process, even with requests in flight.
     std::thread::spawn(move || {
         signals.wait_for_stop();
         tracing::warn!("told twice: ending at once");
@@ -124,7 +130,7 @@ enum Event {
     Look,
 }
 
-/// Reads the configuration again. A bad one changes nothing but a metric and the log.
+/// Reads the configuration again. A faulty one changes only a metric and the log.
 fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut Retry) {
     match config::load_file(path, SystemClock.now().wall, 0) {
         Ok(loaded) => {
@@ -157,7 +163,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
         Err(refused) => {
             process.refused();
             retry.forget();
-            // the fault may lie in a file that was not read before
+            // The fault may be in a file that was not read before.
             watcher.also(refused.files);
             tracing::error!(config = %path.display(), "configuration refused, the last good one stays");
             for fault in refused.report.lines() {
@@ -167,11 +173,11 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
     }
 }
 
-/// When a configuration is tried again that could not be put into force.
+/// When to retry a configuration that could not be applied.
 #[derive(Debug)]
 struct Retry {
     due: Option<Instant>,
-    /// How long the next pause is.
+    /// Length of the next pause.
     pause: Duration,
 }
 
@@ -182,25 +188,25 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// It could not be; in how long it is tried again.
+    /// Notes a failure. Returns the time until the retry.
     fn failed(&mut self, now: Instant) -> Duration {
         let pause = self.pause;
         (self.due, self.pause) = (Some(now + pause), (pause * 2).min(LAST_RETRY));
         pause
     }
 
-    /// Whether it could not be put into force before, and was tried again.
+    /// Whether an earlier attempt to apply failed and a retry is scheduled.
     fn is_pending(&self) -> bool {
         self.due.is_some()
     }
 
-    /// There is nothing to be tried again.
+    /// Cancels the retry.
     fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Whether it is time, and the files are still those that could not be put into force: others are read when they are complete, if
-    /// they are read `by_change`, and else when somebody says so.
+    /// Whether the retry is due and the files are unchanged since the failure. Changed files are
+    /// read once they are complete if `by_change` is set, and otherwise on SIGHUP.
     fn is_due(&mut self, now: Instant, watcher: &Watcher, by_change: bool) -> bool {
         if self.due.is_none_or(|due| now < due) {
             return false;
@@ -218,22 +224,23 @@ impl Retry {
     }
 }
 
-/// Notices files that change.
+/// Detects files that change.
 #[derive(Debug)]
 struct Watcher {
-    /// As they were when they were last acted on.
+    /// States of the files when the process last reacted to them.
     known: BTreeMap<PathBuf, Stamp>,
-    /// As they were at the last look, when that differed.
+    /// States at the last look, if they differed.
     changing: Option<BTreeMap<PathBuf, Stamp>>,
 }
 
 impl Watcher {
-    /// Watches files as they were when they were read.
+    /// Watches files. Their states are those of the time they were read.
     fn new(files: BTreeMap<PathBuf, Stamp>) -> Self {
         Self { known: files, changing: None }
     }
 
-    /// Watches these files too. Those read now are known as they were then, all others as they are.
+    /// Watches these files too. They keep the state in which they were read; all other files get
+    /// their current state.
     fn also(&mut self, files: BTreeMap<PathBuf, Stamp>) {
         let before = self.known.keys().filter(|path| !files.contains_key(*path));
         let before: Vec<_> = before.map(|path| (path.clone(), Stamp::of(path))).collect();
@@ -241,7 +248,7 @@ impl Watcher {
         self.changing = None;
     }
 
-    /// As they are now.
+    /// Current states of the files.
     fn look(&self) -> BTreeMap<PathBuf, Stamp> {
         self.known.keys().map(|path| (path.clone(), Stamp::of(path))).collect()
     }
@@ -251,7 +258,7 @@ impl Watcher {
         self.look() == self.known
     }
 
-    /// Whether something changed and has been the same for two looks.
+    /// Whether a file changed and then stayed the same between two looks.
     fn settled_change(&mut self) -> bool {
         let now = self.look();
         if now == self.known {

@@ -1,8 +1,9 @@
-//! The process's own log, on standard error.
+//! Process log, written to standard error.
 //!
-//! Owns: its level and form, and whose lines are in it: ours. A library says raw and again and again what we say once and in words of the
-//! configuration, and at its finest levels it writes whole requests, with their credentials. So libraries are heard only by who debugs, and only
-//! their warnings and errors.
+//! Owns: its level and format, and which crates may write to it: only those of this workspace.
+//! Libraries often repeat what this workspace reports once and in terms of the configuration. At
+//! their finest levels they write whole requests with credentials. So only the levels `debug` and
+//! `trace` include libraries, and only their warnings and errors.
 
 use config::raw::{LogFormat, LogLevel};
 use tracing::level_filters::LevelFilter;
@@ -11,7 +12,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt, registry};
 
-/// Crates of this workspace, whose lines these are.
+/// Crates of this workspace. Their log lines are written.
 const OURS: [&str; 12] = [
     "auth",
     "coherence",
@@ -27,7 +28,7 @@ const OURS: [&str; 12] = [
     "telemetry",
 ];
 
-/// Sets the log up for the rest of the process. A second call changes nothing.
+/// Installs the log for the rest of the process. A second call has no effect.
 pub fn start(level: LogLevel, format: LogFormat) {
     let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
     let log = fmt::layer().with_writer(std::io::stderr).with_target(false);
@@ -35,11 +36,11 @@ pub fn start(level: LogLevel, format: LogFormat) {
         LogFormat::Text => log.with_ansi(colours).boxed(),
         LogFormat::Json => log.json().flatten_event(true).boxed(),
     };
-    // an error means that there is a log already
+    // An error means that a log is already installed.
     let _ = registry().with(log.with_filter(heard(level))).try_init();
 }
 
-/// Whose lines are written, from which level on.
+/// Filter of log lines by crate and level.
 fn heard(level: LogLevel) -> Targets {
     let (ours, libraries) = match level {
         LogLevel::Error => (LevelFilter::ERROR, LevelFilter::OFF),
@@ -63,7 +64,7 @@ mod tests {
         let mut rooms: Vec<_> = std::fs::read_dir(crates)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            // It is a program of its own, and speaks by its reports.
+            // It is a separate program that writes reports, not log lines.
             .filter(|name| name != "lab")
             .collect();
         rooms.sort();

@@ -1,4 +1,4 @@
-//! The door to the `postern` library.
+//! Entry point of the `postern` binary. The library contains all code.
 
 use std::process::ExitCode;
 

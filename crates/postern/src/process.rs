@@ -1,7 +1,7 @@
-//! A running gateway and everything around it: logs, metrics, traces, the admin listener, the provider.
+//! Process: a running gateway with its logs, metrics, traces, admin listener and provider.
 //!
-//! Owns: putting the rooms together, applying a new configuration, ending in order. Does not own: when that
-//! happens ([`crate::lifecycle`]), what a configuration says ([`config`]).
+//! Owns: connecting the crates, applying a new configuration, ordered shutdown. Does not own: when
+//! that happens ([`crate::lifecycle`]), what a configuration contains ([`config`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,15 +45,15 @@ use crate::revocation;
 use crate::revocation::{FollowedLog, LogTransports, Remotes};
 use crate::sessions::{self, Sessions};
 
-/// Names of metrics that a reload made unused are forgotten after this long: requests that began before it
-/// have ended.
+/// Time after a reload until metric names that it made unused are removed. Requests that started
+/// before have ended by then.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
-/// How long the start waits for the first word of what is revoked. It goes on without.
+/// How long the start waits for the first revocation state. It continues without it.
 const FIRST_WORD: Duration = Duration::from_secs(2);
-/// Writing out the last lines of the access log may take this long.
+/// Time limit for writing the last lines of the access log, and for closing databases.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// A running gateway with its surroundings.
+/// A running gateway with everything around it.
 pub struct Process {
     shared: Arc<ProcessState>,
     control: tokio::runtime::Runtime,
@@ -69,28 +69,28 @@ pub struct Process {
     told: Option<EventLogState>,
     sessions: Option<Store>,
     stop: watch::Sender<bool>,
-    /// The admin listener and the span exporter; they end after the gateway.
+    /// The admin listener and the span exporter. They end after the gateway.
     attendants: Vec<JoinHandle<()>>,
 }
 
-/// What the admin listener shows.
+/// State that the admin listener shows.
 struct ProcessState {
     gateway: Mutex<Option<Gateway>>,
     effective: Mutex<String>,
     draining: AtomicBool,
-    /// Issuers that are followed.
+    /// The followed logs of issuers.
     following: Mutex<Vec<Arc<FollowedLog>>>,
-    /// What takes security events.
+    /// Receiver of security events.
     events: Option<Arc<Receiver>>,
-    /// What is wrong with the provider, if there is one.
+    /// Health of the provider, if there is one.
     provider: Option<OfProvider>,
 }
 
-/// What is wrong with the provider.
+/// Health of the provider.
 struct OfProvider {
-    /// So that requests should go elsewhere.
+    /// Why requests should go to another node.
     unready: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Although requests are answered.
+    /// What is degraded although requests are answered.
     note: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
@@ -99,7 +99,7 @@ impl ProcessState {
         self.gateway.lock().as_ref().map(Gateway::authenticator)
     }
 
-    /// Reasons not to send requests here.
+    /// Reasons why requests should not be sent to this process.
     fn unready(&self) -> Vec<String> {
         if self.draining.load(Ordering::Relaxed) {
             return vec!["draining".into()];
@@ -111,7 +111,7 @@ impl ProcessState {
         let following = self.following();
         let unheard = following.iter().filter_map(|following| following.unready());
         let of_provider = self.provider.as_ref().and_then(|provider| (provider.unready)());
-        // While somebody else is admitted, requests are worth being sent here.
+        // While some requests can still be admitted, the process stays ready.
         let gone: Vec<_> = following.iter().map(|following| following.gone()).collect();
         let is_gone = |issuer: &str| {
             let about = following.iter().position(|following| following.is_about(issuer));
@@ -122,7 +122,7 @@ impl ProcessState {
         unusable.chain(of_provider).chain(unheard).chain(gone).collect()
     }
 
-    /// What is not as it should be although requests are answered.
+    /// One line for each degraded dependency, although requests are answered.
     fn notes(&self) -> Vec<String> {
         let of_events = self.events.iter().flat_map(|events| events.notes());
         let of_provider = self.provider.as_ref().and_then(|provider| (provider.note)());
@@ -158,14 +158,17 @@ impl ProcessState {
 }
 
 impl Process {
-    /// Starts everything a configuration asks for. The process's own log must be set up before; when it says
-    /// `listening`, everything does.
+    /// Starts everything that a configuration contains. The process log must be installed before.
+    /// When it logs `listening`, all listeners accept connections.
+    ///
+    /// # Errors
+    /// Returns why a part cannot be started, with a hint.
     pub fn start(loaded: LoadedConfig, claim: Claim) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), RestartOnly::of(&loaded));
         let LoadedConfig { config, settings, provider, sessions, coherence, events, raw, digest, .. } =
             loaded;
         let control = control_runtime()?;
-        // what can fail comes before the first request can
+        // Start everything that may fail before the first request can arrive.
         let admin = settings.admin.map(|address| bind_admin(address, claim, &control)).transpose()?;
         let access_log = access_log(&settings)?;
         let cgroup = Cgroup::own().ok().flatten();
@@ -177,7 +180,8 @@ impl Process {
         let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
         let start = |provider| RunningProvider::start(&provider, &ways, workers, claim);
         let provider = provider.map(start).transpose()?;
-        // After the provider, whose database it may be and to whom its beginning belongs.
+        // After the provider: the database may be the provider's, which must create its history
+        // first.
         let beside = provider.as_ref().map(RunningProvider::database);
         let sessions = sessions_in(sessions, beside, &control)?;
         let told = told(events.as_ref(), databases, (sessions.as_ref(), beside), &ways, &control)?;
@@ -185,7 +189,8 @@ impl Process {
         let remotes = Remotes::of(&coherence.follows, &Remotes::default(), &ways, control.handle())?;
         let following = all(provider.as_ref().map(RunningProvider::following), &remotes, told.as_ref());
         if let Some(provider) = &provider {
-            // Its database was open a moment ago; whoever comes first need not ask it.
+            // Its database was opened a moment ago, so the first state arrives soon. Then the first
+            // request need not query it.
             provider.following().begin(FIRST_WORD);
         }
         if let Some(told) = &told {
@@ -197,7 +202,8 @@ impl Process {
         let mut attendants = Vec::new();
         let queue =
             settings.otlp.as_ref().map(|otlp| export(otlp, &control, &stop, &metrics, &mut attendants));
-        // Without an exporter or a log nobody would see the identifiers; the client's pass through as they are.
+        // Without an exporter and an access log, nothing would use the identifiers. The client's
+        // are forwarded unchanged.
         let tracer = (queue.is_some() || access_log.is_some())
             .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
         let secret = CacheSecret::generate(&SystemRandom::new()).map_err(|_| unrandom())?;
@@ -267,20 +273,20 @@ impl Process {
         Ok(process)
     }
 
-    /// Has entries in use looked at, until the process ends.
+    /// Audits cache entries in use until the process ends.
     fn audit(&self) {
         let shared = self.shared.clone();
         let any = move |random| shared.gateway.lock().as_ref()?.any_held(random);
         let random = || {
             let mut bytes = [0; 8];
-            // Without randomness it is always the same place that is looked at.
+            // Without randomness, the audit always checks the same place.
             let _ = SystemRandom::new().fill(&mut bytes);
             u64::from_le_bytes(bytes)
         };
         self.control.spawn(credentials::revocation::audit(self.follows.clone(), any, random));
     }
 
-    /// Has metrics tell of the provider as well.
+    /// Registers the metrics of the provider.
     fn watch_provider(&self, threads: usize) {
         let Some(provider) = &self.provider else { return };
         self.metrics.set_provider(provider.stats());
@@ -301,13 +307,13 @@ impl Process {
             config: Box::new(move || config.effective.lock().clone()),
             followed: Box::new(move || {
                 let all: Vec<_> = followed.following().iter().map(|one| one.standing()).collect();
-                // Nothing of it cannot be written.
+                // This value can always be serialized.
                 serde_json::to_string(&all).unwrap_or_default()
             }),
         };
         let mut stopped = self.stop.subscribe();
         let stop = async move {
-            // an error means that the sender is gone, which is an end too
+            // An error means that the sender is dropped, which also means stop.
             let _ = stopped.wait_for(|stop| *stop).await;
         };
         self.attendants.push(self.control.spawn(admin::serve(listener, Arc::new(admin), stop)));
@@ -318,26 +324,27 @@ impl Process {
         self.shared.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::addresses)
     }
 
-    /// Where the admin listener is.
+    /// Address of the admin listener. `None`: there is none.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin
     }
 
-    /// What the process was told at its start, or by the last configuration applied.
+    /// Process settings of the configuration that was applied last.
     pub fn settings(&self) -> &ProcessSettings {
         &self.settings
     }
 
-    /// Puts a new configuration into force. Names what of it takes effect with the next start only.
+    /// Applies a new configuration. Returns the keys that take effect at the next start only.
     ///
     /// # Errors
-    /// When a new listener cannot be bound or the provider cannot be built; the configuration in force stays.
+    /// Returns why a new listener cannot be bound or the provider cannot be built. The current
+    /// configuration stays applied.
     pub fn apply(&mut self, loaded: LoadedConfig) -> Result<Vec<&'static str>, Failure> {
         let InEffect { text, postponed } = self.at_start.under(&loaded);
         let LoadedConfig { config, settings, provider, coherence, events, digest, .. } = loaded;
         let next = match (&self.provider, &provider) {
             (Some(running), Some(provider)) => Some(running.prepare(provider)?),
-            // it comes or goes with the next start
+            // A provider is added or removed at the next start.
             _ => None,
         };
         let remotes = Remotes::of(&coherence.follows, &self.remotes, &self.ways, self.control.handle())?;
@@ -345,7 +352,7 @@ impl Process {
         let own = own.or_else(|| self.provider.as_ref().map(RunningProvider::following));
         let following = all(own, &remotes, self.told.as_ref());
         if let (Some(receiver), Some(login)) = (&self.shared.events, &config.login) {
-            // Before anybody logs in for longer.
+            // Before any session gets the longer lifetime.
             receiver.outlast(login.lifetime);
         }
         let before = self.follows.replace(followed(&following, self.told.as_ref()));
@@ -358,7 +365,8 @@ impl Process {
             }
             gateway.config().generation
         };
-        // While what is over still runs.
+        // The new configuration is final now. Open exchanges that depend on an old log continue
+        // with its successor.
         self.follows.succeed(&before);
         if let (Some(receiver), Some(events)) = (&self.shared.events, &events) {
             receiver.admit(&events.transmitters);
@@ -379,41 +387,41 @@ impl Process {
         Ok(postponed)
     }
 
-    /// Counts a configuration that was refused.
+    /// Counts a refused configuration in the metrics.
     pub fn refused(&self) {
         self.metrics.reloads().failed();
     }
 
-    /// Opens the access log's file anew: it may have been moved away.
+    /// Opens the file of the access log again, because it may have been rotated.
     pub fn reopen_logs(&self) {
         if let Some(log) = &self.access_log {
             log.reopen();
         }
     }
 
-    /// Stops accepting, lets what is under way finish for at most the configured time, and ends. True when
-    /// everything finished by itself.
+    /// Stops accepting, waits for requests in flight up to the drain timeout, and ends. Returns
+    /// true when all of them finished.
     pub fn drain(self) -> bool {
         self.shared.draining.store(true, Ordering::Relaxed);
         let until = Instant::now() + self.settings.drain_timeout;
         if let Some(provider) = &self.provider {
             provider.begin_to_drain();
         }
-        // out of the lock: the admin listener answers during the drain
+        // Do not hold the lock: the admin listener still answers during the drain.
         let gateway = self.shared.gateway.lock().take();
         let clean = gateway.is_none_or(|gateway| gateway.drain(self.settings.drain_timeout));
         let clean = self.provider.is_none_or(|provider| provider.end(until)) && clean;
         self.stop.send_replace(true);
         self.control.block_on(async {
             for attendant in self.attendants {
-                // a panic was reported when it happened
+                // A panic was reported when it happened.
                 let _ = attendant.await;
             }
             if let Some(told) = self.told {
                 let _ = tokio::time::timeout(LAST_LINES, told.close()).await;
             }
             if let Some(store) = self.sessions {
-                // what was begun is made durable
+                // Makes pending changes durable.
                 let _ = tokio::time::timeout(LAST_LINES, store.close()).await;
             }
         });
@@ -425,7 +433,7 @@ impl Process {
     }
 }
 
-/// Everybody who is followed: the provider in this process, those elsewhere, and what others tell.
+/// All followed logs: of the provider in this process, of remote providers, and of security events.
 fn all(
     own: Option<&Arc<FollowedLog>>,
     remotes: &Remotes,
@@ -434,7 +442,7 @@ fn all(
     own.into_iter().chain(remotes.all()).chain(told.map(EventLogState::following)).cloned().collect()
 }
 
-/// The same as the gateway sees them, by whose tokens they are about.
+/// The followed issuers of these logs, in the form that the gateway uses.
 fn followed(following: &[Arc<FollowedLog>], told: Option<&EventLogState>) -> Vec<Arc<FollowedIssuer>> {
     let of_events = told.iter().flat_map(|told| told.followed()).cloned();
     following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
@@ -444,7 +452,7 @@ fn unrandom() -> Failure {
     Failure::new("the system has no randomness to give")
 }
 
-/// Opens where sessions are kept.
+/// Opens the database of sessions.
 fn sessions_in(
     database: Option<DatabaseSettings>,
     beside: Option<(&DatabaseSettings, &Store)>,
@@ -454,7 +462,8 @@ fn sessions_in(
     database.map(open).transpose()
 }
 
-/// Follows what others tell. A database that is not open yet is opened here, on the control thread, where it is asked.
+/// Follows the log of security events. A database that is not open yet is opened here, on the
+/// control thread, where it is queried.
 fn told(
     events: Option<&SecurityEvents>,
     (login, provider): (Option<DatabaseSettings>, Option<DatabaseSettings>),
@@ -482,7 +491,7 @@ fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
     runtime.map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))
 }
 
-/// What people know this process by.
+/// Name of this process for operators.
 fn called(config: &Config, has_provider: bool, service: &str) -> coherence::ConsumerName {
     let kind = match (config.listeners.is_empty(), has_provider) {
         (false, false) => "gateway",
@@ -492,7 +501,7 @@ fn called(config: &Config, has_provider: bool, service: &str) -> coherence::Cons
     revocation::called(kind, service, config.listeners.first().map(|listener| &listener.address))
 }
 
-/// Keeps sessions of browsers in a database.
+/// Session storage in a database.
 fn keeper(store: &Store, control: &tokio::runtime::Runtime) -> Arc<dyn SessionStore> {
     Arc::new(Sessions::new(store.clone(), control.handle().clone()))
 }
@@ -526,7 +535,7 @@ fn access_log(settings: &ProcessSettings) -> Result<Option<AccessLog>, Failure> 
     log.map(Some).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Starts sending spans.
+/// Starts the export of spans.
 fn export(
     otlp: &Otlp,
     control: &tokio::runtime::Runtime,
@@ -577,7 +586,7 @@ fn sources(
     metrics.set_build(BuildInfo { version: env!("CARGO_PKG_VERSION"), commit });
 }
 
-/// What came of telling a receiver of security events, for metrics.
+/// Deliveries of security events to a receiver, as metrics.
 struct Delivered(ToldSample);
 
 impl Collect for Delivered {

@@ -1,14 +1,16 @@
-//! Whether requests are worth being sent to a gateway whose issuers are not heard of.
+//! Readiness: whether a gateway can still admit requests when some of its issuers are unreachable.
 //!
-//! Owns: which ways there are to be admitted, and whose word each rests on. Does not own: whether somebody is heard of
-//! ([`crate::revocation`]), what is said ([`crate::process`]).
+//! Owns: the ways in which a request can be admitted, and the issuer that each depends on. Does not
+//! own: whether an issuer is reachable ([`crate::revocation`]), the text of `/readyz`
+//! ([`crate::process`]).
 
 use auth::policy::rule::Policy;
 use gateway::config::Config;
 use login::config::LoginKind;
 
-/// Whether some request may be admitted although tokens of those issuers that are `gone` are not. A way counts whoever may use it: what the
-/// others hear is said in a line.
+/// Whether some request may be admitted although the issuers in `gone` are unreachable. One
+/// remaining way is enough, whichever callers can use it. Other unreachable issuers only appear in
+/// a note.
 pub(crate) fn admits(config: &Config, gone: impl Fn(&str) -> bool) -> bool {
     let authentication = &config.authentication;
     if authentication.certificates.is_some()
@@ -23,7 +25,7 @@ pub(crate) fn admits(config: &Config, gone: impl Fn(&str) -> bool) -> bool {
         LoginKind::OpenId { issuer, .. } => Some(&**issuer),
         LoginKind::OpenShift { .. } => None,
     });
-    // What rests on nobody's word who is followed is asked for elsewhere.
+    // A way that depends on no followed issuer counts as open: other checks cover it.
     issuers.chain(authorities).chain(logins).any(|issuer| !issuer.is_some_and(&gone))
 }
 
@@ -65,7 +67,7 @@ mod tests {
             (ALL, vec![&*a], &[][..], true),
             (ALL, vec![&*a], only_a, false),
             (ALL, vec![&*a, &b], only_a, true),
-            // Told of by one log, perhaps.
+            // One log may report both issuers.
             (ALL, vec![&*a, &b], both, false),
             (ALL, vec![&*a, AUTHORITY], only_a, true),
             (ALL, vec![&*a, &of_a], only_a, false),

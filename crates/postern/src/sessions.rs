@@ -1,11 +1,12 @@
-//! Where the gateway keeps the sessions of those it logs in: a database.
+//! Session storage: keeps the sessions of browsers in a database.
 //!
-//! Owns: opening it, and passing on what the gateway asks in the words of the store. Does not own: what a session is
-//! (`login`), how it is kept (`store::login_sessions`).
+//! Owns: opening the database, and translating the gateway's queries for the store. Does not own:
+//! what a session is (`login`), how it is stored (`store::login_sessions`).
 //!
-//! Flow: `open → Sessions::new → login`, which asks on its workers' threads. A connection lives and waits with the
-//! runtime it was made in, and workers' runtimes have requests to serve, and end before the database is closed: so a question
-//! is put in the runtime that is named to [`Sessions::new`], as every change is made in the one where the database was opened.
+//! The gateway queries on its workers' threads. A database connection belongs to the runtime that
+//! created it. The workers' runtimes serve requests and end before the database is closed. So every
+//! query runs in the runtime that [`Sessions::new`] gets, and every change runs where the database
+//! was opened.
 
 use std::time::Duration;
 
@@ -26,20 +27,21 @@ use tokio::runtime::Handle;
 
 use crate::exit::Failure;
 
-/// Opens the database and brings its schema up to date. Call it within a tokio runtime of several threads, where changes are
-/// then made. It may be the provider's, which then has its history from whoever was first.
+/// Opens the database and updates its schema. Call it within a multi-threaded tokio runtime, where
+/// changes then run. The database may be the provider's; whichever opens it first creates its
+/// history.
 ///
 /// # Errors
-/// In one line, with a remedy.
+/// A message in one line, with a hint.
 pub async fn open(database: &DatabaseSettings) -> Result<Store, Failure> {
     open_for("sessions", database, None).await
 }
 
-/// The same for these `things` that a gateway keeps. `other` is a database that is open already: if it is this one, what is said of it in the
-/// log is said once for both.
+/// Like [`open`], for the named `things` of a gateway. `other` is a database that is already open.
+/// If it is the same one, the log reports an outage once for both.
 ///
 /// # Errors
-/// As [`open`].
+/// Like [`open`].
 pub async fn open_for(
     things: &str,
     database: &DatabaseSettings,
@@ -56,7 +58,7 @@ pub async fn open_for(
     store.map_err(|error| unopened(things, database, &error))
 }
 
-/// The URL may hold a password, so it is not shown.
+/// The URL may contain a password, so the message does not show it.
 fn unopened(things: &str, database: &DatabaseSettings, error: &OpenError) -> Failure {
     let (place, hint) = match &database.file {
         Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
@@ -73,13 +75,14 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Those in `store`, which is asked in `runtime`: the one it was opened in.
+    /// Creates the storage in `store`. Queries run in `runtime`, which must be the runtime that
+    /// opened it.
     pub fn new(store: Store, runtime: Handle) -> Self {
         Self { store, runtime }
     }
 
-    /// Asks, where the connections are. A question that nobody waits for any more is answered all the same, and its connection
-    /// is well.
+    /// Runs a query in the runtime of the connections. A query continues when its caller gives up,
+    /// so that its connection stays usable.
     fn ask<T, Asked>(&self, question: impl FnOnce(Store) -> Asked + Send + 'static) -> StoreAnswer<'_, T>
     where
         T: Send + 'static,

@@ -1,25 +1,25 @@
-//! What a terminal shows: a few styles, and the findings of a configuration in them. Streams of `anstream` strip the styles
-//! where nobody looks.
+//! Terminal output: styles, and configuration findings in these styles. The streams of `anstream`
+//! remove styles when the output is not a terminal.
 
 use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 use config::{Report, Severity};
 
-/// What refuses.
+/// Style of errors that refuse something.
 pub const ERROR: Style = AnsiColor::Red.on_default().bold();
-/// What may not be meant.
+/// Style of warnings.
 pub const WARNING: Style = AnsiColor::Yellow.on_default().bold();
-/// What went well.
+/// Style of success.
 pub const GOOD: Style = AnsiColor::Green.on_default().bold();
-/// What to do next.
+/// Style of hints about the next step.
 pub const HINT: Style = AnsiColor::Cyan.on_default().bold();
-/// What matters.
+/// Style of important text.
 pub const BOLD: Style = Style::new().bold();
-/// What does not.
+/// Style of less important text.
 pub const DIM: Style = Style::new().dimmed();
 
-/// The findings of a configuration, each with the line of the file that is meant.
+/// Findings of a configuration, each with the line of the file that it concerns.
 pub struct Findings<'a>(pub &'a Report);
 
 impl fmt::Display for Findings<'_> {

@@ -1,4 +1,5 @@
-//! Opaque access tokens: whoever gets one asks what it is worth.
+//! Opaque access tokens, whose status a resource server learns by introspection; and revocation of
+//! any access token.
 
 use auth::time::Timestamp;
 use coherence::{LogHead, Tag};
@@ -13,61 +14,61 @@ use crate::write::{Change, Tx};
 /// An access token as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessToken {
-    /// Of the token.
+    /// Digest of the token.
     pub digest: StoredDigest,
-    /// Its name, not secret.
+    /// `jti`: a unique id that is not secret.
     pub jti: String,
-    /// Who got it.
+    /// The client it was issued to.
     pub client_id: String,
-    /// On whose behalf; `None`: the client's own.
+    /// The user it speaks for; `None`: the client itself.
     pub user_id: Option<String>,
-    /// Space-separated.
+    /// Scopes, space-separated.
     pub scopes: String,
-    /// Space-separated.
+    /// Audiences, space-separated.
     pub audiences: String,
-    /// What else is to be said of it, in the caller's form.
+    /// Further properties, in a format that the caller defines.
     pub details: String,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
-    /// From when on it is worth nothing.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// When what it rests on was read, in the time of the log ([`crate::invalidation`]).
+    /// When the state it is based on was read, in log time ([`crate::invalidation`]).
     pub read_at: Timestamp,
-    /// What else it follows from.
+    /// Tags of its client and of its consent.
     pub origins: EventOrigins,
 }
 
-/// A token with all that decides whether it is worth something, as of one state of the log.
+/// A token with everything that decides whether it is valid, as of one state of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JwtStatus {
-    /// The token.
+    /// The stored token.
     pub token: AccessToken,
-    /// The name of the user it speaks for.
+    /// Name of the user it speaks for.
     pub user_name: Option<String>,
-    /// The session that it ends with.
+    /// The session it ends with; `None`: it outlives its session or has none.
     pub sid: Option<String>,
-    /// Its family.
+    /// The family it belongs to.
     pub family_id: Option<String>,
-    /// Neither it, nor its family, nor its user, nor its client was revoked or disabled.
+    /// Whether neither the token, nor its family, its user or its client was revoked or disabled.
     pub unrevoked: bool,
-    /// The log's head when this was read, in the same snapshot: what was revoked up to there is in it.
+    /// Head of the log, read in the same snapshot. All revocations up to it are taken into account.
     pub as_of: LogHead,
 }
 
 impl JwtStatus {
-    /// Whether it is worth something at `now`.
+    /// Whether the token is valid at `now`.
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.unrevoked && now < self.token.expires_at
     }
 }
 
 impl Store {
-    /// What is known of a token.
+    /// The status of a token; `None`: unknown.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn access_token(&self, digest: &StoredDigest) -> Result<Option<JwtStatus>, StoreError> {
-        // One statement, one snapshot, in both databases.
+        // One statement sees one snapshot, in both databases.
         let ask = sqlx::query(
             "SELECT a.jti, a.client_id, a.user_id, a.scopes, a.audiences, a.details, a.issued_at, a.expires_at, \
              COALESCE(a.read_at, a.issued_at), \
@@ -139,12 +140,12 @@ impl Tx<'_> {
     }
 }
 
-/// Keeps an access token that belongs to no family.
+/// Stores an access token that belongs to no family.
 #[derive(Debug, Clone)]
 pub struct IssueAccessToken(pub AccessToken);
 
 impl Change for IssueAccessToken {
-    /// `false`: the account ended meanwhile; nothing is kept then.
+    /// `false`: the account was disabled or its tokens were revoked meanwhile; nothing is stored.
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
@@ -162,16 +163,17 @@ impl Change for IssueAccessToken {
     }
 }
 
-/// Revokes one access token of a client. `false` when there was nothing (more) to revoke, or it is another client's.
+/// Revokes one access token of a client. `false`: it is unknown, revoked already, or belongs to
+/// another client.
 #[derive(Debug, Clone)]
 pub struct RevokeAccessToken {
-    /// Of the token.
+    /// Digest of the token.
     pub digest: StoredDigest,
-    /// Whose it must be.
+    /// The client it must belong to.
     pub client_id: String,
-    /// What to tell.
+    /// Event to append to the revocation log.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -199,14 +201,15 @@ impl Change for RevokeAccessToken {
     }
 }
 
-/// Revokes access tokens by their names, whether they are stored here or verified without asking, and whether or not there are any.
+/// Revokes access tokens by their `jti`, whether they are opaque and stored here or are JWTs. The
+/// tokens need not exist.
 #[derive(Debug, Clone)]
 pub struct RevokeNamed {
-    /// Their names.
+    /// The `jti` of each token.
     pub jtis: Vec<String>,
-    /// What to tell.
+    /// Event to append to the revocation log.
     pub revocations: Vec<Revocation>,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -231,14 +234,14 @@ impl Change for RevokeNamed {
     }
 }
 
-/// Tells that a token that is verified without asking is no longer worth anything, unless that was told. `false` when it was.
+/// Revokes a JWT, unless its tag is on the denylist already. `false`: it was.
 #[derive(Debug, Clone)]
 pub struct RevokeOnce {
-    /// Of the token, and among those that are told.
+    /// Tag of the token, which must also be among the tags of `revocation`.
     pub tag: Tag,
-    /// What to tell.
+    /// Event to append to the revocation log.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -262,12 +265,12 @@ impl Change for RevokeOnce {
     }
 }
 
-/// Tells that something verified without asking (a JWT, a key) is no longer worth anything.
+/// Revokes something that is verified without a query to this store: a JWT or a key.
 #[derive(Debug, Clone)]
 pub struct Revoke {
-    /// What to tell.
+    /// Event to append to the revocation log.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 

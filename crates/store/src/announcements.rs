@@ -1,7 +1,8 @@
-//! What a transaction tells: the log of revocations, those elsewhere who hear of it in words, and the audit log.
+//! Announcements: the records that a transaction appends to the revocation log, to the security
+//! events and to the audit log.
 //!
-//! Owns: the words. Does not own: writing them, which their logs do when everything else in the transaction is done
-//! ([`crate::invalidation`], [`crate::security_events`], [`crate::audit`]).
+//! Owns: their types. Does not own: writing them. Each log writes its own records at the end of the
+//! transaction ([`crate::invalidation`], [`crate::security_events`], [`crate::audit`]).
 
 use auth::time::Timestamp;
 use auth::token::security_event::EventKind;
@@ -10,51 +11,51 @@ use coherence::{Epoch, Tag};
 
 use crate::value::millis;
 
-/// What was appended, and to which history.
+/// An appended event, with the epoch of its log.
 pub type AnnouncedAppend = (Epoch, coherence::LogEvent);
 
-/// Something no longer holds.
+/// An event of the revocation log: credentials that carry one of its tags are no longer valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnnouncedEvent {
-    /// From 1, without holes.
+    /// Sequence number, from 1, without gaps.
     pub seq: u64,
-    /// What it concerns.
+    /// Tags of the credentials concerned.
     pub tags: Vec<Tag>,
-    /// Only what was issued before this is concerned, in the time of the log or, where somebody else issued it, by their clock; `None`: all
-    /// of it.
+    /// Only credentials issued before this are concerned; `None`: all of them. The time is log
+    /// time, or the clock of an external issuer for its credentials.
     pub not_before: Option<Timestamp>,
-    /// When the last credential it concerns has expired.
+    /// Expiry of the last credential concerned.
     pub until: Timestamp,
-    /// Why, for people: `token revoked`, `logout`, …
+    /// The reason, for people: `token revoked`, `logout` and so on.
     pub reason: String,
     /// When it was appended.
     pub at: Timestamp,
 }
 
 impl From<AnnouncedEvent> for coherence::LogEvent {
-    /// As caches are told: nobody's reasons are their business.
+    /// The form that caches receive. The reason stays in the database.
     fn from(event: AnnouncedEvent) -> Self {
         let (not_before, until) = (event.not_before.map(millis), millis(event.until));
         Self { seq: event.seq, tags: event.tags, not_before, until }
     }
 }
 
-/// How much of what carries a tag is concerned.
+/// Which of the credentials that carry a tag are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RevocationReach {
-    /// All of it, whenever it was issued: what ends never begins again.
+    /// All of them, whenever issued: the subject never becomes valid again.
     Whole,
-    /// All that rests on what was read before this is durable, in the time of the log.
+    /// Those based on state read before this event is durable, in log time.
     SoFar,
-    /// What somebody else issued before this, by their clock.
+    /// Those that an external issuer issued before this time, by its clock.
     Before(Timestamp),
 }
 
 impl RevocationReach {
-    /// Nothing at all: what caches know of it is old, that is all.
+    /// Revokes none: caches only learn that their data about the tag is stale.
     pub const NOTHING: Self = Self::Before(Timestamp::from_millis(0));
 
-    /// What an event says of it that is appended at this time of the log.
+    /// The `not_before` of an event appended at this log time.
     fn not_before(self, at: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Whole => None,
@@ -64,30 +65,30 @@ impl RevocationReach {
     }
 }
 
-/// What is to be told, and how long it matters.
+/// A revocation to append to the log.
 #[derive(Debug, Clone)]
 pub struct Revocation {
-    /// What it concerns. A tag stands for everything that carries it.
+    /// Tags of the credentials concerned. A tag identifies every credential that carries it.
     pub tags: Vec<Tag>,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: &'static str,
-    /// How much of that.
+    /// Which of those credentials are concerned.
     pub reach: RevocationReach,
-    /// When the last credential it concerns has expired: nobody needs to remember it then.
+    /// Expiry of the last credential concerned. No cache needs the event afterwards.
     pub until: Timestamp,
-    /// The same in words, for those elsewhere who are told; `None`: nobody is.
+    /// The same event in readable form for event receivers; `None`: receivers do not get it.
     pub occurrence: Option<OccurrenceKey>,
 }
 
-/// An event that has no number yet.
+/// An event without its sequence number.
 pub(crate) struct Unnumbered {
     pub(crate) told: Revocation,
-    /// When.
+    /// When it was appended.
     pub(crate) now: Timestamp,
 }
 
 impl Unnumbered {
-    /// Whether what another concerns can be said with this one. What is kept in words stays an event of its own.
+    /// Whether the tags of `other` fit into this event. An event with an occurrence stays separate.
     pub(crate) fn can_name(&self, other: &Self) -> bool {
         let (one, other) = (&self.told, &other.told);
         one.reach == other.reach
@@ -97,7 +98,7 @@ impl Unnumbered {
             && one.tags.len() + other.tags.len() <= MAX_TAGS
     }
 
-    /// With its number, at this time of the log.
+    /// The event with its number, appended at this log time, and its occurrence if it has one.
     pub(crate) fn numbered(self, seq: u64, at: Timestamp) -> (AnnouncedEvent, Option<Occurred>) {
         let Revocation { tags, reason, reach, until, occurrence } = self.told;
         let not_before = reach.not_before(at);
@@ -106,55 +107,56 @@ impl Unnumbered {
     }
 }
 
-/// What happened, in words.
+/// An occurrence: what happened, in readable form. Fields that do not apply are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OccurrenceKey {
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// To which user.
+    /// The user concerned.
     pub user_id: Option<String>,
-    /// To which session.
+    /// The session concerned.
     pub sid: Option<String>,
-    /// To which token.
+    /// `jti` of the token concerned.
     pub jti: Option<String>,
-    /// To what of this client.
+    /// The client concerned, or the client whose part is concerned.
     pub client_id: Option<String>,
-    /// To what was granted by this.
+    /// Id of the grant (family) whose credentials are concerned.
     pub granted_by: Option<String>,
 }
 
 impl OccurrenceKey {
-    /// Something that happened to nobody yet.
+    /// An occurrence of this kind, with no subject yet.
     pub fn new(kind: EventKind) -> Self {
         Self { kind, user_id: None, sid: None, jti: None, client_id: None, granted_by: None }
     }
 }
 
-/// The same as it is kept.
+/// An occurrence as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occurred {
-    /// Of the log's event.
+    /// Sequence number of the event in the revocation log.
     pub seq: u64,
-    /// What.
+    /// What happened.
     pub what: OccurrenceKey,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
 }
 
-/// Tags of what else something follows from: its client, and what its user allowed the client. What denies one of them denies it.
+/// Tags that a grant or token depends on: its client's, and that of the user's consent to the
+/// client. A denylist entry for either revokes it.
 pub type EventOrigins = [Tag; 2];
 
-/// What happened.
+/// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnnouncedEntry {
     /// Who did it: `user:ID`, `client:ID`, `operator:NAME` or `system`.
     pub actor: String,
-    /// What, in the words of the caller: `user.disable`.
+    /// The action, named by the caller, such as `user.disable`.
     pub action: String,
-    /// To whom, like the actor.
+    /// The object of the action, in the same form as the actor.
     pub target: String,
-    /// What else matters, in the caller's form; never a secret.
+    /// Further details in a format that the caller defines. Never contains a secret.
     pub detail: String,
-    /// When.
+    /// When it happened.
     pub at: Timestamp,
 }

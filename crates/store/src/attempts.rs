@@ -1,7 +1,8 @@
-//! Failed attempts to log in, for accounts and for networks.
+//! Failed login attempts, counted per account and per network.
 //!
-//! Owns: keeping the records. Does not own: what they lead to; the caller computes the next record from the present one. Two
-//! nodes may do so at once, so a record is replaced only from the version that was read.
+//! Owns: the records. Does not own: throttling rules. The caller computes the next record from the
+//! current one. Two nodes may do so at once, so a record is replaced only if it is still the
+//! version that was read.
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
@@ -11,26 +12,26 @@ use crate::store::Store;
 use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
 
-/// What failed so far.
+/// The record of failed attempts of one account or network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attempts {
-    /// How often.
+    /// Number of failures.
     pub failures: u32,
-    /// The first time.
+    /// Time of the first failure.
     pub first_at: Timestamp,
-    /// The last time.
+    /// Time of the last failure.
     pub last_at: Timestamp,
-    /// No attempt is let through before.
+    /// Attempts are refused until then.
     pub locked_until: Timestamp,
-    /// From when on nobody needs to remember.
+    /// When the record expires.
     pub expires_at: Timestamp,
 }
 
 impl Store {
-    /// What failed so far for an account or a network.
+    /// The record of an account or a network; `None`: no failures.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn attempts(&self, subject: &str) -> Result<Option<Attempts>, StoreError> {
         let ask = sqlx::query(
             "SELECT failures, first_at, last_at, locked_until, expires_at FROM attempts WHERE subject = $1",
@@ -48,14 +49,14 @@ impl Store {
     }
 }
 
-/// Replaces a record. `false` when it is no longer what was read: read again, and compute again.
+/// Replaces a record. `false`: it is no longer what was read; read it again and compute anew.
 #[derive(Debug, Clone)]
 pub struct RecordAttempt {
-    /// Whose.
+    /// The account or network.
     pub subject: String,
-    /// What was read.
+    /// The record as it was read; `None`: there was none.
     pub from: Option<Attempts>,
-    /// What it is to be.
+    /// The new record.
     pub to: Attempts,
 }
 
@@ -95,10 +96,10 @@ impl Change for RecordAttempt {
     }
 }
 
-/// Forgets what failed, after a success.
+/// Deletes a record after a successful login.
 #[derive(Debug, Clone)]
 pub struct ForgetAttempts {
-    /// Whose.
+    /// The account or network.
     pub subject: String,
 }
 

@@ -1,10 +1,10 @@
-//! The audit log: who did what to whom.
+//! Audit log: who did what to whom.
 //!
-//! Owns: entries in a chain of digests, appended in the transaction of what they tell of ([`Audited`]), and the check of the
-//! chain. Does not own: what is worth an entry.
+//! Owns: entries in a chain of digests, appended in the transaction of the change they describe
+//! ([`Audited`]), and verification of the chain. Does not own: which changes need an entry.
 //!
-//! Each entry's digest covers the one before it, so whoever keeps a copy of the last digest elsewhere notices any later change.
-//! Nothing here updates or deletes.
+//! The digest of each entry covers the entry before it. An operator who keeps a copy of the last
+//! digest elsewhere can detect any later modification. No code here updates or deletes entries.
 
 use std::mem;
 
@@ -17,33 +17,35 @@ use crate::store::Store;
 use crate::value::{StoredDigest, millis, number, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
 
-/// Entries that are read at once, at most.
+/// Maximum number of entries in one read.
 const PAGE: u32 = 1_000;
-/// What the first entry follows; a new database has it as its last digest.
+/// The digest that the first entry follows. A new database has it as its last digest.
 const NOTHING: StoredDigest = StoredDigest([0; 32]);
 
-/// An entry in its place.
+/// An entry with its position in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// From 1, without holes.
+    /// Sequence number, from 1, without gaps.
     pub seq: u64,
-    /// What happened.
+    /// The entry itself.
     pub entry: AnnouncedEntry,
-    /// Of the entry and all before it.
+    /// Digest over this entry and all before it.
     pub digest: StoredDigest,
 }
 
-/// Where the chain is broken: the first entry that does not follow from the one before.
+/// The chain is broken. The number is that of the first entry that does not follow from the one
+/// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the audit log is not as it was written: entry {0} was changed or is missing, or one before it is")]
 pub struct Broken(pub u64);
 
-/// A change that is told of, made and told in one transaction; told only if it happened ([`Change::happened`]).
+/// A change together with its audit entry, in one transaction. The entry is written only if the
+/// change took effect ([`Change::happened`]).
 #[derive(Debug, Clone)]
 pub struct Audited<C> {
-    /// What is done.
+    /// The change to make.
     pub change: C,
-    /// What is told.
+    /// The entry to write.
     pub entry: AnnouncedEntry,
 }
 
@@ -68,7 +70,7 @@ impl<C: Change> Change for Audited<C> {
     }
 }
 
-/// Nothing but an entry.
+/// An entry without a change.
 impl Change for AnnouncedEntry {
     type Output = ();
 
@@ -79,18 +81,19 @@ impl Change for AnnouncedEntry {
 }
 
 impl Tx<'_> {
-    /// Writes an entry when the transaction ends.
+    /// Queues an entry, to be written at the end of the transaction.
     fn record(&mut self, entry: &AnnouncedEntry) {
         self.entries.push(entry.clone());
     }
 
-    /// Chains the entries to those before them and writes them.
+    /// Chains the queued entries to the log and writes them.
     pub(crate) async fn write_entries(&mut self) -> Result<(), StoreError> {
         let entries = mem::take(&mut self.entries);
         if entries.is_empty() {
             return Ok(());
         }
-        // Taking the numbers takes the row's lock: the next entry waits to learn the digest of the last.
+        // The update locks the row, so the next writer waits until this one has stored its last
+        // digest.
         let head = sqlx::query("UPDATE audit_head SET seq = seq + $1 WHERE id = 1 RETURNING seq, digest")
             .bind(i64::try_from(entries.len()).unwrap_or(i64::MAX))
             .fetch_one(&mut *self.connection)
@@ -129,10 +132,10 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Entries after `after`, the oldest first; at most 1 000.
+    /// Entries after `after`, the oldest first, at most 1 000.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn audit_log(&self, after: u64) -> Result<Vec<Recorded>, StoreError> {
         let ask = sqlx::query(
             "SELECT seq, at, actor, action, target, detail, digest FROM audit_log \
@@ -158,12 +161,13 @@ impl Store {
             .collect()
     }
 
-    /// Follows the chain from its beginning, at least as far as it is known to go; answers the number of entries and the last digest.
+    /// Verifies the chain from its beginning, at least up to the head. Returns the number of
+    /// entries and the last digest.
     ///
     /// # Errors
-    /// [`StoreError`]; a broken chain is an answer.
+    /// [`StoreError`] when a read fails. A broken chain is not an error but a result, [`Broken`].
     pub async fn verify_audit_log(&self) -> Result<Result<(u64, StoredDigest), Broken>, StoreError> {
-        // Before the entries: what comes meanwhile is beyond it.
+        // The head is read first: entries written meanwhile come after it.
         let head = self.readers().one(sqlx::query("SELECT seq, digest FROM audit_head WHERE id = 1")).await?;
         let (known, digest) = (number(head.try_get(0)?), StoredDigest::read(&head, 1)?);
         let (mut seq, mut last) = (0, NOTHING);
@@ -173,7 +177,7 @@ impl Store {
             }
             let page = self.audit_log(seq).await?;
             if page.is_empty() {
-                // The last ones were taken out.
+                // If the head counts more entries, the last ones were deleted.
                 return Ok(if seq < known { Err(Broken(seq + 1)) } else { Ok((seq, last)) });
             }
             for recorded in page {
@@ -187,7 +191,8 @@ impl Store {
     }
 }
 
-/// The digest of an entry that follows another. Every text is preceded by its length: no two entries write the same bytes.
+/// The digest of an entry that follows `before`. Each text is preceded by its length, so different
+/// entries never produce the same bytes.
 fn following(before: &StoredDigest, seq: u64, entry: &AnnouncedEntry) -> StoredDigest {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(before.as_slice());

@@ -1,14 +1,21 @@
-//! Copies: the whole database as a text that either database can be made from.
+//! Backup: the whole database as text, from which either database can be created.
 //!
-//! Owns: the form of that text, writing it as of one moment, reading it back all or nothing. Does not own: where it is kept.
-//! It holds what the database holds, digests and hashes of passwords among it, and is to be kept like it.
+//! Owns: the format of that text, writing it as of one moment, reading it back in one transaction.
+//! Does not own: where the text is kept. It contains everything in the database, including digests
+//! and password hashes, and must be protected like the database.
 //!
-//! The text is JSON, a value per line: a header; then for each table its name and columns, and its rows as arrays; at the end
-//! the number of rows of each table and the SHA-256 of every byte before. So whatever is cut off or damaged is noticed, and
-//! neither side ever holds more than a few hundred rows. The digest is no signature: who can write the file can write another.
+//! The format is JSON, one value per line:
 //!
-//! However long the whole takes, a server that does not answer one step is given up: a backup that is made every night must not be
-//! waiting still on the next.
+//! 1. A header.
+//! 2. For each table its name and columns, then its rows as arrays.
+//! 3. A trailer: the number of rows of each table, and the SHA-256 of all bytes before.
+//!
+//! A truncated or damaged file is therefore detected, and neither side holds more than a few
+//! hundred rows in memory. The digest is not a signature: anyone who can write the file can write a
+//! different one.
+//!
+//! The whole operation may take any time, but one step may not: if the server does not answer it in
+//! time, the operation fails. Otherwise a nightly backup could still hang when the next one starts.
 
 mod export;
 mod import;
@@ -27,106 +34,107 @@ use crate::error::StoreError;
 use crate::invalidation::LogHead;
 use crate::migrations::Migrated;
 
-/// What the header says first.
+/// The value of `format` in the header.
 const FORMAT: &str = "postern store 1";
 
-/// How long a server may take for one step: longer than one that is there takes to refuse it ([`Dialect::patient`]).
+/// How long the server may take for one step. Longer than a live server takes to refuse it
+/// ([`Dialect::patient`]).
 const STEP: Duration = Duration::from_secs(40);
 
-/// A copy was written.
+/// Result of a finished export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exported {
-    /// How many rows it has.
+    /// Number of rows in the copy.
     pub rows: u64,
 }
 
-/// What is about to become a database, all of it read, and nothing of it durable.
+/// A copy that was read completely, before anything is committed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BackupContents {
-    /// How many rows it has.
+    /// Number of rows in the copy.
     pub rows: u64,
-    /// The key ring in it, sealed by whoever wrote it.
+    /// The key ring in the copy, as sealed by the program that wrote it.
     pub key_ring: Option<Vec<u8>>,
 }
 
-/// Prints nothing of the ring.
+/// Omits the key ring.
 impl fmt::Debug for BackupContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Copied").field("rows", &self.rows).finish_non_exhaustive()
     }
 }
 
-/// A copy was read into a database.
+/// Result of a finished import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
-    /// How many rows it had.
+    /// Number of rows in the copy.
     pub rows: u64,
-    /// The log as it goes on: a new history, the old number.
+    /// Head of the revocation log: a new epoch, with the sequence number of the copy.
     pub head: LogHead,
-    /// What was changed in a copy of a version before that operators are to be told of.
+    /// What was changed in a copy of an older version that operators need to know.
     pub migrated: Migrated,
 }
 
-/// Why there is no copy, or a database was not made from one. Nothing was changed then, but for [`CopyError::Unclear`].
+/// Why an export or import failed. Nothing was changed, except after [`BackupError::Unclear`].
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The database.
+    /// The database refused a statement or does not answer.
     #[error(transparent)]
     Database(#[from] StoreError),
-    /// The database was told to make the copy durable, and did not answer: it is there whole, or nothing was changed. A look at the
-    /// database tells.
+    /// The commit of the import was sent, but not answered: either all of the copy was imported or
+    /// nothing was. The caller must inspect the database.
     #[error("no answer when the copy was made durable: {0}")]
     Unclear(StoreError),
-    /// The caller does not want it.
+    /// The caller rejected the copy, with this reason.
     #[error("{0}")]
     Unwanted(String),
     /// The file could not be read or written.
     #[error("the copy cannot be read or written: {0}")]
     File(#[from] std::io::Error),
-    /// A copy becomes a database, it is not added to one.
+    /// The database has rows in this table: a copy is never merged into existing data.
     #[error("the database is not empty: there is something in {0}; read the copy into a new database")]
     NotEmpty(&'static str),
-    /// It is something else.
+    /// The first line is not the header of a copy.
     #[error("line 1: this is no copy of Postern's store")]
     Foreign,
-    /// It was written by a newer program.
+    /// A newer program wrote the copy.
     #[error("line 1: the copy has version {copy} of the schema, this program knows versions up to {known}")]
     Newer {
-        /// The copy's version.
+        /// Schema version of the copy.
         copy: u64,
-        /// The program's.
+        /// Latest schema version that this program knows.
         known: u64,
     },
-    /// A line is not what stands there in a copy.
+    /// A line is not valid at its position.
     #[error("line {line}: {what}")]
     Malformed {
-        /// Which.
+        /// Number of the line.
         line: u64,
         /// What is wrong with it.
         what: String,
     },
-    /// The database refused rows for what they are.
+    /// The database refused a batch of rows because of their values.
     #[error("lines {first} to {last}: {error}")]
     Refused {
-        /// The first line of those that were written together.
+        /// First line of the batch.
         first: u64,
-        /// The last one.
+        /// Last line of the batch.
         last: u64,
-        /// Why.
+        /// The reason of the refusal.
         error: StoreError,
     },
-    /// The end is missing.
+    /// The copy ends at this line, without its trailer.
     #[error("line {0}: the copy ends here without its last line: it was cut")]
     Cut(u64),
-    /// A copy has an end.
+    /// The file has data after the trailer.
     #[error("line {0}: something follows the copy's last line")]
     Longer(u64),
-    /// It is not what was written.
+    /// The trailer does not match: the copy was modified or damaged.
     #[error("line {0}: digest or number of rows differ: the copy was changed after it was written")]
     Changed(u64),
 }
 
-/// What the database answers to one step.
+/// Runs one step, with the time limit of [`STEP`].
 async fn answer<T, E: Into<StoreError>>(
     dialect: Dialect,
     step: impl Future<Output = Result<T, E>>,
@@ -134,7 +142,7 @@ async fn answer<T, E: Into<StoreError>>(
     dialect.within(STEP, step).await?.map_err(Into::into)
 }
 
-/// The last line: how many rows of each table, and the digest of all lines before.
+/// The trailer: the number of rows of each table, and the digest of all lines before.
 fn trailer(rows: &Map<String, Value>, digest: &Digest) -> Value {
     use std::fmt::Write as _;
     let hex = digest.as_ref().iter().fold(String::new(), |mut hex, byte| {

@@ -1,4 +1,4 @@
-//! Clients that were registered while running, beside those of the configuration file.
+//! Clients registered at run time, in addition to those of the configuration file.
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
@@ -13,19 +13,19 @@ use crate::write::{Change, Tx};
 /// A client as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientRow {
-    /// `client_id`.
+    /// `client_id` (RFC 6749 §2.2).
     pub id: String,
-    /// Everything else, in the caller's form; secrets in it are digests.
+    /// All other settings, in a format that the caller defines; secrets in it are digests.
     pub settings: String,
-    /// Grows with each change: who writes names the version they have seen.
+    /// Incremented by each change. A writer states the version it has read.
     pub version: u64,
     /// When it was registered.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
-    /// Since when it may do nothing.
+    /// When it was disabled; `None`: it is enabled.
     pub disabled_at: Option<Timestamp>,
-    /// When this was read, in the time of the log ([`crate::invalidation`]).
+    /// When this row was read, in log time ([`crate::invalidation`]).
     pub read_at: Timestamp,
 }
 
@@ -47,10 +47,10 @@ impl ClientRow {
 }
 
 impl Store {
-    /// A client by id.
+    /// A client by its id.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn client(&self, id: &str) -> Result<Option<ClientRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM clients WHERE id = $1")));
         let ask = ask.bind(id);
@@ -58,10 +58,10 @@ impl Store {
         row.as_ref().map(ClientRow::read).transpose()
     }
 
-    /// Clients in the order of their ids, those after `after`, at most `limit`.
+    /// At most `limit` clients in the order of their ids, starting after `after`.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn clients(&self, after: &str, limit: u32) -> Result<Vec<ClientRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM clients WHERE id > $1 ORDER BY id LIMIT $2"
@@ -76,11 +76,11 @@ impl Store {
 /// Registers a client.
 #[derive(Debug, Clone)]
 pub struct AddClient {
-    /// `client_id`.
+    /// `client_id` (RFC 6749 §2.2).
     pub id: String,
-    /// Everything else.
+    /// All other settings.
     pub settings: String,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -88,7 +88,7 @@ impl Change for AddClient {
     type Output = ();
 
     /// # Errors
-    /// [`StoreError::Taken`]
+    /// [`StoreError::Taken`] when a client with this id exists.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO clients (id, settings, version, created_at, updated_at) VALUES ($1, $2, 1, $3, $3)",
@@ -103,20 +103,21 @@ impl Change for AddClient {
     }
 }
 
-/// Gives a client other settings, or closes or opens it. `false` when it is gone or another one wrote since it was read.
+/// Replaces the settings of a client, and disables or enables it. `false`: it was deleted, or
+/// changed since it was read.
 #[derive(Debug, Clone)]
 pub struct ChangeClient {
-    /// `client_id`.
+    /// `client_id` (RFC 6749 §2.2).
     pub id: String,
-    /// The version the change is made from.
+    /// The version that was read.
     pub version: u64,
-    /// All settings as they are to be.
+    /// The new settings, complete.
     pub settings: String,
-    /// Since when it is to be closed.
+    /// When it is disabled; `None`: it is enabled.
     pub disabled_at: Option<Timestamp>,
-    /// What to tell: caches hold its settings, and tokens may be void.
+    /// Event to append to the revocation log: caches hold the settings, and tokens may be revoked.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -147,15 +148,15 @@ impl Change for ChangeClient {
     }
 }
 
-/// Deletes a client, revokes what it holds and forgets what was allowed it: who is registered by the same id later is
-/// another one. `false` when there is none.
+/// Deletes a client, revokes its grants and tokens, and deletes the consents given to it. A client
+/// that later registers the same id is a different one. `false`: there is no such client.
 #[derive(Debug, Clone)]
 pub struct DeleteClient {
-    /// `client_id`.
+    /// `client_id` (RFC 6749 §2.2).
     pub id: String,
-    /// What to tell: the client's tag.
+    /// Event to append to the revocation log, with the client's tag.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -170,7 +171,8 @@ impl Change for DeleteClient {
         if deleted.rows_affected() == 0 {
             return Ok(false);
         }
-        // These first: whoever holds one of them keeps a family, which is found afterwards.
+        // These come first: a transaction that holds a lock on one of them inserts a family, which
+        // the statements below must find.
         for statement in [
             "DELETE FROM consents WHERE client_id = $1",
             "DELETE FROM device_codes WHERE client_id = $1",

@@ -9,48 +9,50 @@ use crate::store::Store;
 use crate::value::{StoredDigest, millis, timestamp};
 use crate::write::{Change, Tx};
 
-/// A code as it is stored; what was decided with it stands in its family.
+/// A code as it is stored. Its family holds what was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Code {
-    /// Of the code.
+    /// Digest of the code.
     pub digest: StoredDigest,
-    /// Where it was sent.
+    /// The `redirect_uri` it was sent to.
     pub redirect_uri: String,
-    /// `code_challenge` (RFC 7636), S256.
+    /// `code_challenge` (RFC 7636), method S256.
     pub challenge: Option<String>,
     /// `nonce` of the authorization request.
     pub nonce: Option<String>,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
-    /// From when on it is worth nothing.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// Until when it is remembered, used or not: as long as somebody may try it a second time.
+    /// How long the row is kept, redeemed or not: as long as a replay must be detected.
     pub kept_until: Timestamp,
 }
 
-/// Keeps a new code with its family.
+/// Stores a new code with its family.
 #[derive(Debug, Clone)]
 pub struct IssueCode {
-    /// What it stands for.
+    /// The grant that the code represents.
     pub family: Family,
-    /// What else that follows from.
+    /// Tags of the grant's client and consent.
     pub origins: EventOrigins,
-    /// The code.
+    /// The code to store.
     pub code: Code,
-    /// The scopes that the user must have allowed the client, still, be they none; `None`: nobody is asked about this client.
+    /// Scopes that the user's consent must still cover; the consent must exist even if they are
+    /// empty. `None`: this client needs no consent.
     pub consented: Option<Vec<String>>,
-    /// The pushed authorization request it answers (RFC 9126), which is used up by it.
+    /// The pushed authorization request that this answers (RFC 9126). The code uses it up.
     pub answers: Option<StoredDigest>,
 }
 
-/// Whether there is a code.
+/// Whether a code was issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Issued {
-    /// It is kept.
+    /// The code was stored.
     Now,
-    /// The pushed request was answered already, or is none (any more); there is no code.
+    /// No code: the pushed request was used before, has expired or is unknown.
     Answered,
-    /// The session, the account or the consent ended meanwhile; there is no code, and the pushed request is not used up.
+    /// No code: the session, the account or the consent ended meanwhile. The pushed request is not
+    /// used up.
     Over,
 }
 
@@ -96,11 +98,11 @@ impl Change for IssueCode {
 }
 
 impl Store {
-    /// The code with its family and whose that is, redeemed or not. What it is bound to never changes, so it may be checked
-    /// before the code is redeemed.
+    /// The code with its family and the family's user, redeemed or not. The values it is bound to
+    /// never change, so the caller may check them before it redeems the code.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn code(&self, digest: &StoredDigest) -> Result<Option<(Code, OwnedFamily)>, StoreError> {
         let columns = "t.redirect_uri, t.challenge, t.nonce, t.issued_at, t.expires_at, t.kept_until";
         let Some(row) = families::behind(self, "codes", columns, digest).await? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What a user has allowed a client, once and for later.
+//! Consents: which scopes a user has permanently allowed a client.
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
@@ -14,11 +14,11 @@ use crate::write::{Change, Tx};
 /// A consent as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consent {
-    /// Who allowed.
+    /// The user who gave it.
     pub user_id: String,
-    /// Whom.
+    /// The client it was given to.
     pub client_id: String,
-    /// What, space-separated.
+    /// Allowed scopes, space-separated.
     pub scopes: String,
     /// When it was last given.
     pub given_at: Timestamp,
@@ -36,10 +36,10 @@ impl Consent {
 }
 
 impl Store {
-    /// What a user has allowed a client.
+    /// The consent of a user for a client.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn consent(&self, user_id: &str, client_id: &str) -> Result<Option<Consent>, StoreError> {
         let ask = sqlx::query(
             "SELECT user_id, client_id, scopes, given_at FROM consents WHERE user_id = $1 AND client_id = $2",
@@ -50,10 +50,10 @@ impl Store {
         row.as_ref().map(Consent::read).transpose()
     }
 
-    /// What a user has allowed whom, by client.
+    /// All consents of a user, in the order of the client ids.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn consents_of(&self, user_id: &str) -> Result<Vec<Consent>, StoreError> {
         let ask = sqlx::query(
             "SELECT user_id, client_id, scopes, given_at FROM consents WHERE user_id = $1 ORDER BY client_id",
@@ -65,7 +65,8 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Whether the family's user still allows its client these scopes. If so, nobody withdraws that until the transaction has ended.
+    /// Whether the user's consent to the family's client still covers these scopes. If it exists,
+    /// the row stays locked until the transaction ends, so it cannot be withdrawn.
     pub(crate) async fn hold_consent(
         &mut self,
         family: &Family,
@@ -85,12 +86,12 @@ impl Tx<'_> {
     }
 }
 
-/// Remembers a consent in place of the one for the same client that was read. `false` when it is another one by now.
+/// Stores a consent in place of the one that was read. `false`: it has changed since.
 #[derive(Debug, Clone)]
 pub struct GiveConsent {
-    /// What is allowed, together with what was.
+    /// The consent with all allowed scopes, those of before included.
     pub consent: Consent,
-    /// The scopes of the one that was read; `None`: there was none.
+    /// The scopes of the consent that was read; `None`: there was none.
     pub before: Option<String>,
 }
 
@@ -124,16 +125,17 @@ impl Change for GiveConsent {
     }
 }
 
-/// Forgets a consent and revokes what the client got by it. `false` when there was none.
+/// Deletes a consent and revokes the client's families. `false`: there was none.
 #[derive(Debug, Clone)]
 pub struct WithdrawConsent {
-    /// Whose.
+    /// The user who withdraws.
     pub user_id: String,
-    /// The client that may no longer.
+    /// The client that loses the consent.
     pub client_id: String,
-    /// What to tell: the tags of the families that go, or one for user and client.
+    /// Event to append to the revocation log: the tags of the revoked families, or one for user and
+    /// client.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 

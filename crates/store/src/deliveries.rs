@@ -1,7 +1,9 @@
-//! What is to be told to clients (OpenID Connect Back-Channel Logout 1.0), until they have heard it or it is too late.
+//! Deliveries: the queue of logout notifications to clients (OpenID Connect Back-Channel Logout
+//! 1.0).
 //!
-//! A node takes what is due and puts it off at once, so that another one tries again when this one dies, and nobody tries
-//! at the same time.
+//! A delivery stays in the queue until the client has acknowledged it or it expires. The node that
+//! takes a due delivery postpones it in the same statement. So no two nodes try at the same time,
+//! and another node tries later if this one dies.
 
 use std::time::Duration;
 
@@ -12,35 +14,35 @@ use crate::error::StoreError;
 use crate::value::{millis, millis_of};
 use crate::write::{Change, Tx};
 
-/// To be told that a session has ended.
+/// A pending notification to a client that a session has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its name.
+    /// Unique id of the delivery.
     pub id: String,
-    /// To whom.
+    /// The client to notify.
     pub client_id: String,
-    /// Whose session ended.
+    /// The user whose session ended.
     pub user_id: String,
-    /// Which one.
+    /// The session that ended.
     pub sid: String,
-    /// How often it was tried, this time included.
+    /// Number of attempts, including this one.
     pub tries: u32,
 }
 
-/// Puts something into the queue.
+/// Adds a delivery to the queue.
 #[derive(Debug, Clone)]
 pub struct Deliver {
-    /// Its name.
+    /// Unique id of the delivery.
     pub id: String,
-    /// To whom.
+    /// The client to notify.
     pub client_id: String,
-    /// Whose session ended.
+    /// The user whose session ended.
     pub user_id: String,
-    /// Which one.
+    /// The session that ended.
     pub sid: String,
-    /// When it is tried first.
+    /// When the first attempt is due.
     pub due_at: Timestamp,
-    /// From when on it is pointless.
+    /// When it expires; no attempt is made afterwards.
     pub expires_at: Timestamp,
 }
 
@@ -67,15 +69,16 @@ impl Change for Deliver {
 /// Which sessions end.
 #[derive(Clone, Copy)]
 pub(crate) enum Ends<'a> {
-    /// One, by its `sid`.
+    /// One session, by its `sid`.
     One(&'a str),
-    /// All of a user's.
+    /// All sessions of a user.
     AllOf(&'a str),
 }
 
 impl Tx<'_> {
-    /// Puts into the queue what every client hears that has or had a family in the sessions. Call it while nobody else can
-    /// grant anything in them, and before those of a user are marked as ended.
+    /// Queues a notification to every client that has or had a family in the sessions. The caller
+    /// must hold locks that prevent new grants in them, and must call this before it marks a user's
+    /// sessions as ended.
     pub(crate) async fn tell_clients(
         &mut self,
         ends: Ends<'_>,
@@ -101,14 +104,14 @@ impl Tx<'_> {
     }
 }
 
-/// Takes what is due, the longest due first, and puts it off.
+/// Takes due deliveries, the longest overdue first, and postpones them.
 #[derive(Debug, Clone)]
 pub struct TakeDue {
-    /// At most so many.
+    /// Maximum number of deliveries.
     pub limit: u32,
-    /// How long a first try may take before somebody else tries; it doubles with each.
+    /// Time until another node may retry after the first attempt. It doubles with each attempt.
     pub put_off: Duration,
-    /// When.
+    /// Time of the attempt.
     pub now: Timestamp,
 }
 
@@ -116,7 +119,8 @@ impl Change for TakeDue {
     type Output = Vec<Delivery>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Vec<Delivery>, StoreError> {
-        // The outer condition is looked at again when another node had the row: then it is no longer due.
+        // PostgreSQL re-evaluates the outer condition if another node had locked the row; by then
+        // it is no longer due.
         let rows = sqlx::query(
             "UPDATE deliveries SET tries = tries + 1, \
              due_at = $1 + $2 * CASE WHEN tries > 10 THEN 1024 ELSE 1 << CAST(tries AS INTEGER) END \
@@ -143,10 +147,10 @@ impl Change for TakeDue {
     }
 }
 
-/// It was heard, or never will be.
+/// Removes a delivery: the client acknowledged it, or never will.
 #[derive(Debug, Clone)]
 pub struct Delivered {
-    /// Its name.
+    /// Unique id of the delivery.
     pub id: String,
 }
 

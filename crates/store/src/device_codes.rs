@@ -1,4 +1,4 @@
-//! Device codes (RFC 8628): a device asks again and again, until a person elsewhere has decided.
+//! Device codes (RFC 8628): a device polls until a user decides in a browser elsewhere.
 
 use std::time::Duration;
 
@@ -13,33 +13,33 @@ use crate::store::Store;
 use crate::value::{StoredDigest, millis, millis_of, timestamp};
 use crate::write::{Change, Tx};
 
-/// What is added to the wait of a device that asks too soon (RFC 8628 §3.5).
+/// Added to the interval of a device that polls too soon (RFC 8628 §3.5).
 const SLOWER: Duration = Duration::from_secs(5);
 
 /// A device code as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceCode {
-    /// Of the code that the device has.
+    /// Digest of `device_code`, which the device holds.
     pub digest: StoredDigest,
-    /// Of the code that the person types.
+    /// Digest of `user_code`, which the user types.
     pub user_code: StoredDigest,
-    /// Whose device it is.
+    /// The client that the device runs.
     pub client_id: String,
-    /// Space-separated.
+    /// Scopes, space-separated.
     pub scopes: String,
-    /// Space-separated.
+    /// Audiences, space-separated.
     pub audiences: String,
-    /// How long the device waits between two attempts.
+    /// Minimum time between two polls.
     pub wait: Duration,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
-    /// From when on it is worth nothing.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// Until when it is remembered: as long as somebody may try it a second time.
+    /// How long the row is kept: as long as a replay must be detected.
     pub kept_until: Timestamp,
 }
 
-/// Keeps a new code.
+/// Stores a new device code.
 #[derive(Debug, Clone)]
 pub struct IssueDeviceCode(pub DeviceCode);
 
@@ -47,7 +47,8 @@ impl Change for IssueDeviceCode {
     type Output = ();
 
     /// # Errors
-    /// [`StoreError::Taken`]: somebody has the same user code, which is short; draw another.
+    /// [`StoreError::Taken`] when a stored code has the same `user_code`, which is short: draw
+    /// another.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         let code = &self.0;
         sqlx::query(
@@ -71,10 +72,10 @@ impl Change for IssueDeviceCode {
 }
 
 impl Store {
-    /// The code that a person typed, if nobody has decided about it yet.
+    /// The device code of a `user_code`, if it has not expired and no user has decided about it.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn device_code(
         &self,
         user_code: &StoredDigest,
@@ -102,20 +103,20 @@ impl Store {
     }
 }
 
-/// Notes a person's decision. `false` when it is too late: somebody has decided, or the code has expired.
+/// Stores a user's decision. `false`: another decision was stored before, or the code has expired.
 #[derive(Debug, Clone)]
 pub struct DecideDeviceCode {
-    /// Of the code that the person typed.
+    /// Digest of `user_code`, as typed by the user.
     pub user_code: StoredDigest,
-    /// Whether the device may.
+    /// Whether the user approved the device.
     pub approved: bool,
-    /// Who decided.
+    /// The user who decided.
     pub user_id: String,
-    /// In which session.
+    /// The session in which they decided.
     pub sid: String,
-    /// What else was decided, in the caller's form.
+    /// Further details of the decision, in a format that the caller defines.
     pub details: String,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -143,38 +144,39 @@ impl Change for DecideDeviceCode {
     }
 }
 
-/// What a device hears.
+/// Result of a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Polled {
-    /// Nobody has decided (`authorization_pending`).
+    /// No decision yet (`authorization_pending`).
     Pending,
-    /// It asked too soon and waits longer from now on (`slow_down`).
+    /// The device polled too soon and must wait longer from now on (`slow_down`).
     TooSoon,
-    /// The person said no (`access_denied`).
+    /// The user refused (`access_denied`).
     Denied,
-    /// The person said yes: what was decided. Nothing is redeemed by asking; whether it was redeemed before, and is over, shows when it is.
+    /// The user approved. Polling does not redeem the code: [`RedeemDeviceCode`] also finds out
+    /// whether it was redeemed before.
     Approved {
-        /// Who.
+        /// The user who approved.
         user_id: String,
-        /// In which session.
+        /// The session in which they approved.
         sid: String,
-        /// What else.
+        /// Further details of the decision.
         details: String,
     },
-    /// Expired (`expired_token`).
+    /// The code has expired (`expired_token`).
     Expired,
-    /// There is none, for this client.
+    /// There is no such code for this client.
     Unknown,
 }
 
-/// A device asks.
+/// Records a poll of a device.
 #[derive(Debug, Clone)]
 pub struct PollDeviceCode {
-    /// Of the code that the device has.
+    /// Digest of `device_code`, which the device holds.
     pub digest: StoredDigest,
-    /// Whose it must be.
+    /// The client it must belong to.
     pub client_id: String,
-    /// When.
+    /// Time of the poll.
     pub now: Timestamp,
 }
 
@@ -205,7 +207,8 @@ impl Change for PollDeviceCode {
             .await?;
             return Ok(if slower.rows_affected() == 1 { Polled::TooSoon } else { Polled::Unknown });
         };
-        // One that was redeemed is tried again, however late: whoever redeems it hears that, and what came of it ends.
+        // A code that was redeemed before counts as approved even after it has expired. The next
+        // attempt to redeem it detects the replay and revokes the family.
         let redeemed = row.try_get::<Option<i64>, _>(5)?.is_some();
         if !redeemed && timestamp(row.try_get(4)?) <= self.now {
             return Ok(Polled::Expired);
@@ -220,20 +223,21 @@ impl Change for PollDeviceCode {
     }
 }
 
-/// Redeems an approved code, and keeps what is handed out for it; or revokes its family when it was redeemed before.
+/// Redeems an approved code and stores the tokens issued for it. If it was redeemed before, revokes
+/// its family instead.
 #[derive(Debug, Clone)]
 pub struct RedeemDeviceCode {
-    /// Of the code that the device has.
+    /// Digest of `device_code`, which the device holds.
     pub digest: StoredDigest,
-    /// What the approval stands for; bound to the client that must be the code's own.
+    /// The grant of the approval. Its client must be the code's client.
     pub family: Family,
-    /// What else that follows from.
+    /// Tags of the grant's client and consent.
     pub origins: EventOrigins,
-    /// Kept when it succeeds.
+    /// Tokens to store on success.
     pub successors: Successors,
-    /// Told when it was redeemed before.
+    /// Event to append when the code was redeemed before.
     pub on_replay: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -253,7 +257,7 @@ impl Change for RedeemDeviceCode {
         .execute(&mut *tx.connection)
         .await?;
         if redeemed.rows_affected() == 1 {
-            // What was marked as redeemed stays so: it is worth nothing without its session.
+            // The code stays marked as redeemed: it is useless without its session.
             if !tx.insert_family(&self.family, &self.origins).await? {
                 return Ok(Redeemed::Dead);
             }

@@ -1,6 +1,7 @@
-//! Where the two databases differ: connecting, settings of a connection, locks, column types.
+//! Dialect: where the two databases differ in connecting, connection settings, locks and column
+//! types.
 //!
-//! Everything else is one text of SQL that both understand.
+//! All other SQL is one text that both understand.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -17,22 +18,23 @@ use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executo
 use crate::error::StoreError;
 use crate::pooled::lost;
 
-/// How long a connection is waited for.
+/// How long to wait for a connection.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(5);
-/// How long a connection that rested has to show that it is well; then there is time for another one.
+/// How long the check of an idle connection may take. The rest of [`ACQUIRE`] is left for a new
+/// one.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Which database.
+/// Kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// One file, one node.
+    /// SQLite: one file, used by one node.
     Sqlite,
-    /// Shared by nodes.
+    /// PostgreSQL: shared by nodes.
     Postgres,
 }
 
 impl Dialect {
-    /// Whose URL this is.
+    /// The dialect of a database URL, by its scheme.
     pub(crate) fn of(url: &str) -> Option<Self> {
         match url.split_once(':')?.0 {
             "sqlite" => Some(Self::Sqlite),
@@ -41,7 +43,8 @@ impl Dialect {
         }
     }
 
-    /// Transactions that may write at once. SQLite has one writer; waiting for it in line beats its busy loop.
+    /// Number of concurrent write transactions. SQLite allows one writer; a queue in this process
+    /// is better than its busy loop.
     pub(crate) fn lanes(self) -> u32 {
         match self {
             Self::Sqlite => 1,
@@ -49,7 +52,8 @@ impl Dialect {
         }
     }
 
-    /// Begins a transaction that writes. SQLite must take its lock at once: one that has read cannot wait for it.
+    /// Statement that begins a write transaction. SQLite must take its lock at once: after a read
+    /// it can no longer wait for it.
     pub(crate) fn begin(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -57,8 +61,8 @@ impl Dialect {
         }
     }
 
-    /// Appended to a `SELECT`: until the transaction ends nobody changes or deletes the rows. SQLite has one writer, which
-    /// this transaction is.
+    /// Suffix of a `SELECT`: others cannot change or delete the rows until the transaction ends.
+    /// SQLite needs none, because this transaction is its only writer.
     pub(crate) fn shared(self) -> &'static str {
         match self {
             Self::Sqlite => "",
@@ -66,7 +70,8 @@ impl Dialect {
         }
     }
 
-    /// Appended to a `SELECT`: until the transaction ends nobody changes, deletes or refers to the rows.
+    /// Suffix of a `SELECT`: others cannot change, delete or reference the rows until the
+    /// transaction ends.
     pub(crate) fn alone(self) -> &'static str {
         match self {
             Self::Sqlite => "",
@@ -74,7 +79,8 @@ impl Dialect {
         }
     }
 
-    /// Appended to a `SELECT`: like [`Dialect::alone`], but rows that somebody else is changing are left out, not waited for.
+    /// Suffix of a `SELECT`: like [`Dialect::alone`], but skips rows that another transaction has
+    /// locked.
     pub(crate) fn unless_busy(self) -> &'static str {
         match self {
             Self::Sqlite => "",
@@ -82,7 +88,7 @@ impl Dialect {
         }
     }
 
-    /// The database's own clock, in milliseconds since 1970.
+    /// SQL expression: the database's own clock, in milliseconds since 1970.
     pub(crate) fn now(self) -> &'static str {
         match self {
             Self::Sqlite => "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
@@ -90,7 +96,7 @@ impl Dialect {
         }
     }
 
-    /// Sixteen random bytes.
+    /// SQL expression: sixteen random bytes.
     pub(crate) fn drawn(self) -> &'static str {
         match self {
             Self::Sqlite => "randomblob(16)",
@@ -98,7 +104,7 @@ impl Dialect {
         }
     }
 
-    /// Begins a transaction that reads, all of it as of one moment.
+    /// Statement that begins a read transaction in which all reads see one snapshot.
     pub(crate) fn snapshot(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN",
@@ -106,8 +112,8 @@ impl Dialect {
         }
     }
 
-    /// Lets a transaction wait for a file that is read or written in between, and read whole tables. Not without an end: what a client that is
-    /// gone without a word has locked is let go of.
+    /// Statement that lets a transaction pause while a file is read or written, and scan whole
+    /// tables. Limits remain, so the locks of a client that has vanished are released.
     pub(crate) fn patient(self) -> &'static str {
         match self {
             Self::Sqlite => "SELECT 1",
@@ -117,8 +123,11 @@ impl Dialect {
         }
     }
 
-    /// Waits for the database, and for a server for so long at most: one that has fallen silent never answers. A file does not fall silent; it takes as
-    /// long as it takes.
+    /// Awaits the database, at most for `limit` with PostgreSQL: a server that has vanished never
+    /// answers. A SQLite file cannot vanish, so there is no limit.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] after `limit`.
     pub(crate) async fn within<T>(
         self,
         limit: Duration,
@@ -132,7 +141,8 @@ impl Dialect {
         }
     }
 
-    /// Keeps others from writing until the transaction has ended. With SQLite nobody else writes in any case.
+    /// Statement that keeps other transactions from writing the tables until this one ends. SQLite
+    /// has no other writer.
     pub(crate) fn lock_tables(self, tables: impl Iterator<Item = &'static str>) -> Option<String> {
         match self {
             Self::Sqlite => None,
@@ -142,16 +152,16 @@ impl Dialect {
         }
     }
 
-    /// What each connection is set to.
+    /// Settings of each new connection.
     fn session(self) -> &'static str {
         match self {
-            // FULL: a commit is on the disk before it is answered.
+            // FULL: a commit is on disk before it is acknowledged.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
                  PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
                  PRAGMA journal_size_limit = 67108864"
             }
-            // Whatever the server's default: an acknowledged revocation must survive.
+            // Overrides the server's defaults: an acknowledged revocation must survive a crash.
             Self::Postgres => {
                 "SET synchronous_commit = on; SET lock_timeout = '5s'; SET statement_timeout = '30s'; \
                  SET idle_in_transaction_session_timeout = '30s'; SET application_name = 'postern'"
@@ -159,7 +169,7 @@ impl Dialect {
         }
     }
 
-    /// The schema's text for this database.
+    /// The schema text for this database.
     pub(crate) fn translate(self, schema: &str) -> String {
         match self {
             Self::Sqlite => schema.to_owned(),
@@ -167,7 +177,7 @@ impl Dialect {
         }
     }
 
-    /// What else a connection is set to that asks, one short statement at a time.
+    /// Further settings of connections that run single short reads.
     fn asking(self) -> Option<&'static str> {
         match self {
             Self::Sqlite => None,
@@ -175,15 +185,17 @@ impl Dialect {
         }
     }
 
-    /// Makes the file of a database that is new, if it may be made, for its owner alone to read: SQLite would leave that to the process's
-    /// mask. What SQLite keeps beside the file has its permissions.
+    /// Creates the file of a new SQLite database if the URL allows it, readable by its owner only.
+    /// SQLite itself would apply the process's umask. The files that SQLite puts beside it get the
+    /// same permissions.
     pub(crate) fn make(self, url: &str) -> Result<(), StoreError> {
         let query = url.split_once('?').map_or("", |(_, query)| query);
         if self != Self::Sqlite || !query.split('&').any(|pair| pair == "mode=rwc") {
             return Ok(());
         }
         let options: SqliteConnectOptions = url.parse()?;
-        // One that is there is not opened: closing it would take away the locks that this process has on it.
+        // An existing file is not opened: closing it would release the locks that this process
+        // holds on it.
         let mut new = OpenOptions::new();
         match new.write(true).create_new(true).mode(0o600).open(options.get_filename()) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(sqlx::Error::Io(error).into()),
@@ -191,12 +203,13 @@ impl Dialect {
         }
     }
 
-    /// Connections that change things.
+    /// A pool of connections for changes.
     pub(crate) async fn pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
         self.connections(url, connections, None).await
     }
 
-    /// Connections that ask. A server that is there answers within four seconds, if only that it takes longer.
+    /// A pool of connections for reads. A live server answers within four seconds, at least with a
+    /// timeout error.
     pub(crate) async fn asking_pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
         self.connections(url, connections, self.asking()).await
     }
@@ -214,7 +227,7 @@ impl Dialect {
         let pool = AnyPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(ACQUIRE)
-            // The pool's own test has no end but that of the acquiring.
+            // The pool's own check has no time limit except that of acquiring.
             .test_before_acquire(false)
             .before_acquire(move |connection: &mut AnyConnection, _| {
                 let again = again.clone();
@@ -232,7 +245,7 @@ impl Dialect {
         Ok(pool)
     }
 
-    /// Sets a new connection to what all are set to, and to what those of its pool are.
+    /// Applies the settings of all connections and those of its pool.
     async fn set(
         self,
         connection: &mut AnyConnection,
@@ -245,8 +258,8 @@ impl Dialect {
         Ok(())
     }
 
-    /// Whether a connection that rested may be used. In the place of one that says nothing there is another one then: the pool would say farewell to it,
-    /// and over TLS wait for what is returned.
+    /// Checks an idle connection, and replaces one that does not answer. If it were reported as
+    /// broken, the pool would close it gracefully, and over TLS wait for the peer.
     async fn is_well_or_another(
         self,
         connection: &mut AnyConnection,
@@ -265,20 +278,21 @@ impl Dialect {
     }
 }
 
-/// Whether a database says which of its lives it lives.
+/// Whether the database reports its incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Incarnation {
-    /// It does.
+    /// It reports one: PostgreSQL's timeline.
     Told,
-    /// It has but one, or does not say.
+    /// It has only one, or does not report it.
     Untold,
 }
 
 impl Incarnation {
-    /// PostgreSQL's timeline, the first part of the name of every file of its log.
+    /// PostgreSQL's timeline: the first part of the name of each write-ahead log file.
     const TIMELINE: &'static str = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
 
-    /// Asks whether the database tells. Services that are like PostgreSQL may have no such log, or not show it.
+    /// Finds out whether the database reports its incarnation. Services compatible with PostgreSQL
+    /// may have no such log, or hide it.
     pub(crate) async fn look(dialect: Dialect, connection: &mut AnyConnection) -> Self {
         if dialect == Dialect::Sqlite {
             return Self::Untold;
@@ -296,7 +310,7 @@ impl Incarnation {
         }
     }
 
-    /// The life, in SQL.
+    /// The current incarnation as an SQL expression.
     pub(crate) fn of(self, dialect: Dialect) -> &'static str {
         match (self, dialect) {
             (Self::Told, Dialect::Postgres) => Self::TIMELINE,
@@ -305,20 +319,21 @@ impl Incarnation {
     }
 }
 
-/// Whether a connection may be used again. A commit that failed for want of room may leave it with a transaction that neither
-/// goes on nor can be rolled back; no other could ever begin on it.
+/// Whether a connection may be used again. A commit that failed for lack of disk space may leave a
+/// transaction that can neither continue nor be rolled back. No other transaction can begin on that
+/// connection.
 async fn is_between_transactions(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     if connection.is_in_transaction() {
-        // A rollback may be on its way: this waits for it.
+        // A rollback may be pending; the ping waits for it.
         connection.ping().await?;
     }
     Ok(!connection.is_in_transaction())
 }
 
-/// The URL of a file.
+/// The database URL of a SQLite file. Creates the file when it is opened.
 pub fn sqlite_url(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt as _;
-    // What a URL would read as something else is escaped.
+    // Characters with a meaning in URLs are percent-encoded.
     let mut url = String::from("sqlite://");
     for &byte in path.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte) {

@@ -1,48 +1,51 @@
-//! Why a fact could not be read or kept.
+//! Store errors: why data could not be read or written.
 
 use std::sync::Arc;
 
-/// An answer of the database that is no fact.
+/// A failed read or change.
 ///
-/// Whoever asked on behalf of a client answers 503 to all but [`StoreError::Taken`]: nothing is known about the state
-/// then, and a write may or may not have been made.
+/// The caller of a request answers 503 to every variant except [`StoreError::Taken`]. The state is
+/// unknown then, and a change may or may not have been made.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// The database cannot be reached, does not answer in time, or ended the connection.
+    /// The database cannot be reached, does not answer in time, or closed the connection.
     #[error("the database is not available: {0}")]
     Unavailable(Arc<sqlx::Error>),
-    /// More writes are waiting than may.
+    /// The queue of waiting changes is full.
     #[error("too many writes are waiting for the database")]
     Busy,
-    /// The disk is full.
+    /// The disk of the database is full.
     #[error("the database has no room left: {0}")]
     Full(Arc<sqlx::Error>),
-    /// What should be unique is taken.
+    /// A unique value, named here, is already in use.
     #[error("{0} is taken already")]
     Taken(&'static str),
-    /// What the row refers to does not exist (any more).
+    /// A row that the new row references does not exist, or no longer exists.
     #[error("the row refers to one that does not exist")]
     Dangling,
-    /// A statement was refused, or a row does not have the form it was written in.
+    /// The database refused a statement, or a row does not have the form in which it was written.
     #[error("the database and this program do not understand each other: {0}")]
     Mismatch(Arc<sqlx::Error>),
-    /// A transaction had to give way to another one; it has no effect and may be tried again.
+    /// The transaction was aborted in favour of another one (deadlock or serialization failure). It
+    /// has no effect and may be retried.
     #[error("the transaction gave way to another one")]
     GaveWay,
 }
 
 impl StoreError {
-    /// Whether the same change may succeed when it is made once more.
+    /// Whether the same change may succeed when it is retried.
     pub(crate) fn is_worth_retrying(&self) -> bool {
         matches!(self, Self::GaveWay)
     }
 
-    /// Whether this change alone is at fault, so that others of the same transaction may still succeed.
+    /// Whether only this change caused the failure, so that other changes of the same transaction
+    /// may succeed on their own.
     pub(crate) fn is_of_one_change(&self) -> bool {
         matches!(self, Self::Taken(_) | Self::Dangling | Self::Mismatch(_) | Self::GaveWay)
     }
 
-    /// Whether the database says that it failed itself. Others of the same transaction may succeed, but not for anything that was asked.
+    /// Whether the database reports an internal error of its own. Other changes of the transaction
+    /// may still succeed, but the failure says nothing about what was requested.
     pub(crate) fn is_of_the_database(&self) -> bool {
         match self {
             Self::Mismatch(error) => {
@@ -53,8 +56,8 @@ impl StoreError {
         }
     }
 
-    /// Whether the database is away, overloaded or without room, rather than that it said no to what was asked. The store has said so in the
-    /// log, once for all who meet it; nobody else needs to.
+    /// Whether the database is unavailable, overloaded or full, as opposed to having refused the
+    /// request. The store logs each outage once; callers need not log it.
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Unavailable(_) | Self::Busy | Self::Full(_) => true,
@@ -63,8 +66,8 @@ impl StoreError {
         }
     }
 
-    /// What went wrong while a transaction was made durable: unless it certainly gave way, it may have been made, and
-    /// must not be made again.
+    /// The error of a commit. Unless the transaction was certainly aborted, it may have been
+    /// committed and must not be retried.
     #[must_use]
     pub(crate) fn at_commit(self) -> Self {
         match self {
@@ -73,7 +76,7 @@ impl StoreError {
         }
     }
 
-    /// Names what was taken, where the caller knows better than the constraint's name.
+    /// Names the unique value, where the caller knows a better name than the generic one.
     #[must_use]
     pub(crate) fn naming(self, what: &'static str) -> Self {
         match self {
@@ -121,16 +124,17 @@ enum Class {
     Other,
 }
 
-/// What an error code says: five characters are PostgreSQL's (its manual, appendix A), a number is SQLite's (its
-/// extended result codes, whose lowest byte is the primary one).
+/// Classifies an error code. Five characters are PostgreSQL's SQLSTATE (PostgreSQL manual, appendix
+/// A). A number is SQLite's extended result code, whose lowest byte is the primary code.
 fn class(code: &str) -> Class {
     if code.len() == 5 {
         return match code {
             "40001" | "40P01" => Class::GaveWay,
             "53100" => Class::Full,
-            // A lock was not to be had, a transaction rested for too long, a server that was demoted refuses writes.
+            // Lock not available, idle transaction terminated, write refused by a demoted server.
             "55P03" | "25P03" | "25006" => Class::Unavailable,
-            // Out of resources, cut off by an administrator or starting up, connection lost, the system failed.
+            // Classes: insufficient resources, operator intervention (shutdown, starting up),
+            // connection failure, system error.
             _ if ["53", "57", "08", "58"].iter().any(|class| code.starts_with(class)) => Class::Unavailable,
             _ => Class::Other,
         };
@@ -144,7 +148,8 @@ fn class(code: &str) -> Class {
     }
 }
 
-/// PostgreSQL's internal errors: something is damaged, or a limit of the system that it does not know was met.
+/// PostgreSQL's internal errors: data corruption, or a limit of the operating system that the
+/// server does not recognise.
 fn is_internal(code: &str) -> bool {
     code.len() == 5 && code.starts_with("XX")
 }

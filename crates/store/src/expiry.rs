@@ -1,8 +1,10 @@
-//! Deleting what is over, in small steps.
+//! Expiry: deletes expired rows in small steps.
 //!
-//! Each step is a transaction of its own with a few hundred rows, so that nobody waits long for the lock, and a sweep
-//! that is cut short has done what it did. It goes on until nothing is left that was over when it began, however much that is: what is
-//! written faster than it is deleted fills the disk. Nodes may sweep at the same time: a row is deleted once, by whoever holds it.
+//! Each step is a transaction of a few hundred rows. So no other transaction waits long for a lock,
+//! and an interrupted run keeps what it has deleted. A run deletes all rows that had expired when
+//! it began, however many they are. With a limit, rows written faster than they are deleted would
+//! fill the disk. Several nodes may run at the same time; each row is deleted once, by the node
+//! that locks it.
 
 use std::time::Duration;
 
@@ -15,31 +17,35 @@ use crate::error::StoreError;
 use crate::pooled::PooledConnection;
 use crate::value::millis;
 
-/// Rows of one step.
+/// Rows in one step.
 const STEP: i64 = 500;
 
-/// How long a step is waited for: longer than a server that is there lets a statement take.
+/// How long one step may take: longer than the server's statement timeout.
 const PATIENCE: Duration = Duration::from_secs(35);
 
-/// How long is kept what happened, for receivers who have not heard it: longer than anybody is told.
+/// How long security events are kept for receivers that have not acknowledged them. Longer than
+/// delivery is attempted.
 const OCCURRENCES_KEPT: Duration = Duration::from_hours(8 * 24);
 
-/// How long an opaque access token is kept beyond its end: until then its revocation cuts what it let in and a gateway keeps open.
+/// How long an opaque access token is kept after it expires. During this time its revocation still
+/// cuts exchanges that it authorized and that a gateway keeps open.
 const REVOCABLE: Duration = Duration::from_mins(15);
 
-/// How many rows a sweep deleted.
+/// Numbers of rows that a run deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ExpiredRows {
-    /// Tokens, codes, sessions of either kind, families, attempts.
+    /// Tokens, codes, families, attempts, sessions of the provider and of gateways, and other
+    /// expired rows.
     pub expired: u64,
-    /// Events of the log.
+    /// Events of the revocation log and security events.
     pub events: u64,
 }
 
-/// What else must hold for a row to go: nothing.
+/// No further condition for deletion.
 const ALWAYS: &str = "";
-/// A family stays as long as its session: it tells which clients hear of the session's end. And as long as anything of it is there, which
-/// goes in steps of its own: with the family all of it would go at once.
+/// Condition to delete a family. It is kept as long as its session, because it says which clients
+/// to notify when the session ends. It is also kept while it still has tokens or codes, which have
+/// steps of their own. Otherwise its deletion would cascade to all of them at once.
 const KEPT: &str = " AND NOT EXISTS \
      (SELECT 1 FROM sessions s WHERE s.sid = families.sid AND s.ended_at IS NULL) \
      AND NOT EXISTS (SELECT 1 FROM refresh_tokens r WHERE r.family_id = families.id) \
@@ -49,10 +55,10 @@ const KEPT: &str = " AND NOT EXISTS \
 type Table = (&'static str, &'static str, &'static str, &'static str);
 const LOGIN_SESSIONS: Table = ("login_sessions", "id", "ends", ALWAYS);
 const SEEN: Table = ("seen", "digest", "expires_at", ALWAYS);
-/// Those of a gateway, which has no more to sweep when the database is its own.
+/// Tables of a gateway that has a database of its own, besides login endings.
 pub(crate) const OF_LOGINS: [Table; 2] = [LOGIN_SESSIONS, SEEN];
-/// Table, key, column of the time from which on a row is of no use, and what else must hold. Tokens come before the families
-/// they belong to, and sessions too.
+/// Table, key, column with the time of expiry, further condition. Tokens and sessions come before
+/// the families they belong to.
 const TABLES: [Table; 10] = [
     ("codes", "digest", "kept_until", ALWAYS),
     ("device_codes", "digest", "kept_until", ALWAYS),
@@ -88,7 +94,7 @@ pub(crate) async fn run(
     Ok(swept)
 }
 
-/// Deletes what nobody needs to hear any more of login sessions that ended.
+/// Deletes entries of the list of ended login sessions that are no longer relevant.
 pub(crate) async fn login_endings(
     pool: &AnyPool,
     dialect: Dialect,
@@ -98,15 +104,15 @@ pub(crate) async fn login_endings(
     steps(pool, dialect, endings, millis(now.minus(crate::login_endings::KEPT))).await
 }
 
-/// Deletes from one table what is of no use from `before` on, and says how many rows that were.
+/// Deletes the rows of one table that expired at `before` or earlier. Returns how many.
 pub(crate) async fn steps(
     pool: &AnyPool,
     dialect: Dialect,
     (table, key, column, condition): Table,
     before: i64,
 ) -> Result<u64, StoreError> {
-    // The outer condition is looked at again when somebody else has changed a row meanwhile: what was over may be needed again, as a
-    // denial is that was renewed.
+    // PostgreSQL re-evaluates the outer condition if another transaction changed a row meanwhile: a
+    // denylist entry may have been extended.
     let statement = format!(
         "DELETE FROM {table} WHERE {column} <= $1 AND {key} IN \
          (SELECT {key} FROM {table} WHERE {column} <= $1{condition} ORDER BY {column}, {key} LIMIT $2{})",

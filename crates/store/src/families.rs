@@ -1,8 +1,8 @@
-//! Families: what one authorization led to.
+//! Families: everything that follows from one authorization.
 //!
-//! A code, the refresh tokens that followed from it and the access tokens that came with each belong to one family,
-//! bound to a client and usually to a user and a session. Revoking the family revokes them all at once: whoever reads a
-//! token reads its family too.
+//! A code, the refresh tokens that follow from it and their access tokens form one family. It is
+//! bound to a client, and usually to a user and a session. Every read of a token also reads its
+//! family, so revoking the family revokes all its tokens at once.
 
 use std::time::Duration;
 
@@ -21,41 +21,41 @@ use crate::write::{Change, Tx};
 /// A family as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Family {
-    /// Its name; made by the caller, not secret.
+    /// Id of the family; chosen by the caller, not secret.
     pub id: String,
-    /// Whose tokens they are.
+    /// The client that holds its tokens.
     pub client_id: String,
-    /// On whose behalf; `None` for a client of its own.
+    /// The user it speaks for; `None`: the client itself.
     pub user_id: Option<String>,
-    /// The session they were granted in.
+    /// The session in which it was granted.
     pub sid: Option<String>,
-    /// Space-separated.
+    /// Scopes, space-separated.
     pub scopes: String,
-    /// Space-separated.
+    /// Audiences, space-separated.
     pub audiences: String,
-    /// What else was decided at authorization, in the caller's form.
+    /// Further details of the authorization, in a format that the caller defines.
     pub details: String,
-    /// Whether it lives on when its session ends (`offline_access`).
+    /// Whether it remains valid after its session ends (`offline_access`).
     pub outlives_session: bool,
     /// When it was granted.
     pub created_at: Timestamp,
-    /// From when on nothing of it is worth anything.
+    /// When it expires, with all its tokens.
     pub expires_at: Timestamp,
-    /// Since when it is revoked.
+    /// When it was revoked; `None`: it was not.
     pub revoked_at: Option<Timestamp>,
-    /// When what it was granted on was read, in the time of the log ([`crate::invalidation`]).
+    /// When the state it is based on was read, in log time ([`crate::invalidation`]).
     pub read_at: Timestamp,
 }
 
 pub(crate) const COLUMNS: &str = "f.id, f.client_id, f.user_id, f.sid, f.scopes, f.audiences, f.details, \
      f.outlives_session, f.created_at, f.expires_at, f.revoked_at, COALESCE(f.read_at, f.created_at)";
-/// How many these are.
+/// Number of [`COLUMNS`].
 const COLUMN_COUNT: usize = 12;
-/// How many come before those of a secret in [`behind`].
+/// Number of columns that precede the secret's own ones in a row of [`behind`].
 pub(crate) const OWNED_COLUMNS: usize = COLUMN_COUNT + users::COLUMN_COUNT;
 
 impl Family {
-    /// From a row that begins with [`COLUMNS`].
+    /// Reads a row that begins with [`COLUMNS`].
     pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Ok(Self {
             id: row.try_get(0)?,
@@ -73,30 +73,31 @@ impl Family {
         })
     }
 
-    /// Whether its tokens are worth anything at `now`, if they do not end with a session.
+    /// Whether the family is neither revoked nor expired at `now`. It may still end earlier, with
+    /// its session.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && now < self.expires_at
     }
 }
 
-/// A family and whose it is, read at once.
+/// A family with its user, from one read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedFamily {
-    /// The family.
+    /// The stored family.
     pub family: Family,
-    /// On whose behalf, open or not; `None`: nobody's, or the account is no more.
+    /// The user it speaks for, enabled or not; `None`: it has no user, or the account was deleted.
     pub user: Option<UserRow>,
 }
 
 impl OwnedFamily {
-    /// From a row that begins with [`COLUMNS`] and [`users::COLUMNS`].
+    /// Reads a row that begins with [`COLUMNS`] and [`users::COLUMNS`].
     pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Ok(Self { family: Family::read(row)?, user: UserRow::read_at(row, COLUMN_COUNT)? })
     }
 }
 
-/// A secret that is redeemed once, with what it stands for: a row that [`OwnedFamily::read`] reads, and from column
-/// [`OWNED_COLUMNS`] on the secret's own `columns`.
+/// Reads a single-use secret with its family. The row begins with what [`OwnedFamily::read`]
+/// expects; the secret's own `columns` start at [`OWNED_COLUMNS`].
 pub(crate) async fn behind(
     store: &Store,
     table: &'static str,
@@ -111,24 +112,24 @@ pub(crate) async fn behind(
     store.readers().optional(sqlx::query(sqlx::AssertSqlSafe(statement)).bind(digest.as_slice())).await
 }
 
-/// As of when a session goes on: at `now`, if it was used less than `idle` before.
+/// When a session counts as active: at `now`, if it was used within the last `idle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionsAt {
-    /// When.
+    /// The current time.
     pub now: Timestamp,
-    /// How long a session goes on that is not used.
+    /// How long an unused session remains active.
     pub idle: Duration,
 }
 
 impl SessionsAt {
-    /// The time since which a session was used that goes on, in milliseconds.
+    /// Lower bound of the last use of an active session, in milliseconds since 1970.
     pub(crate) fn used_after(self) -> i64 {
         millis(self.now.minus(self.idle))
     }
 }
 
-/// Condition on a family `f`: it outlives its session, or has none, or its session goes on, however a session ends. `now` and `used_after`
-/// are parameters of the statement.
+/// SQL condition on a family `f`: it outlives its session, has none, or its session is active.
+/// `now` and `used_after` are parameters of the statement.
 pub(crate) fn with_its_session(now: &str, used_after: &str) -> String {
     format!(
         "(f.outlives_session <> 0 OR f.sid IS NULL OR EXISTS (SELECT 1 FROM sessions s WHERE s.sid = f.sid \
@@ -137,10 +138,11 @@ pub(crate) fn with_its_session(now: &str, used_after: &str) -> String {
 }
 
 impl Store {
-    /// Families of a user that end with their session and can be refreshed until then, the newest first, at most `limit`.
+    /// At most `limit` families of a user, the newest first, that end with their session and can
+    /// still be refreshed.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn passing_families_of(
         &self,
         user_id: &str,
@@ -162,10 +164,10 @@ impl Store {
         rows.iter().map(Family::read).collect()
     }
 
-    /// Families of a user that are alive and outlive their session, the newest first, at most `limit`.
+    /// At most `limit` valid families of a user that outlive their session, the newest first.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn lasting_families_of(
         &self,
         user_id: &str,
@@ -184,20 +186,20 @@ impl Store {
     }
 }
 
-/// Whose families.
+/// Selects families by user and client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FamilyFilter<'a> {
-    /// On whose behalf; `None`: whoever it is.
+    /// The user the family speaks for; `None`: any or none.
     pub user_id: Option<&'a str>,
-    /// Whose tokens; `None`: whosever they are.
+    /// The client that holds the tokens; `None`: any.
     pub client_id: Option<&'a str>,
 }
 
 impl Store {
-    /// Families that are alive, in the order of their ids, those after `after`, at most `limit`.
+    /// At most `limit` valid families in the order of their ids, starting after `after`.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn families(
         &self,
         filter: FamilyFilter<'_>,
@@ -205,7 +207,8 @@ impl Store {
         limit: u32,
         at: SessionsAt,
     ) -> Result<Vec<Family>, StoreError> {
-        // Another text for each filter: what is asked for has an index.
+        // The text differs with the filter, so that the database can use the index of the column
+        // that is filtered.
         let user = filter.user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "f.user_id = $4");
         let client = filter.client_id.map_or("CAST($5 AS TEXT) IS NULL", |_| "f.client_id = $5");
         let goes_on = with_its_session("$2", "$6");
@@ -223,10 +226,10 @@ impl Store {
         rows.iter().map(Family::read).collect()
     }
 
-    /// A family by id, alive or not.
+    /// A family by its id, valid or not.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn family(&self, id: &str) -> Result<Option<Family>, StoreError> {
         let ask =
             sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM families f WHERE f.id = $1")))
@@ -237,8 +240,9 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Whether something may still be granted to whom and in what the family names, on what was read for it. If so, neither account nor
-    /// session ends until the transaction has: whoever ends it then finds the family.
+    /// Whether the family's grant is still allowed: its user, session and origins have not been
+    /// revoked since they were read. If so, account and session stay locked until the transaction
+    /// ends. A change that ends them afterwards then finds the family.
     pub(crate) async fn hold_grant(
         &mut self,
         family: &Family,
@@ -266,7 +270,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Keeps a family. `false`, and nothing is kept, when its account, its session or what it follows from has ended.
+    /// Inserts a family. `false`, and nothing is stored, when its account, session or one of its
+    /// origins has ended.
     pub(crate) async fn insert_family(
         &mut self,
         family: &Family,
@@ -279,7 +284,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Keeps a family after [`Tx::hold_grant`].
+    /// Inserts a family whose grant [`Tx::hold_grant`] has allowed.
     pub(crate) async fn insert_held_family(&mut self, family: &Family) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO families (id, client_id, user_id, sid, scopes, audiences, details, outlives_session, \
@@ -302,7 +307,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Revokes the family and tells so, unless it is revoked already.
+    /// Revokes a family and appends the event. `false`: it was revoked before, or does not exist.
     pub(crate) async fn revoke_family(
         &mut self,
         id: &str,
@@ -322,14 +327,14 @@ impl Tx<'_> {
     }
 }
 
-/// Revokes a family of a client. `true` when it was alive until now.
+/// Revokes a family. `false`: it was revoked before, or does not exist.
 #[derive(Debug, Clone)]
 pub struct RevokeFamily {
-    /// Which one.
+    /// Id of the family.
     pub id: String,
-    /// What to tell.
+    /// Event to append to the revocation log.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -345,18 +350,20 @@ impl Change for RevokeFamily {
     }
 }
 
-/// Families that [`RevokeSome`] takes at once: nobody waits long for the rows and the lock.
+/// Families in one [`RevokeSome`], so that no other transaction waits long for row locks.
 pub const TOGETHER: u64 = 500;
 
-/// Revokes some of a client's families, as a beginning of [`RevokeGrants`], which would keep everybody else from writing while it revokes
-/// a million of them. Nobody is told yet. How many, and after which to go on; `None`: there are no more.
+/// Revokes a batch of a client's families, to prepare [`RevokeGrants`]. Without it, one long
+/// transaction would block all other writers while it revokes a million families. Appends no event.
+/// The output is the number of revoked families, and the id to continue after; `None`: there are no
+/// more.
 #[derive(Debug, Clone)]
 pub struct RevokeSome {
-    /// Whose.
+    /// The client whose families are revoked.
     pub client_id: String,
-    /// Those after this one.
+    /// Start after this family id.
     pub after: String,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -373,7 +380,8 @@ impl Change for RevokeSome {
             .fetch_all(&mut *tx.connection)
             .await?;
         let Some(last) = some.last() else { return Ok((0, None)) };
-        // What is the last one only the database can say: its order of texts is its own.
+        // The ids are compared by the database: its text collation may differ from the order in
+        // Rust.
         let last: String = last.try_get(0)?;
         let update = format!("UPDATE families SET revoked_at = $2 WHERE {ALIVE} AND id <= $4");
         let revoked = sqlx::query(sqlx::AssertSqlSafe(update))
@@ -387,17 +395,18 @@ impl Change for RevokeSome {
     }
 }
 
-/// Revokes everything that a client has, or what it has on behalf of one user: families, tokens without one, and devices
-/// that were admitted and have not asked yet. Consents stay. The count is that of families and of tokens without one that are asked about.
+/// Revokes everything granted to a client, or only what it has for one user. That includes
+/// families, tokens without a family, and approved device codes that are not redeemed yet. Consents
+/// stay. The output counts families and opaque tokens without a family.
 #[derive(Debug, Clone)]
 pub struct RevokeGrants {
-    /// Whose tokens.
+    /// The client whose grants are revoked.
     pub client_id: String,
-    /// On whose behalf; `None`: whoever it is, the client itself too.
+    /// Only grants of this user; `None`: all grants, those of the client itself included.
     pub user_id: Option<String>,
-    /// What to tell, of everything so far: tokens that are verified without asking are void by it alone.
+    /// Event to append, with the reach "everything so far". It alone revokes JWTs.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -413,7 +422,7 @@ impl Change for RevokeGrants {
                 false,
             ),
             ("UPDATE families SET revoked_at = $2 WHERE revoked_at IS NULL", true),
-            // Those of a family are worth nothing without it.
+            // Tokens of a family are invalid without it.
             ("UPDATE access_tokens SET revoked_at = $2 WHERE family_id IS NULL AND revoked_at IS NULL", true),
         ] {
             let update = format!("{statement} AND expires_at > $2 AND client_id = $1 AND {whose}");

@@ -1,6 +1,8 @@
-//! How caches follow this database: they ask it what [`coherence`] has them ask.
+//! Follow: answers the queries of consumers of this database's revocation log, as [`coherence`]
+//! defines them.
 //!
-//! Owns: the answers. Does not own: the log ([`crate::invalidation`]), who follows it ([`crate::followers`]).
+//! Owns: the answers. Does not own: the log ([`crate::invalidation`]), the list of followers
+//! ([`crate::followers`]).
 
 use coherence::consumers::Follower;
 use coherence::denylist::{Denylist, DenylistEntry};
@@ -14,17 +16,20 @@ use crate::error::StoreError;
 use crate::followers::{self, Listed};
 use crate::store::{MAX_EVENTS, Store};
 
-/// How caches ask the log: what cannot be read is no answer, and whoever asked stops believing.
+/// The side of the log that consumers query. If the database cannot be read, there is no answer,
+/// and the consumer stops using its cache.
 impl Store {
-    /// Everybody in the list, by name. For whoever looks; what is said to others rests on what is proved ([`Store::prove_followers`]).
+    /// All entries of the list of followers, by name. For display only: answers to consumers are
+    /// based on proven reads ([`Store::prove_followers`]).
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn followers(&self) -> Result<Vec<Listed>, StoreError> {
         self.readers().all(followers::ask(self.dialect())).await?.iter().map(followers::read).collect()
     }
 
-    /// Writes down who follows ([`followers::write`]), and takes note of a database that does not store it.
+    /// Writes the followers to the list ([`followers::write`]), and records whether the database
+    /// accepted it.
     async fn note_followers(&self, followers: &[Follower]) -> Result<(), StoreError> {
         let noted = followers::write(self.writers(), self.dialect(), followers).await;
         self.storing().note(&noted, Instant::now());
@@ -52,7 +57,7 @@ impl Log for Store {
     }
 }
 
-/// How caches ask that have nothing else to go by.
+/// For caches that have no other source.
 impl RevocationQuery for Store {
     async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let (head, denied) = self.confirm(tags).await.ok()?;
@@ -61,10 +66,10 @@ impl RevocationQuery for Store {
 }
 
 impl Store {
-    /// A page of what is denied, beginning after this tag, of at most so many.
+    /// A page of at most `limit` denylist entries, starting after the tag `after`.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn page(&self, after: Option<Tag>, limit: u32) -> Result<LogAnswer, StoreError> {
         let limit = limit.min(MAX_EVENTS);
         let (head, denied) = self.prove_denied(after, limit).await?;
@@ -74,7 +79,7 @@ impl Store {
     }
 }
 
-/// How caches that verify credentials themselves learn what is denied.
+/// For caches that verify credentials themselves and need the whole denylist.
 impl DenylistCopy for Store {
     async fn load(&self, denials: &Denylist) -> Option<LogHead> {
         let mut copying = DenylistCopying::default();

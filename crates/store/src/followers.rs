@@ -1,8 +1,12 @@
-//! Who follows the log of revocations, and how far each has got: one list for all nodes, kept in the database.
+//! Followers: the consumers of the revocation log and how far each has applied it. One list for all
+//! nodes, in the database.
 //!
-//! Times in it are the database's own, so that no two clocks are compared. Whoever writes an entry counts its beat up; an entry whose beat
-//! has not changed for long enough, by the clock of whoever looks, is struck off: first it is marked ([`MarkFollower`]), and if nobody writes it
-//! meanwhile, it goes ([`ForgetFollower`]). [`coherence::consumers`] says why. The beat of an entry that is marked is negative.
+//! Times in the list come from the database's own clock, so clocks of nodes are never compared.
+//! Each write of an entry increments its beat. A node that has not seen the beat change for long
+//! enough, by its own clock, removes the entry in two steps. First it marks the entry
+//! ([`MarkFollower`]); if nothing writes the entry meanwhile, the node deletes it
+//! ([`ForgetFollower`]). [`coherence::consumers`] explains why. The beat of a marked entry is
+//! negative.
 
 use std::time::Duration;
 
@@ -21,30 +25,31 @@ use crate::readers::Ask;
 use crate::value::{malformed, millis_of, number, pieces, rows, timestamp};
 use crate::write::{Change, PATIENCE, Tx};
 
-/// What is bound of each.
+/// Bound values per entry.
 const COLUMNS: usize = 5;
 
 /// An entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Who, and how far.
+    /// The consumer, its lease and the position it has applied.
     pub follower: Follower,
-    /// Counts how often it was written.
+    /// Number of writes of this entry.
     pub beat: u64,
-    /// It is about to be struck off.
+    /// Whether it is marked for removal.
     pub marked: bool,
-    /// How long ago it was written, by the database's clock.
+    /// Time since the last write, by the database's clock.
     pub since: Duration,
 }
 
-/// Appends an event that concerns nobody, unless something was appended lately: its way to followers is watched. Whether it was appended.
+/// Appends an event that concerns no credential, unless another was appended lately. Its
+/// propagation to consumers is monitored. The output says whether it was appended.
 #[derive(Debug, Clone)]
 pub struct Canary {
-    /// Of nothing: drawn at random.
+    /// A random tag that no credential carries.
     pub tag: Tag,
-    /// For how long nothing may have been appended.
+    /// Minimum time since the last event.
     pub quiet: Duration,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -66,12 +71,12 @@ impl Change for Canary {
     }
 }
 
-/// Marks somebody who seems to be gone, unless it was heard of meanwhile.
+/// Marks an entry for removal, unless its beat has changed.
 #[derive(Debug, Clone)]
 pub struct MarkFollower {
-    /// Who.
+    /// Id of the consumer.
     pub id: ConsumerId,
-    /// The last beat that was seen.
+    /// The beat that was last read.
     pub beat: u64,
 }
 
@@ -88,12 +93,12 @@ impl Change for MarkFollower {
     }
 }
 
-/// Strikes off who was marked, unless it was heard of meanwhile.
+/// Deletes a marked entry, unless it was written meanwhile.
 #[derive(Debug, Clone)]
 pub struct ForgetFollower {
-    /// Who.
+    /// Id of the consumer.
     pub id: ConsumerId,
-    /// The last beat that was seen.
+    /// The beat that was last read.
     pub beat: u64,
 }
 
@@ -110,10 +115,12 @@ impl Change for ForgetFollower {
     }
 }
 
-/// Writes down who follows. An entry is never set back to less of the same history, nor to nothing.
+/// Writes entries to the list. A stored position never moves back within the same epoch, and never
+/// becomes unknown.
 ///
-/// Not a [`Change`]: each statement is a transaction of its own, and writes in one order whoever writes it. Changes share transactions,
-/// where nodes that hold this list and the log's head in different orders would wait for each other.
+/// Not a [`Change`]: each statement is a transaction of its own, and all nodes lock the rows in the
+/// same order. Changes share transactions. There, nodes could lock this list and the head of the
+/// log in different orders, and deadlock.
 pub(crate) async fn write(
     writers: &AnyPool,
     dialect: Dialect,
@@ -150,7 +157,7 @@ pub(crate) async fn write(
     Ok(())
 }
 
-/// Asks for everybody in the list, by name.
+/// Statement that reads all entries, by name.
 pub(crate) fn ask(dialect: Dialect) -> Ask<'static> {
     let now = dialect.now();
     let ask = format!(

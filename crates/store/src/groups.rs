@@ -1,4 +1,4 @@
-//! Groups of people, which rules speak of.
+//! Groups of users, which access rules refer to.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
 
 impl Store {
-    /// Names of the groups a user is in, in order.
+    /// Names of a user's groups, in order.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn groups_of(&self, user_id: &str) -> Result<Vec<String>, StoreError> {
         let ask = sqlx::query(
             "SELECT g.name FROM group_members m JOIN user_groups g ON g.id = m.group_id \
@@ -29,20 +29,20 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// A group by name.
+    /// A group by its name.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn group(&self, name: &str) -> Result<Option<GroupRow>, StoreError> {
         let ask = sqlx::query("SELECT id, name, created_at FROM user_groups WHERE name = $1").bind(name);
         let row = self.readers().optional(ask).await?;
         row.as_ref().map(GroupRow::read).transpose()
     }
 
-    /// Groups in the order of their names, those after `after`, at most `limit`.
+    /// At most `limit` groups in the order of their names, starting after `after`.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn groups(&self, after: &str, limit: u32) -> Result<Vec<GroupRow>, StoreError> {
         let ask = sqlx::query(
             "SELECT id, name, created_at FROM user_groups WHERE name > $1 ORDER BY name LIMIT $2",
@@ -53,10 +53,10 @@ impl Store {
         rows.iter().map(GroupRow::read).collect()
     }
 
-    /// Users in the group of this name, in the order of their names, those after `after`, at most `limit`.
+    /// At most `limit` members of a group in the order of their names, starting after `after`.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn members_of(&self, group: &str, after: &str, limit: u32) -> Result<Vec<UserRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {} FROM users u WHERE u.name_key > $2 AND u.id IN \
@@ -75,11 +75,11 @@ impl Store {
 /// A group as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupRow {
-    /// Never changes.
+    /// Unique id; never changes.
     pub id: String,
-    /// What rules call it.
+    /// The name that access rules use.
     pub name: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
@@ -89,14 +89,14 @@ impl GroupRow {
     }
 }
 
-/// Makes a group.
+/// Creates a group.
 #[derive(Debug, Clone)]
 pub struct AddGroup {
-    /// Never changes.
+    /// Unique id; never changes.
     pub id: String,
-    /// What rules call it.
+    /// The name that access rules use.
     pub name: String,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -104,7 +104,7 @@ impl Change for AddGroup {
     type Output = ();
 
     /// # Errors
-    /// [`StoreError::Taken`]
+    /// [`StoreError::Taken`] when a group has this name.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         sqlx::query("INSERT INTO user_groups (id, name, created_at) VALUES ($1, $2, $3)")
             .bind(&self.id)
@@ -117,12 +117,12 @@ impl Change for AddGroup {
     }
 }
 
-/// Puts a user into a group. `false` when they are in it already.
+/// Adds a user to a group. `false`: the user is a member already.
 #[derive(Debug, Clone)]
 pub struct AddMember {
-    /// The group's name.
+    /// Name of the group.
     pub group: String,
-    /// Who.
+    /// Id of the user.
     pub user_id: String,
 }
 
@@ -130,7 +130,7 @@ impl Change for AddMember {
     type Output = bool;
 
     /// # Errors
-    /// [`StoreError::Dangling`] when there is no such user or no such group.
+    /// [`StoreError::Dangling`] when the user or the group does not exist.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         let id = sqlx::query("SELECT id FROM user_groups WHERE name = $1")
             .bind(&self.group)
@@ -154,16 +154,18 @@ impl Change for AddMember {
     }
 }
 
-/// Takes a user out of a group: what they could do as a member ends. `false` when they are not in it.
+/// Removes a user from a group and with it their rights as a member. `false`: the user is not a
+/// member.
 #[derive(Debug, Clone)]
 pub struct RemoveMember {
-    /// The group's name.
+    /// Name of the group.
     pub group: String,
-    /// Who.
+    /// Id of the user.
     pub user_id: String,
-    /// What to tell: tokens carry groups, so those made before are void.
+    /// Event to append to the revocation log: tokens contain groups, so those issued before are
+    /// revoked.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -197,27 +199,28 @@ impl Change for RemoveMember {
     }
 }
 
-/// Deletes a group: what its members could do as such ends.
+/// Deletes a group and with it the rights of its members.
 #[derive(Debug, Clone)]
 pub struct DeleteGroup {
-    /// The group's name.
+    /// Name of the group.
     pub name: String,
-    /// Its members.
+    /// Ids of the members that `revocations` cover.
     pub members: BTreeSet<String>,
-    /// What to tell of them: tokens carry groups, so those made before are void.
+    /// Events to append to the revocation log: tokens contain groups, so those issued before are
+    /// revoked.
     pub revocations: Vec<Revocation>,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
-/// What became of a group.
+/// Result of the deletion of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is gone.
+    /// The group was deleted.
     Now,
-    /// Somebody joined it who is not among those of whom it would have been told; nothing was changed.
+    /// A user who is not in the given list has become a member; nothing was changed.
     Joined,
-    /// There is none.
+    /// There is no such group.
     Unknown,
 }
 
@@ -225,7 +228,7 @@ impl Change for DeleteGroup {
     type Output = Deleted;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Deleted, StoreError> {
-        // Nobody joins it from here on, so that no member is missed.
+        // The lock prevents new members, so every member is covered.
         let group = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT id FROM user_groups WHERE name = $1{}",
             tx.dialect.alone()

@@ -1,7 +1,8 @@
-//! Whether changes are stored, as those of late have shown, and whether the database can be had at all.
+//! Health: whether the database is available, and whether it lately accepted changes.
 //!
-//! Owns: which errors are the database's, so that it counts as away; for how long it counts as not storing. Does not own: making changes
-//! ([`crate::write`]), the lines in the log ([`outage`]: one when it goes and one when it is back, whoever met it).
+//! Owns: which errors count as an outage of the database, and how long a failure to write is
+//! remembered. Does not own: making changes ([`crate::write`]), the log lines of an outage
+//! ([`outage`]: one at its start and one at its end, for all callers together).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +13,28 @@ use tokio::time::Instant;
 
 use crate::error::StoreError;
 
-/// So long nothing must fail before all is said to be well: a small change may find room where a large one did not, and one connection do what
-/// another does not.
+/// Time without failure before the database counts as healthy. A small change may succeed where a
+/// large one did not, and one connection where another fails.
 const CALM: Duration = Duration::from_secs(10);
 
-/// What is said of a database, by whoever goes to it.
+/// The [`Outage`] of a database, to be shared by everything that uses the database.
 pub fn outage_of(name: &str) -> Outage {
     Outage::of(name).with_effect("what needs it is answered 503").with_calm(CALM)
 }
 
-/// Takes note of what came of going to a database.
+/// Records the outcome of a database access.
 pub(crate) fn note<T>(way: &Outage, outcome: &Result<T, StoreError>) {
     match outcome {
-        // We ended it.
+        // This process has closed the pool.
         Err(StoreError::Unavailable(error)) if matches!(**error, sqlx::Error::PoolClosed) => {}
         Err(error) if error.is_outage() => way.failed(error),
-        // What is refused for what it is is answered.
+        // A refused request is an answer: the database is available.
         Ok(_) | Err(_) => way.succeeded(),
     }
 }
 
-/// Whether changes are stored. A database that answers questions may take none: its disk is full, or another server has become the primary.
-/// Cheap to clone; clones share it.
+/// Whether changes are stored. A database that answers reads may refuse changes: its disk is full,
+/// or another server has become the primary. Cheap to clone; clones share the state.
 #[derive(Debug, Clone)]
 pub struct StorageHealth(Arc<Changes>);
 
@@ -50,22 +51,22 @@ struct Failing {
 }
 
 impl StorageHealth {
-    /// Changes go to the database this way.
+    /// Health of the path that changes take.
     pub(crate) fn new(way: Outage) -> Self {
         Self(Arc::new(Changes { way, failing: Mutex::default() }))
     }
 
-    /// Why changes could not be stored lately. `None`: they could, as far as any were made.
+    /// Why changes could not be stored lately. `None`: no recent change failed.
     pub fn fault(&self) -> Option<StoreError> {
         self.0.failing.lock().as_ref().map(|failing| failing.why.clone())
     }
 
-    /// Takes note of what became of a transaction.
+    /// Records the outcome of a transaction.
     pub(crate) fn note<T>(&self, made: &Result<T, StoreError>, now: Instant) {
         let Changes { way, failing } = &*self.0;
         let mut failing = failing.lock();
         match made {
-            // What is refused for what it is is answered.
+            // A refused request is an answer: the database is available.
             Err(error) if !error.is_outage() => {}
             Err(error) => {
                 way.failed(format_args!("changes cannot be stored: {error}"));

@@ -1,23 +1,32 @@
-//! The log of what was revoked, which every cache follows.
+//! Invalidation: the log of revocations, which every cache follows.
 //!
-//! Owns: the head (epoch and dense sequence), the log, and appending to it in the transaction that changes the state.
-//! Does not own: telling anybody, or what a tag is made from.
+//! Owns: the head (epoch and sequence number), the log, and appending to it in the transaction that
+//! changes the state. Does not own: delivery to consumers, or how tags are computed.
 //!
-//! The head is one row. Appending updates it, and the row's lock is held until the transaction is durable: so the order
-//! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both. Events get their
-//! numbers when all else in their transaction is done, so that whoever has the lock waits for nobody, and others wait for little.
+//! **Sequence.** The head is one row. Appending updates it, and its lock is held until the
+//! transaction is durable. So the sequence has the order of the commits and no gaps; a database
+//! sequence would guarantee neither. Events get their numbers after all other statements of their
+//! transaction. So the transaction that holds the lock waits for no other, and others wait only
+//! briefly.
 //!
-//! **The time of the log.** What ends "everything so far" (a user's tokens, a client's) must be told from what was granted afterwards, by
-//! whoever looks at a token, and no clock can say which came first: nodes' clocks differ, and a token is signed a while after its account
-//! was read. So the head has a time of its own. It grows with each transaction that appends, under the same lock, and is at least what the
-//! node's clock says. Whoever reads an account, a session or a client reads it along, in the same statement, and what is granted carries it
-//! (`read_at`); an event of the kind carries the time that it was appended at (`not_before`). What was read before the event was durable
-//! carries less, what was read afterwards does not, whenever either was signed and whatever clocks say.
+//! **Log time.** Some events revoke "everything so far" of a user or client. A reader of a token
+//! must then know whether the token was granted before or after. A wall clock cannot decide this:
+//! clocks of nodes differ, and a token is signed some time after its account was read. So the head
+//! has a logical clock:
 //!
-//! A standby that takes over may lack the last events that its primary had told of. PostgreSQL counts such lives of a database
-//! (timelines), and the head says in which of them it was last written: in another one the epoch is drawn anew, so that no cache
-//! goes on with numbers that mean something else. A file has no such count, and whoever starts on one cannot tell whether it was put back:
-//! there each start is another history ([`BeginHistory`]).
+//! 1. Each transaction that appends advances it, under the same lock, at least to the node's clock.
+//! 2. A read of an account, session or client also reads it, in the same statement. A grant based
+//!    on that read carries it as `read_at`.
+//! 3. An event of this kind carries the log time at which it was appended, as `not_before`.
+//!
+//! So state read before the event was durable has a smaller `read_at`, and state read afterwards
+//! does not. Clocks and the time of signing do not matter.
+//!
+//! **Epoch.** A standby that takes over may lack the last events that its primary announced.
+//! PostgreSQL counts such incarnations as timelines, and the head records in which one it was last
+//! written. When it differs, a new epoch is drawn, so that no cache continues with numbers that now
+//! mean other events. A SQLite file has no such counter, and a process cannot tell whether the file
+//! was restored from a backup. There, each start begins a new history ([`BeginHistory`]).
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -34,32 +43,32 @@ use crate::readers::Ask;
 use crate::value::{head_at, malformed, millis, number, pieces, rows, tag_at, timestamp};
 use crate::write::{Change, Tx};
 
-/// Tags that one statement asks about.
+/// Maximum number of tags in one query.
 const ASKED_TOGETHER: usize = 200;
 
 pub use coherence::{Epoch, LogHead, Tag};
 
 pub use crate::announcements::{AnnouncedAppend, AnnouncedEvent, Revocation, RevocationReach};
 
-/// Asks for the head.
+/// Statement that reads the head.
 pub(crate) fn ask_head() -> Ask<'static> {
     sqlx::query("SELECT epoch, seq FROM invalidation_head WHERE id = 1")
 }
 
-/// The head, as a transaction sees it.
+/// The head as the transaction sees it.
 pub(crate) async fn head_within(connection: &mut AnyConnection) -> Result<LogHead, StoreError> {
     read_head(&ask_head().fetch_one(connection).await?)
 }
 
-/// From the row that [`ask_head`] asks for.
+/// Reads a row of [`ask_head`].
 pub(crate) fn read_head(row: &AnyRow) -> Result<LogHead, StoreError> {
     head_at(row, 0)
 }
 
 impl Tx<'_> {
-    /// Adds to the head's number and to the time of the log, which is at least `now`, under the lock of its row. A database that lives
-    /// another life than the one that wrote last, after a failover or a restore of its files, may have lost events: there the history is
-    /// another one from here on.
+    /// Advances the sequence number by `by`, and log time at least to `now`, under the lock of the
+    /// head's row. After a failover or a restore of its files, the database's incarnation is not
+    /// the one that wrote last. Then events may be lost, and a new epoch begins.
     async fn advance(&mut self, by: usize, now: Timestamp) -> Result<(LogHead, Timestamp), StoreError> {
         let (life, fresh) = (self.incarnation.of(self.dialect), self.dialect.drawn());
         let advance = format!(
@@ -74,8 +83,8 @@ impl Tx<'_> {
         Ok((read_head(&row)?, timestamp(row.try_get(2)?)))
     }
 
-    /// Appends an event when the transaction ends; several, if it concerns more than an event can name. The change it tells of
-    /// belongs into the same transaction.
+    /// Queues an event to append when the transaction ends; several if it has more than
+    /// [`MAX_TAGS`] tags. The change that it describes must be in the same transaction.
     pub(crate) fn append(&mut self, revocation: &Revocation, now: Timestamp) {
         let piece = |tags: &[Tag], occurrence| {
             let Revocation { reason, reach, until, .. } = *revocation;
@@ -87,14 +96,15 @@ impl Tx<'_> {
         self.events.push(piece(rest, revocation.occurrence.clone()));
     }
 
-    /// Whether this transaction ends what follows from one of these; others' endings are in the table.
+    /// Whether this transaction itself revokes one of these origins. Revocations of other
+    /// transactions are in the `denials` table.
     pub(crate) fn ends(&self, origins: &EventOrigins) -> bool {
         let ending = |event: &&Unnumbered| !matches!(event.told.reach, RevocationReach::Before(_));
         self.events.iter().filter(ending).any(|event| origins.iter().any(|tag| event.told.tags.contains(tag)))
     }
 
-    /// Numbers what was appended and writes it: few statements, however much it is, between taking the head's lock and the
-    /// commit that gives it back.
+    /// Numbers the queued events and writes them. Between locking the head and the commit it runs
+    /// only a few statements, however many events there are.
     pub(crate) async fn write_events(&mut self) -> Result<Vec<AnnouncedAppend>, StoreError> {
         let unnumbered = joined(mem::take(&mut self.events));
         let Some(now) = unnumbered.iter().map(|event| event.now).max() else {
@@ -129,7 +139,7 @@ impl Tx<'_> {
     }
 
     async fn deny(&mut self, events: &[AnnouncedEvent]) -> Result<(), StoreError> {
-        // A statement may not write a row twice.
+        // One statement must not write the same row twice.
         let mut denied: BTreeMap<Tag, (DenylistEntry, u64)> = BTreeMap::new();
         for event in events {
             let denial =
@@ -141,7 +151,8 @@ impl Tx<'_> {
         }
         let denied: Vec<_> = denied.into_iter().collect();
         for some in pieces(&denied) {
-            // A tag that is denied already stays denied for the longer time, and wholly if it ever was.
+            // An entry that exists keeps the later expiry, and stays unlimited (`not_before`
+            // absent) if it ever was.
             let insert = format!(
                 "INSERT INTO denials (tag, seq, not_before, expires_at) VALUES {} \
                  ON CONFLICT (tag) DO UPDATE SET seq = excluded.seq, \
@@ -166,8 +177,9 @@ impl Tx<'_> {
     }
 }
 
-/// Joins neighbours that concern different things in the same way, as far as an event can name them: a thousand tokens that are revoked together
-/// are told of in a few messages. Something may then be remembered for as long as what it is joined with.
+/// Merges neighbouring events that differ only in their tags, as far as one event can hold them. A
+/// thousand tokens revoked together then need only a few messages. A tag may then be remembered as
+/// long as the longest-lived one of its event.
 fn joined(all: Vec<Unnumbered>) -> Vec<Unnumbered> {
     let mut events: Vec<Unnumbered> = Vec::with_capacity(all.len());
     for event in all {
@@ -183,9 +195,9 @@ fn joined(all: Vec<Unnumbered>) -> Vec<Unnumbered> {
     events
 }
 
-/// Reads the head in a way that only a database that may still commit can answer: by committing a change. A former primary, which has not noticed
-/// that another took over, cannot. Where another server has written last, the history is another one from here on. [`Store::prove_head`](crate::Store::prove_head)
-/// needs this only then.
+/// Reads the head by committing a change, which a former primary cannot do once another server has
+/// taken over. If another server has written last, a new epoch begins.
+/// [`Store::prove_head`](crate::Store::prove_head) needs this only in that case.
 #[derive(Debug, Clone, Copy)]
 pub struct ProveHead;
 
@@ -194,12 +206,12 @@ impl Change for ProveHead {
     const LOCKS_HEAD: bool = true;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<LogHead, StoreError> {
-        // Nothing is appended, so that no time passes either.
+        // Nothing is appended, so log time does not advance either.
         Ok(tx.advance(0, Timestamp::from_millis(0)).await?.0)
     }
 }
 
-/// Draws another epoch: whoever follows learns everything anew.
+/// Sets a new epoch: every consumer reads everything again.
 #[derive(Debug, Clone, Copy)]
 pub struct BeginHistory(pub Epoch);
 
@@ -214,7 +226,7 @@ impl Change for BeginHistory {
     }
 }
 
-/// Asks which of these are denied.
+/// Statements that look up these tags on the denylist.
 pub(crate) fn asks_denied(tags: &[Tag]) -> Vec<Ask<'static>> {
     let ask = |tags: &[Tag]| {
         let places: Vec<_> = (1..=tags.len()).map(|at| format!("${at}")).collect();
@@ -228,16 +240,16 @@ pub(crate) fn asks_denied(tags: &[Tag]) -> Vec<Ask<'static>> {
     tags.chunks(ASKED_TOGETHER).map(ask).collect()
 }
 
-/// Something that is denied as long as a credential it concerns could be valid.
+/// A denylist entry, kept as long as a credential that it concerns could be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Denied {
-    /// What.
+    /// Tag of the credentials concerned.
     pub tag: Tag,
-    /// The last event that said so.
+    /// Sequence number of the last event with this tag.
     pub seq: u64,
-    /// Only what was issued before this; `None`: all of it.
+    /// Only credentials issued before this are concerned; `None`: all of them.
     pub not_before: Option<Timestamp>,
-    /// Until when it matters.
+    /// Expiry of the last credential concerned.
     pub until: Timestamp,
 }
 
@@ -247,7 +259,8 @@ impl From<Denied> for DenylistEntry {
     }
 }
 
-/// Asks what is denied, by tag and beginning after `after`, at most `limit`.
+/// Statement that reads at most `limit` denylist entries in the order of their tags, starting after
+/// `after`.
 pub(crate) fn ask_page(after: Option<Tag>, limit: u32) -> Ask<'static> {
     sqlx::query("SELECT tag, seq, not_before, expires_at FROM denials WHERE tag > $1 ORDER BY tag LIMIT $2")
         .bind(after.map_or(Vec::new(), |tag| tag.0.to_vec()))
@@ -263,7 +276,7 @@ pub(crate) fn read_denied(row: &AnyRow) -> Result<Denied, StoreError> {
     })
 }
 
-/// Asks for events after `after`, the oldest first, at most `limit`.
+/// Statement that reads at most `limit` events after number `after`, the oldest first.
 pub(crate) fn ask_range(after: u64, limit: u32) -> Ask<'static> {
     sqlx::query(
         "SELECT seq, tags, not_before, until, reason, at FROM invalidation_log \
@@ -283,7 +296,7 @@ pub(crate) fn read_event(row: &AnyRow) -> Result<AnnouncedEvent, StoreError> {
         seq: number(row.try_get(0)?),
         tags: tags.iter().map(|tag| Tag(*tag)).collect(),
         not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),
-        // A program of before this was told did not say.
+        // Versions of the program before this column existed left it empty.
         until: row.try_get::<Option<i64>, _>(3)?.map_or(Timestamp::MAX, timestamp),
         reason: row.try_get(4)?,
         at: timestamp(row.try_get(5)?),

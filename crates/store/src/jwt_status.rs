@@ -1,4 +1,5 @@
-//! What a token is worth that is verified without asking (a JWT), when somebody asks all the same.
+//! JWT status: whether a token that is not stored, but verified by its signature, was revoked. Used
+//! for introspection.
 
 use auth::time::Timestamp;
 use coherence::{LogHead, Tag};
@@ -9,46 +10,48 @@ use crate::error::StoreError;
 use crate::store::Store;
 use crate::value::{head_at, millis, number};
 
-/// What a verified token says of itself.
+/// Claims of a JWT whose signature was verified.
 #[derive(Debug, Clone, Copy)]
 pub struct ClaimedStatus<'a> {
     /// The family it belongs to.
     pub family_id: Option<&'a str>,
-    /// On whose behalf; `None`: the client's own.
+    /// The user it speaks for; `None`: the client itself.
     pub user_id: Option<&'a str>,
-    /// Who got it.
+    /// The client it was issued to.
     pub client_id: &'a str,
-    /// When what it rests on was read, in the time of the log ([`crate::invalidation`]).
+    /// When the state it is based on was read, in log time ([`crate::invalidation`]).
     pub read_at: Timestamp,
-    /// Of its `jti`.
+    /// Tag of its `jti`.
     pub tag: Tag,
-    /// Of the key that signed it.
+    /// Tag of the key that signed it.
     pub key: Tag,
-    /// What else it follows from.
+    /// Tags of its client and of its consent.
     pub origins: EventOrigins,
 }
 
-/// What decides whether it is worth something, as of one state of the log.
+/// What decides whether a JWT is valid, as of one state of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimJwtStatus {
-    /// Neither it, nor its key, nor its family, nor its user, nor its client was revoked, disabled or deleted.
+    /// Whether neither the token, nor its key, family, user or client was revoked, disabled or
+    /// deleted.
     pub unrevoked: bool,
-    /// The name of the user it speaks for.
+    /// Name of the user it speaks for.
     pub user_name: Option<String>,
-    /// The session that it ends with.
+    /// The session it ends with; `None`: it outlives its session or has none.
     pub sid: Option<String>,
-    /// The log's head when this was read, in the same snapshot: what was revoked up to there is in it.
+    /// Head of the log, read in the same snapshot. All revocations up to it are taken into account.
     pub as_of: LogHead,
 }
 
 impl Store {
-    /// What is known of what a token says. A family or user that is not there (any more) counts as revoked; a client that
-    /// is not there as enabled: it may stand in the configuration.
+    /// The status of a JWT with these claims. A family or user that does not exist counts as
+    /// revoked. A client that does not exist counts as enabled: it may be defined in the
+    /// configuration file.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn claimed(&self, claimed: ClaimedStatus<'_>) -> Result<ClaimJwtStatus, StoreError> {
-        // One statement, one snapshot, in both databases.
+        // One statement sees one snapshot, in both databases.
         let ask = sqlx::query(
             "SELECT CASE WHEN \
              (CAST($1 AS TEXT) IS NULL OR (f.id IS NOT NULL AND f.revoked_at IS NULL)) \

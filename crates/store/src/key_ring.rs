@@ -1,6 +1,7 @@
-//! The key ring: one sealed text that all nodes share.
+//! Key ring: one sealed value that all nodes share.
 //!
-//! Owns: replacing it from the version that was read. Does not own: what is in it; it arrives sealed.
+//! Owns: replacing it if it is still the version that was read. Does not own: its content, which
+//! the caller seals.
 
 use std::fmt;
 
@@ -13,12 +14,12 @@ use crate::store::Store;
 use crate::value::number;
 use crate::write::{Change, Tx};
 
-/// The ring as it is stored. `Debug` prints nothing of its content.
+/// The key ring as it is stored. `Debug` omits the content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRingRow {
-    /// From 1, one more with each change.
+    /// Version, from 1; each change increments it.
     pub version: u64,
-    /// Sealed by the caller.
+    /// The content, sealed by the caller.
     pub content: Vec<u8>,
 }
 
@@ -29,10 +30,10 @@ impl fmt::Debug for KeyRingRow {
 }
 
 impl Store {
-    /// The ring, if there is one.
+    /// The key ring; `None`: none was stored yet.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn key_ring(&self) -> Result<Option<KeyRingRow>, StoreError> {
         let row = self
             .readers()
@@ -43,16 +44,17 @@ impl Store {
     }
 }
 
-/// Replaces the ring. `false` when another node wrote meanwhile: read again. `Debug` prints nothing of its content.
+/// Replaces the key ring. `false`: another node wrote meanwhile; read it again. `Debug` omits the
+/// content.
 #[derive(Clone)]
 pub struct ReplaceKeyRing {
     /// The version that was read; `None`: there was none.
     pub from: Option<u64>,
-    /// What it is to be, sealed.
+    /// The new content, sealed.
     pub content: Vec<u8>,
-    /// What to tell, when a key is no longer good.
+    /// Event to append when a key is no longer valid.
     pub revocation: Option<Revocation>,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 

@@ -1,26 +1,36 @@
-//! Durable facts: who there is, what they were granted, what was revoked.
+//! Store: the durable state of the provider and of gateway logins, in SQLite or PostgreSQL.
 //!
-//! Owns: the schema and its migrations, every statement of SQL, transactions, and the log of revocations that caches
-//! follow. Runs on SQLite (one node, one file) and on PostgreSQL (shared by nodes), with the same statements and the
-//! same tests; where the two differ stands in [`Dialect`] alone.
+//! Holds accounts, clients, grants, sessions and what was revoked.
 //!
-//! Does not own: what facts mean. Secrets arrive here as digests, settings and claims as text, tags ready-made; the
-//! time is an argument of everything.
+//! Owns: the schema and its migrations, every SQL statement, transactions, and the revocation log
+//! that caches follow. SQLite serves one node from one file; PostgreSQL is shared by nodes. Both
+//! run the same statements and the same tests; [`Dialect`] holds all differences.
 //!
-//! Flow: `a read → a connection → one statement`; `a Change → Store::write → a transaction shared with others → durable
-//! → answer`. A change that revokes appends to the log in the same transaction, so the log tells exactly what is.
+//! Does not own: what the data means. Secrets arrive here as digests, settings and claims as text,
+//! tags ready-made. Every call takes the current time as an argument.
 //!
-//! A change that grants something holds the account and the session it is granted in until it is durable: whoever ends them
-//! waits, and finds it. So nothing outlives what it was granted in, whichever node granted it.
+//! Flow of a read: a pooled connection, one statement. Flow of a [`Change`]: [`Store::write`], a
+//! transaction shared with other changes, the commit, the result. A change that revokes appends to
+//! the log in the same transaction, so the log and the tables always agree.
 //!
-//! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`attempts`], [`groups`],
-//! [`clients`], [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
-//! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], [`key_ring`]; how they follow from
-//! each other: [`redeem`]; what a token that is not stored is worth: [`standing`]. Whatever an operator should find later is
-//! told in the [`audit`] log, in the same transaction. Who follows the log of revocations is in [`followers`]; what a database says that is certain to be in force, in `proof`. All of that is the
-//! provider's; a gateway that logs people in keeps [`login_sessions`], in the same database or in one of its own, and what issuers elsewhere
-//! tell it, in the log. Who elsewhere is told of the provider's events finds them in words: [`security_events`]. All of it at once is a
-//! [`mod@copy`].
+//! A change that grants something locks the account and the session of the grant until it is
+//! durable. A concurrent change that ends them waits for the lock, then finds the grant. So no
+//! grant of any node outlives its account or session.
+//!
+//! One file per aggregate, with its row, its reads on [`Store`] and its changes:
+//!
+//! - The provider's accounts and clients: [`users`], [`attempts`], [`groups`], [`clients`],
+//!   [`sessions`], [`consents`].
+//! - Grants: [`families`] and the tokens that belong to them ([`codes`], [`refresh_tokens`],
+//!   [`access_tokens`], [`device_codes`], [`pushed_requests`]), how one follows from another
+//!   ([`redeem`]), and the status of a token that is not stored ([`jwt_status`]).
+//! - Single use, deliveries and keys: [`replay_guard`], [`deliveries`], [`key_ring`].
+//! - The record for operators, written in the same transaction: [`audit`].
+//! - Consumers of the revocation log: [`followers`]; reads that only the current primary can
+//!   answer: `proof`.
+//! - Events for other services, in readable form: [`security_events`].
+//! - A gateway's own sessions, in the same database or in a separate one: [`login_sessions`].
+//! - The whole database as text: [`mod@backup`].
 
 pub mod access_tokens;
 mod announcements;

@@ -1,11 +1,14 @@
-//! Which login sessions were ended before their time, for the other processes that share them.
+//! Login endings: the list of login sessions that were ended early, for other processes that share
+//! the database.
 //!
-//! Owns: the list, in the transactions that end sessions, and reading on in it. Does not own: ending one ([`crate::login_sessions`]), what
-//! becomes of it elsewhere.
+//! Owns: the list, written in the transactions that end sessions, and reading it incrementally.
+//! Does not own: ending a session ([`crate::login_sessions`]), what other processes do with the
+//! list.
 //!
-//! Numbers are given under the lock of one row, which is the last thing that a transaction locks: so their order is that of the commits,
-//! there are no holes, and whoever reads on from the last number misses nothing. An entry is of use as long as somebody may believe in what
-//! was read before; then it is deleted.
+//! Numbers are assigned under the lock of one row, which is the last lock that a transaction takes.
+//! So they have the order of the commits and no gaps, and a reader that continues after the last
+//! number misses nothing. An entry is kept while another process may still use a session that it
+//! read earlier; then it is deleted.
 
 use std::time::Duration;
 
@@ -16,28 +19,30 @@ use crate::store::Store;
 use crate::value::{StoredDigest, millis_of, number, pieces, rows};
 use crate::write::Tx;
 
-/// How long an entry is kept: longer than a session is believed without asking, whatever is configured.
+/// How long an entry is kept. Longer than a process may use a session without reading it again, in
+/// any configuration.
 pub(crate) const KEPT: Duration = Duration::from_hours(2);
-/// Entries of one answer at most.
+/// Maximum number of entries in one read.
 const TOGETHER: i64 = 1000;
 
 /// Entries of the list, the oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoginEndings {
-    /// Up to here nothing of use is missing: read on from here.
+    /// Continue after this number: all relevant entries up to it have been read.
     pub upto: u64,
-    /// Names of sessions.
+    /// Ids of the ended sessions.
     pub sessions: Vec<StoredDigest>,
-    /// Whether there are more at once.
+    /// Whether more entries can be read at once.
     pub more: bool,
 }
 
 impl Store {
-    /// Which login sessions were ended after this number, and not longer ago than `within`, by the database's clock. A number that the list has not
-    /// reached is of another database: it begins anew then.
+    /// Login sessions that were ended after this number, and at most `within` ago by the database's
+    /// clock. If the list has not reached the number, it belongs to another database; then the read
+    /// starts from the beginning.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn login_endings(&self, after: u64, within: Duration) -> Result<LoginEndings, StoreError> {
         let ask = format!(
             "SELECT h.seq, e.seq, e.session FROM login_endings_head h LEFT JOIN login_endings e \
@@ -58,18 +63,18 @@ impl Store {
             sessions.push(StoredDigest::read(row, 2)?);
         }
         let more = i64::try_from(sessions.len()) == Ok(TOGETHER);
-        // Whatever else there was by then is over: nobody need look through it again.
+        // Older entries up to the head are no longer relevant and need not be read again.
         Ok(LoginEndings { upto: if more { last } else { head }, more, sessions })
     }
 }
 
 impl Tx<'_> {
-    /// Notes that a login session was ended; written when everything else is done.
+    /// Queues a login session that was ended, to be written at the end of the transaction.
     pub(crate) fn end_login(&mut self, session: StoredDigest) {
         self.ended.push(session);
     }
 
-    /// Appends what was ended to the list.
+    /// Appends the queued entries to the list.
     pub(crate) async fn write_ended(&mut self) -> Result<(), StoreError> {
         let ended = std::mem::take(&mut self.ended);
         let Ok(count @ 1..) = i64::try_from(ended.len()) else { return Ok(()) };

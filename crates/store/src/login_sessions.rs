@@ -1,16 +1,17 @@
-//! Login sessions: those that a gateway keeps for browsers it has sent to a provider, whichever that is. Not the provider's
-//! own, by which it knows a browser again: [`crate::sessions`].
+//! Login sessions: sessions that a gateway keeps for browsers that signed in with a provider. They
+//! are not the provider's own sessions, which are in [`crate::sessions`].
 //!
-//! Owns: keeping them; who of many may refresh one; ending those of a person or of a provider's session. Does not own: what is
-//! in them, which arrives sealed, nor what the browser holds, which arrives as a digest.
+//! Owns: the rows, which of several gateways may refresh one, and ending those of a user or of a
+//! provider's session. Does not own: their content, which arrives sealed, or the cookie, which
+//! arrives as a digest.
 //!
-//! A gateway keeps them in a database of its own or shares the provider's; they refer to nothing else in it. Several gateways
-//! may want to change the same one at once: each change is one statement that names what must hold, and its number of rows is
-//! the answer.
+//! A gateway keeps them in its own database or in the provider's; no other table references them.
+//! Several gateways may change the same row at once. Each change is one statement with a condition,
+//! and the number of affected rows is its result.
 //!
-//! The log of revocations is not told of their end. It is for those who go on without asking the database, and who serves a
-//! session asks for it here: it is gone from the moment its end is durable. Those who have asked a moment ago read it in a list
-//! ([`crate::login_endings`]).
+//! The revocation log does not contain their end. That log is for caches that do not query the
+//! database. A gateway reads its sessions here, and cannot find one whose end is durable. Processes
+//! that have read a session a moment ago learn of its end from a list ([`crate::login_endings`]).
 
 use std::fmt;
 
@@ -26,22 +27,22 @@ use crate::store::Store;
 use crate::value::{StoredDigest, millis, number, timestamp};
 use crate::write::{Change, Tx};
 
-/// A login session as it is stored. `Debug` prints nothing of its content.
+/// A login session as it is stored. `Debug` omits the content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LoginSessionRow {
-    /// Of what the browser holds.
+    /// Digest of the cookie's secret.
     pub id: StoredDigest,
-    /// Of whose it is, within their provider.
+    /// Digest of the user, unique within their provider.
     pub subject: StoredDigest,
-    /// Of the provider's session it comes from, when the provider told.
+    /// Digest of the provider's session, if the provider named one.
     pub sid: Option<StoredDigest>,
-    /// When somebody logged in.
+    /// When the user signed in.
     pub began: Timestamp,
-    /// From when on it is over whatever happens.
+    /// When it expires at the latest.
     pub ends: Timestamp,
     /// How often its content was replaced.
     pub version: u64,
-    /// Everything else, sealed.
+    /// Everything else, sealed by the caller.
     pub content: Vec<u8>,
 }
 
@@ -69,16 +70,16 @@ impl LoginSessionRow {
     }
 }
 
-/// A version as it stands in a column. One that could not stand there is no row's.
+/// A version as a column value. A version out of range matches no row.
 fn column(version: u64) -> i64 {
     i64::try_from(version).unwrap_or(-1)
 }
 
 impl Store {
-    /// The login session of this name, if it has not ended.
+    /// The login session with this id, if it has not expired.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn login_session(
         &self,
         id: &StoredDigest,
@@ -94,11 +95,11 @@ impl Store {
         row.as_ref().map(LoginSessionRow::read).transpose()
     }
 
-    /// Deletes login sessions that have ended by themselves, and says how many: see [`crate::expiry`], which does it too. For
-    /// whoever keeps nothing else here.
+    /// Deletes expired login sessions and returns how many, for a gateway that stores nothing else
+    /// here. [`crate::expiry`] deletes them too.
     ///
     /// # Errors
-    /// [`StoreError`]; what was deleted until then stays deleted.
+    /// [`StoreError`] when a step fails; the rows deleted before stay deleted.
     pub async fn sweep_login_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
         let sweeping = async {
             expiry::login_endings(self.writers(), self.dialect(), now).await?;
@@ -114,10 +115,10 @@ impl Store {
     }
 }
 
-/// Keeps a new login session.
+/// Stores a new login session.
 ///
 /// # Errors
-/// [`StoreError::Taken`] when there is one of its `id`, which is drawn at random.
+/// [`StoreError::Taken`] when a session has the same `id`, which is drawn at random.
 #[derive(Debug, Clone)]
 pub struct BeginLoginSession(pub LoginSessionRow);
 
@@ -144,17 +145,17 @@ impl Change for BeginLoginSession {
     }
 }
 
-/// Takes the right to refresh a login session. `false` when it is not of this version, has ended, or somebody else has the
-/// right or is changing it at this moment.
+/// Claims the right to refresh a login session. `false`: it has another version, has expired, or
+/// another gateway has the right or is changing the row.
 #[derive(Debug, Clone)]
 pub struct ClaimLoginSession {
-    /// Which.
+    /// Id of the session.
     pub id: StoredDigest,
     /// The version that was read.
     pub version: u64,
-    /// When.
+    /// Time of the claim.
     pub now: Timestamp,
-    /// From when on somebody else may take it, whatever has become of this one.
+    /// When the claim expires and another gateway may take it.
     pub until: Timestamp,
 }
 
@@ -162,8 +163,9 @@ impl Change for ClaimLoginSession {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        // Browsers ask for many things at once, so that many want the same few rows, in transactions that hold others: who
-        // waited here would wait in a circle. The outer condition is looked at again when another node had the row.
+        // A browser sends many requests at once, so many transactions want the same few rows while
+        // they hold others. Waiting for the lock here could deadlock. PostgreSQL re-evaluates the
+        // outer condition if another node had locked the row.
         let free =
             "id = $1 AND version = $2 AND ends > $3 AND (claimed_until IS NULL OR claimed_until <= $3)";
         let claimed = sqlx::query(sqlx::AssertSqlSafe(format!(
@@ -185,15 +187,15 @@ impl Change for ClaimLoginSession {
     }
 }
 
-/// Puts another content in the place of that of one version, which becomes the next, and gives back the right to refresh.
-/// `false` when there is no login session of this name and version. `Debug` prints nothing of its content.
+/// Replaces the content of a version, increments the version and releases the claim. `false`: there
+/// is no such session with this version. `Debug` omits the content.
 #[derive(Clone)]
 pub struct ReplaceLoginSession {
-    /// Which.
+    /// Id of the session.
     pub id: StoredDigest,
     /// The version that was read.
     pub version: u64,
-    /// What it is to be, sealed.
+    /// The new content, sealed.
     pub content: Vec<u8>,
 }
 
@@ -224,13 +226,13 @@ impl Change for ReplaceLoginSession {
     }
 }
 
-/// Gives the right to refresh a login session back, so that the next one can try. `false` when it is not of this version, or
-/// nobody had the right.
+/// Releases the claim on a login session, so that the next gateway can try. `false`: it has another
+/// version, or is not claimed.
 #[derive(Debug, Clone)]
 pub struct ReleaseLoginSession {
-    /// Which.
+    /// Id of the session.
     pub id: StoredDigest,
-    /// The version it was claimed with.
+    /// The version with which it was claimed.
     pub version: u64,
 }
 
@@ -254,10 +256,10 @@ impl Change for ReleaseLoginSession {
     }
 }
 
-/// Ends a login session; gives back its content as it was last, `None` when there was none.
+/// Ends a login session. The output is its last content; `None`: there was none.
 #[derive(Debug, Clone)]
 pub struct EndLoginSession {
-    /// Which.
+    /// Id of the session.
     pub id: StoredDigest,
 }
 
@@ -280,21 +282,21 @@ impl Change for EndLoginSession {
     }
 }
 
-/// Whose login sessions end.
+/// Selects the login sessions to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginSessionsOf {
-    /// Those that come from one session of the provider's.
+    /// Those that belong to one session of the provider.
     Sid(StoredDigest),
-    /// All of one person.
+    /// All sessions of one user.
     Subject(StoredDigest),
 }
 
-/// Ends all login sessions of somebody that began at a time or before, and says which they were.
+/// Ends the selected login sessions that began at `began` or earlier. The output is their ids.
 #[derive(Debug, Clone)]
 pub struct EndLoginSessions {
-    /// Whose.
+    /// Which sessions to end.
     pub of: LoginSessionsOf,
-    /// Those that began later go on.
+    /// Sessions that began later stay.
     pub began: Timestamp,
 }
 
@@ -327,12 +329,12 @@ impl Change for EndLoginSessions {
     }
 }
 
-/// The same, unless it was done before under this name.
+/// Like [`EndLoginSessions`], unless it was done before with the same identifier.
 #[derive(Debug, Clone)]
 pub struct EndLoginSessionsOnce {
-    /// What it is called.
+    /// The identifier, such as that of a logout token.
     pub once: UseOnce,
-    /// What is ended.
+    /// The sessions to end.
     pub end: EndLoginSessions,
 }
 

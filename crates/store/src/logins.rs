@@ -1,10 +1,12 @@
-//! Whose a name or address is that somebody types, and that nobody else is given it.
+//! Logins: finds the account of a typed name or address, and keeps names and addresses unique among
+//! accounts.
 //!
-//! Owns: finding the account of a name or address, and the one statement that keeps two accounts from being given the same. Does not
-//! own: which spellings are the same ([`crate::names`]), accounts ([`crate::users`]).
+//! Owns: the lookup, and the lock and check that prevent two accounts from getting the same name.
+//! Does not own: which spellings are equal ([`crate::names`]), accounts ([`crate::users`]).
 //!
-//! Accounts of before there were forms of names may share one. Each of them is found by its name as it is kept, which nobody shares;
-//! by a spelling that is only like it, one that is alone is found, and of several none.
+//! Accounts from before the comparison forms existed may share one. Each is still found by its
+//! exact stored name, which is unique. A spelling that is only equivalent finds an account only if
+//! exactly one matches.
 
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
@@ -16,26 +18,27 @@ use crate::users::{COLUMN_COUNT, COLUMNS, StoredPassword, UserRow};
 use crate::value::timestamp;
 use crate::write::Tx;
 
-/// Accounts that are looked at for one name. More than two that share a form, and not the name, are none in any case.
+/// Maximum number of accounts read for one name. If more than two share a form but none has the
+/// exact name, none is found anyway.
 const LOOKED_AT: i64 = 16;
 
-/// An account with the password that its owner must know.
+/// An account with its password.
 type LoginRow = (UserRow, Option<StoredPassword>);
 
-/// By what an account is found, the best first.
+/// How an account matches the typed text, the best match first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FoundLogin {
-    /// Its name, as it is kept.
+    /// The name as stored, apart from case.
     Name,
-    /// Its address, as it is kept.
+    /// The address as stored, apart from case.
     Address,
-    /// Another spelling of its name.
+    /// An equivalent spelling of the name.
     LikeName,
-    /// Another spelling of its address.
+    /// An equivalent spelling of the address.
     LikeAddress,
 }
 
-/// What is typed, in the forms that are compared.
+/// The typed text in the two forms that are compared.
 struct Typed {
     lower: String,
     folded: String,
@@ -46,7 +49,7 @@ impl Typed {
         Self { lower: lower(text), folded: folded(text) }
     }
 
-    /// Whether this text, as a name or an address, is what is typed, however it is spelt.
+    /// Whether this name or address is equivalent to the typed text.
     fn is(&self, text: &str) -> bool {
         lower(text) == self.lower || folded(text) == self.folded
     }
@@ -59,7 +62,7 @@ impl Typed {
         }
     }
 
-    /// An address counts only when it is known to be theirs.
+    /// An address matches only if it was verified.
     fn finds_address(&self, user: &UserRow) -> Option<FoundLogin> {
         let address = user.email.as_deref().filter(|_| user.email_verified_at.is_some())?;
         if lower(address) == self.lower {
@@ -70,7 +73,7 @@ impl Typed {
     }
 }
 
-/// What is found best; of several that are only alike, none.
+/// The account with the best match; `None` if several share it.
 fn best(found: impl IntoIterator<Item = (Option<FoundLogin>, LoginRow)>) -> Option<LoginRow> {
     let mut best: Option<(FoundLogin, LoginRow)> = None;
     let mut alone = true;
@@ -86,10 +89,10 @@ fn best(found: impl IntoIterator<Item = (Option<FoundLogin>, LoginRow)>) -> Opti
 }
 
 impl Store {
-    /// A user by name, however it is spelt; an address is none.
+    /// A user by name in any equivalent spelling. Addresses are not compared.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn user_by_name(&self, name: &str) -> Result<Option<UserRow>, StoreError> {
         let typed = Typed::new(name);
         let condition = "u.name_key IN ($1, $2) OR u.name_fold = $2";
@@ -98,14 +101,14 @@ impl Store {
         Ok(best(found.into_iter().map(by)).map(|(user, _)| user))
     }
 
-    /// Who logs in by this name or address, with the password they must know. What is kept so comes before what is spelt otherwise, and a name
-    /// before an address.
+    /// The account that signs in with this name or address, and its password. An exact match has
+    /// precedence over an equivalent spelling, and a name over an address.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn user_by_login(&self, login: &str) -> Result<Option<LoginRow>, StoreError> {
         let typed = Typed::new(login);
-        // One question, whichever it is: how long it takes tells nobody.
+        // One query for all cases, so its duration does not reveal which of them matched.
         let condition =
             "u.name_key IN ($1, $2) OR u.name_fold = $2 OR u.email_key IN ($1, $2) OR u.email_fold = $2";
         let found = self.users_where(condition, &typed).await?;
@@ -128,7 +131,7 @@ impl Store {
     }
 }
 
-/// From a row that begins with [`COLUMNS`].
+/// Reads a row that begins with [`COLUMNS`].
 pub(crate) fn read(row: &AnyRow) -> Result<LoginRow, StoreError> {
     let phc: Option<String> = row.try_get(COLUMN_COUNT)?;
     let changed_at = timestamp(row.try_get::<Option<i64>, _>(COLUMN_COUNT + 1)?.unwrap_or(0));
@@ -136,13 +139,14 @@ pub(crate) fn read(row: &AnyRow) -> Result<LoginRow, StoreError> {
 }
 
 impl Tx<'_> {
-    /// Until the transaction has ended nobody else is given a name. It is taken before everything else of the transaction
-    /// ([`crate::Change::gives_names`]), and once.
+    /// Locks the assignment of names until the transaction ends. Taken once per transaction, before
+    /// all other locks ([`crate::Change::gives_names`]).
     pub(crate) async fn lock_names(&mut self) -> Result<(), StoreError> {
         if std::mem::replace(&mut self.names_locked, true) {
             return Ok(());
         }
-        // A statement of its own: what follows sees what others did who had the lock before.
+        // A separate statement: those that follow see what earlier holders of the lock have
+        // committed.
         let locked = sqlx::query("UPDATE names_given SET times = times + 1 WHERE id = 1")
             .execute(&mut *self.connection)
             .await?;
@@ -152,11 +156,11 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Makes sure that nobody but this user has one of these names and addresses, as a name or as an address, in whatever spelling;
-    /// until the transaction has ended nobody is given another one.
+    /// Checks that no other user has one of these names and addresses, as a name or as an address,
+    /// in any equivalent spelling. No other transaction can assign a name until this one ends.
     ///
     /// # Errors
-    /// [`StoreError::Taken`]
+    /// [`StoreError::Taken`] when another user has one of them.
     pub(crate) async fn give_names(&mut self, user_id: &str, names: &[&str]) -> Result<(), StoreError> {
         if names.is_empty() {
             return Ok(());
@@ -174,7 +178,9 @@ impl Tx<'_> {
             .fetch_all(&mut *self.connection)
             .await?;
             for other in others {
-                // A program of the former version gives names without forms, and leaves those of the names before.
+                // A program of the previous version writes names without forms, and leaves the
+                // forms of earlier names in place. So the match is checked against the names
+                // themselves.
                 let (name, email): (String, Option<String>) = (other.try_get(0)?, other.try_get(1)?);
                 if typed.is(&name) || email.is_some_and(|email| typed.is(&email)) {
                     return Err(StoreError::Taken("the user's name or address"));

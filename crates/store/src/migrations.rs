@@ -1,8 +1,9 @@
-//! The schema, version by version.
+//! Migrations: the schema, version by version.
 //!
-//! A version only adds: tables, columns that may be absent, indexes. So the previous program goes on working beside the
-//! next one, and a rolling upgrade needs no pause but that of making an index: others cannot write the table meanwhile. What is
-//! no longer written is dropped one version later.
+//! A version only adds tables, nullable columns and indexes. So the previous program keeps working
+//! beside the next, and a rolling upgrade needs no downtime. The one exception is the creation of
+//! an index, which blocks writes to its table. What is no longer written is dropped one version
+//! later.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -17,9 +18,10 @@ use sqlx::{AnyConnection, AnyPool};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 
-/// How long a server may take to be connected to and brought up to date: an index of a large table is one statement.
+/// How long connecting and migrating may take. Creating the index of a large table is one
+/// statement.
 pub(crate) const OPENING: Duration = Duration::from_mins(5);
-/// Description and text of each version, from 1.
+/// Description and SQL text of each version, from 1.
 const VERSIONS: [(&str, &str); 11] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
@@ -39,32 +41,34 @@ const VERSIONS: [(&str, &str); 11] = [
     ("folded names", include_str!("../schema/0010_folded_names.sql")),
     ("login endings", include_str!("../schema/0011_login_endings.sql")),
 ];
-/// The last version of a program to which `introspects` of a client was a truth value. It is still written so where that program knew it.
+/// The last version in which the `introspects` setting of a client was a boolean. It is still
+/// written as one where the older program understands it.
 const BEFORE_WORDS: usize = 9;
 
-/// Sets the time of the log to what the tables say, where that is later.
+/// SQL that raises log time to the latest time in the tables.
 const TIME_OF_THE_LOG: &str = include_str!("../schema/time_of_the_log.sql");
 
-/// The last version.
+/// The latest version.
 pub(crate) const LATEST: u64 = VERSIONS.len() as u64;
 
-/// The text of each version, the first one first.
+/// The SQL text of each version, the first version first.
 pub(crate) fn schemas() -> impl Iterator<Item = &'static str> {
     VERSIONS.iter().map(|(_, schema)| *schema)
 }
 
-/// Clients that [`Migrated::note`] names.
+/// Maximum number of clients that [`Migrated::note`] lists.
 const NAMED: usize = 20;
 
-/// What operators are to be told of when what a former version wrote is first opened by this one.
+/// What operators need to know after this version opened a database that an older one wrote.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Migrated {
-    /// Clients that could introspect everybody's tokens and still can: their `introspects` was `true`, which is `all`.
+    /// Clients that can introspect the tokens of all clients, as before: their `introspects` was
+    /// `true`, which now means `all`.
     pub introspecting: Vec<String>,
 }
 
 impl Migrated {
-    /// It in one line; `None`: there is nothing to tell.
+    /// The note as one line; `None`: there is nothing to report.
     pub fn note(&self) -> Option<String> {
         let (named, more) = self.introspecting.split_at(self.introspecting.len().min(NAMED));
         let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
@@ -83,20 +87,21 @@ impl Migrated {
 #[error("the database's schema could not be brought up to date: {0}")]
 pub struct MigrationFailed(#[from] sqlx::migrate::MigrateError);
 
-/// Applies what is missing, and answers what operators are to be told of it. Those who start together wait for each other; versions of a newer
-/// program are left alone.
+/// Applies the missing versions, and returns what operators need to know. Processes that start
+/// together wait for each other. Versions of a newer program are left alone.
 pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<Migrated, MigrationFailed> {
     let failed = sqlx::migrate::MigrateError::Execute;
     if dialect == Dialect::Postgres {
         let mut alone = pool.acquire().await.map_err(failed)?;
-        // An index of a large table takes long, and those who start meanwhile wait for it; but the server goes on no longer than whoever waits for it
-        // here. What waits for a table's lock gives up as ever.
+        // An index of a large table takes long, and processes that start meanwhile wait for it. The
+        // statement timeout is as long as the caller's, so the server does not continue after the
+        // caller has given up. The lock timeout stays as it is.
         alone.close_on_drop();
         let patient = format!("SET statement_timeout = {}", OPENING.as_millis());
         sqlx::query(AssertSqlSafe(patient)).execute(&mut *alone).await.map_err(failed)?;
         return steps(&mut alone, dialect).await;
     }
-    // Nobody locks a file for a migration; the transaction that it takes place in does.
+    // SQLite has no lock for migrations; the surrounding transaction serves as one.
     let mut alone = pool.begin_with(dialect.begin()).await.map_err(failed)?;
     let migrated = steps(&mut alone, dialect).await?;
     alone.commit().await.map_err(failed)?;
@@ -105,7 +110,8 @@ pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<Migrated, Mi
 
 async fn steps(connection: &mut AnyConnection, dialect: Dialect) -> Result<Migrated, MigrationFailed> {
     let failed = sqlx::migrate::MigrateError::Execute;
-    // What `run` calls; its own bounds cannot be met by a connection in a future that moves between threads.
+    // `run_direct` is what `run` calls. The trait bounds of `run` do not hold for a connection in a
+    // future that moves between threads.
     migrator(dialect, BEFORE_WORDS).run_direct(None, connection, false).await?;
     let introspecting = if is_later(connection).await.map_err(failed)? {
         Vec::new()
@@ -116,7 +122,7 @@ async fn steps(connection: &mut AnyConnection, dialect: Dialect) -> Result<Migra
     Ok(Migrated { introspecting })
 }
 
-/// Up to one version.
+/// A migrator up to this version.
 fn migrator(dialect: Dialect, last: usize) -> Migrator {
     let migrations = VERSIONS[..last].iter().zip(1..).map(|((description, schema), version)| {
         let text = AssertSqlSafe(dialect.translate(schema)).into_sql_str();
@@ -127,22 +133,23 @@ fn migrator(dialect: Dialect, last: usize) -> Migrator {
     migrator
 }
 
-/// Whether a program has opened the database to which `introspects` of a client is a word.
+/// Whether a program that knows `introspects` as a word has already opened the database.
 async fn is_later(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     let ask = sqlx::query("SELECT COUNT(*) FROM _sqlx_migrations WHERE version > $1");
     let row = ask.bind(i64::try_from(BEFORE_WORDS).unwrap_or(i64::MAX)).fetch_one(connection).await?;
     Ok(row.try_get::<i64, _>(0)? > 0)
 }
 
-/// Clients that introspect everybody's tokens. Settings are written without spaces, and within a text a quotation mark is escaped: this is
-/// found where it is a member, and nowhere else.
+/// Clients that introspect the tokens of all clients. Settings are stored as JSON without spaces,
+/// and quotation marks within strings are escaped: the pattern matches only the member itself.
 async fn introspecting(connection: &mut AnyConnection) -> Result<Vec<String>, sqlx::Error> {
     let ask = "SELECT id FROM clients WHERE settings LIKE '%\"introspects\":true%' ORDER BY id";
     let rows = sqlx::query(ask).fetch_all(connection).await?;
     rows.iter().map(|row| row.try_get(0)).collect()
 }
 
-/// Brings what was restored from a copy of this version, or of one before, up to date, and answers what operators are to be told of it.
+/// Completes the import of a copy that has this schema version, and returns what operators need to
+/// know.
 pub(crate) async fn restored(connection: &mut AnyConnection, schema: u64) -> Result<Migrated, StoreError> {
     sqlx::query(TIME_OF_THE_LOG).execute(&mut *connection).await?;
     let introspecting =
@@ -150,7 +157,7 @@ pub(crate) async fn restored(connection: &mut AnyConnection, schema: u64) -> Res
     Ok(Migrated { introspecting })
 }
 
-/// Makes the rows that a new database begins with: the heads of its two logs.
+/// Inserts the initial rows of a new database: the heads of its two logs.
 pub(crate) async fn begin(connection: &mut AnyConnection, epoch: Epoch) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO invalidation_head (id, epoch, seq) VALUES (1, $1, 0) ON CONFLICT (id) DO NOTHING",

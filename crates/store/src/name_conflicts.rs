@@ -1,8 +1,9 @@
-//! Names and addresses of before there were forms of them: brought into the form in which they are compared, and told of where
-//! they are not what may be given.
+//! Name conflicts: adds comparison forms to names and addresses that were stored before such forms
+//! existed, and reports those that would be refused now.
 //!
-//! Owns: the forms in rows that were written without, and the list of what an operator has to decide. Does not own: what may be given
-//! ([`crate::names`]). Nothing that people type is changed here: accounts go on under their names as they are kept.
+//! Owns: the forms of those rows, and the list of conflicts for an operator to resolve. Does not
+//! own: which names are allowed ([`crate::names`]). It never changes a name or address itself:
+//! accounts keep them as stored.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,54 +17,56 @@ use crate::store::Store;
 use crate::value::{pieces, rows};
 use crate::write::{Change, Tx};
 
-/// Rows that are read, and brought into their form, at once.
+/// Rows that are read and updated at once.
 const PAGE: i64 = 128;
-/// Rows that conflicts are looked for among at once: a statement takes no longer, however many there are.
+/// Rows that one statement searches for conflicts, so its duration does not depend on their total
+/// number.
 const LOOKED_AT: i64 = 1000;
-/// How often a page that gave way to others is written again.
+/// Retries of an update that was aborted in favour of another transaction.
 const TRIES: usize = 3;
-/// Conflicts of one kind that are listed at most.
+/// Maximum number of reported conflicts of one kind.
 const LISTED: usize = 500;
-/// Which rows may be compared as another text than stands in their keys.
+/// SQL condition: rows whose comparison form may differ from their key.
 const ODD: &str = "(octet_length(u.name_key) <> length(u.name_key) OR u.name_key LIKE '%  %' \
      OR octet_length(u.email_key) <> length(u.email_key))";
 
-/// An account that something is to be decided about.
+/// An account in a conflict.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
-    /// Its id.
+    /// Id of the account.
     pub id: String,
-    /// Its name, or its address where that is meant.
+    /// Its name, or its address if the conflict is about the address.
     pub name: String,
 }
 
-/// Shows what cannot be seen, too.
+/// Escapes invisible characters.
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", visible(&self.name), self.id)
     }
 }
 
-/// A text in quotation marks, with all that is not ASCII by number: two that look alike are told apart.
+/// The text in quotation marks, with non-ASCII characters escaped by number, so that look-alikes
+/// can be distinguished.
 fn visible(text: &str) -> String {
     let shown: String = text.escape_default().collect();
     format!("\"{shown}\"")
 }
 
-/// Something that was kept before, and could not be made so now.
+/// A stored name or address that would be refused now.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameConflict {
-    /// Two accounts whose names are one.
+    /// Two accounts have equivalent names.
     SameName(Named, Named),
-    /// Two accounts whose addresses are one.
+    /// Two accounts have equivalent addresses.
     SameAddress(Named, Named),
-    /// The name of the first is the address of the second.
+    /// The name of the first account is equivalent to the address of the second.
     NameIsAddress(Named, Named),
-    /// A name that may not be given.
+    /// A name that is not allowed, and why.
     NameRefused(Named, String),
-    /// An address that may not be given.
+    /// An address that is not allowed, and why.
     AddressRefused(Named, String),
-    /// A group whose name may not be given, or is written in another form.
+    /// A group whose name is not allowed or is now stored in another form, and why.
     Group(String, String),
 }
 
@@ -99,10 +102,10 @@ impl fmt::Display for NameConflict {
     }
 }
 
-/// Brings a page of names and addresses that were written without into the form in which they are compared: those of users after `after`. Answers
-/// the last of them; `None`: there was none.
+/// Adds comparison forms to one page of users: those after `after` whose rows were written without.
+/// Returns the id of the last one; `None`: there are no more.
 ///
-/// The index `users_unfolded` has no other rows, and none once all have their form.
+/// The index `users_unfolded` contains only such rows, and is empty once all have their forms.
 pub(crate) async fn fill(connection: &mut AnyConnection, after: &str) -> Result<Option<String>, StoreError> {
     let rows = sqlx::query(sqlx::AssertSqlSafe(unfolded()))
         .bind(after)
@@ -111,7 +114,7 @@ pub(crate) async fn fill(connection: &mut AnyConnection, after: &str) -> Result<
         .await?;
     let keys: Vec<Keys> = rows.iter().map(|row| Keys::read(row, 0)).collect::<Result<_, _>>()?;
     let mut tries = 0;
-    // Nodes that start together fill in the same rows.
+    // Nodes that start together update the same rows, and may deadlock.
     while let Err(error) = write_forms(connection, &keys).await {
         if !error.is_worth_retrying() || tries == TRIES {
             return Err(error);
@@ -121,7 +124,7 @@ pub(crate) async fn fill(connection: &mut AnyConnection, after: &str) -> Result<
     Ok(keys.into_iter().next_back().map(|keys| keys.id))
 }
 
-/// Rows that have no form, and may need one.
+/// Statement that reads rows that have no form but may need one.
 fn unfolded() -> String {
     format!(
         "SELECT u.id, u.name_key, u.email_key FROM users u WHERE u.name_fold IS NULL AND {ODD} \
@@ -129,7 +132,7 @@ fn unfolded() -> String {
     )
 }
 
-/// What an account's forms are made of.
+/// What the forms of an account are computed from.
 #[derive(Debug, Clone)]
 struct Keys {
     id: String,
@@ -143,7 +146,8 @@ impl Keys {
     }
 }
 
-/// Writes the forms of accounts, the first id first, where they are still called so. One statement for all: each has its commit.
+/// Writes the forms of accounts in the order of their ids, unless a name has changed. One statement
+/// per batch saves commits.
 async fn write_forms(connection: &mut AnyConnection, accounts: &[Keys]) -> Result<(), StoreError> {
     for some in pieces(accounts) {
         let update = format!(
@@ -163,7 +167,8 @@ async fn write_forms(connection: &mut AnyConnection, accounts: &[Keys]) -> Resul
     Ok(())
 }
 
-/// Gives accounts the forms that their names have, which a program of the former version leaves as they were.
+/// Corrects the forms of accounts: the previous version of the program changes names and leaves
+/// their forms.
 struct Fold(Vec<Keys>);
 
 impl Change for Fold {
@@ -174,17 +179,17 @@ impl Change for Fold {
     }
 }
 
-/// Users with ids after the first and up to the second.
+/// Range of user ids: greater than the first, up to and including the second.
 type Between<'a> = (&'a str, &'a str);
 
 impl Store {
-    /// What was kept before names had forms, and could not be made so now; the worst first, some hundreds at most. Forms that do not fit are
-    /// mended on the way.
+    /// Names and addresses that were stored earlier and would be refused now; the most serious
+    /// first, some hundreds at most. Also corrects forms that do not match their names.
     ///
-    /// It takes as long as there are users, but no statement of it does.
+    /// The duration grows with the number of users, but that of each statement does not.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn name_conflicts(&self) -> Result<Vec<NameConflict>, StoreError> {
         let mut found = BTreeSet::new();
         let mut after = String::new();
@@ -197,7 +202,7 @@ impl Store {
         Ok(found.into_iter().collect())
     }
 
-    /// The last user of those to look at next.
+    /// The last id of the next page of users; `None`: there are no more.
     async fn last_of_page(&self, after: &str) -> Result<Option<String>, StoreError> {
         let ask = sqlx::query(
             "SELECT MAX(p.id) FROM (SELECT u.id FROM users u WHERE u.id > $1 ORDER BY u.id LIMIT $2) p",
@@ -244,7 +249,8 @@ impl Store {
         Ok(())
     }
 
-    /// Pairs of accounts, each with one of its columns, whose first one is of these users.
+    /// Pairs of accounts that match the condition, each with one of its columns. The first account
+    /// of a pair is in the range.
     async fn pairs(
         &self,
         of_a: &str,
@@ -289,7 +295,7 @@ impl Store {
         Ok(())
     }
 
-    /// Mends the forms of these users that do not fit.
+    /// Corrects the forms of users in the range that do not match their names.
     async fn refold(&self, (after, last): Between<'_>) -> Result<(), StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT u.id, u.name_key, u.email_key, u.name_fold, u.email_fold FROM users u \
@@ -302,14 +308,14 @@ impl Store {
         for row in self.readers().all(ask).await? {
             let keys = Keys::read(&row, 0)?;
             let (name, email): (Option<String>, Option<String>) = (row.try_get(3)?, row.try_get(4)?);
-            // Where there is none, the key is the form.
+            // Without a stored form, the key is the form.
             let fits = name.as_deref().unwrap_or(&keys.name) == folded(&keys.name)
                 && email.as_deref().or(keys.email.as_deref()) == keys.email.as_deref().map(folded).as_deref();
             if !fits {
                 stale.push(keys);
             }
         }
-        // A database that takes nothing now still tells what there is.
+        // The report must also work while the database accepts no changes.
         if !stale.is_empty()
             && let Err(error) = self.write(Fold(stale)).await
         {
@@ -341,7 +347,7 @@ mod tests {
     use super::*;
     use crate::Epoch;
 
-    /// How SQLite goes about a question, in steps.
+    /// SQLite's plan of a query, one line per step.
     async fn plan(store: &Store, ask: &str) -> Vec<String> {
         let plan = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {ask}")));
         let steps = store.readers().all(plan.bind("").bind("").bind(1)).await.unwrap();

@@ -1,37 +1,39 @@
-//! Forms of names: which spellings are one name (RFC 8265), and which names may be given.
+//! Names: which spellings are equivalent (RFC 8265), and which names are allowed.
 //!
-//! Owns: the form in which names of users and groups are kept, the form in which names and addresses are compared, why a name is
-//! refused. Does not own: the rows ([`crate::users`]), finding those that were written before there were such forms
-//! ([`crate::name_conflicts`]).
+//! Owns: the stored form of user and group names, the comparison form of names and addresses, the
+//! reason of a refusal. Does not own: the rows ([`crate::users`]), rows from before these forms
+//! existed ([`crate::name_conflicts`]).
 //!
-//! A name consists of words with one space between them (RFC 8265 §3.1). Each word is a `UsernameCasePreserved` when it is kept, and a
-//! `UsernameCaseMapped` when it is compared: full-width letters are the usual ones, letters and their accents are composed, invisible
-//! characters are refused. An address may have characters that no name has; it is compared as RFC 8266 compares display names, which
-//! is the same for all that a name may have.
+//! A name consists of words separated by single spaces (RFC 8265 §3.1). Each word is stored as a
+//! `UsernameCasePreserved` and compared as a `UsernameCaseMapped`: full-width letters become
+//! ordinary ones, letters and accents are composed, invisible characters are refused. An address
+//! may contain characters that a name may not. It is compared as RFC 8266 compares nicknames, which
+//! gives the same result for all characters of names.
 
 use precis_profiles::precis_core::profile::PrecisFastInvocation as _;
 use precis_profiles::precis_core::{Error, UnexpectedError};
 use precis_profiles::{Nickname, OpaqueString, UsernameCaseMapped, UsernameCasePreserved};
 
-/// Why a name may not be given.
+/// Why a name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameFault {
-    /// An invisible or control character, a symbol, or one that has another form which is to be used instead.
+    /// An invisible or control character, a symbol, or a character whose equivalent must be used
+    /// instead.
     #[error("{} may not be in it (RFC 8264): leave it out", shown(*.0))]
     Character(char),
-    /// Letters of both directions of writing in one word.
+    /// One word mixes left-to-right and right-to-left letters.
     #[error(
         "a word mixes directions of writing in a way that cannot be told apart (RFC 5893 section 2): use one direction"
     )]
     Direction,
-    /// No character.
+    /// The name has no characters.
     #[error("it is empty")]
     Empty,
 }
 
 fn shown(character: char) -> String {
     let number = u32::from(character);
-    // What is refused is often not to be seen.
+    // Most refused characters are invisible or ambiguous when printed.
     if character.is_ascii_graphic() {
         format!("{character:?}")
     } else {
@@ -52,18 +54,19 @@ impl NameFault {
     }
 }
 
-/// A user's name as it is kept.
+/// A user's name in its stored form.
 ///
 /// # Errors
-/// [`NameFault`]
+/// [`NameFault`] when the name is not allowed.
 pub fn user_name(name: &str) -> Result<String, NameFault> {
     words(name, |word| UsernameCasePreserved::enforce(word).map(Into::into))
 }
 
-/// A group's name as it is kept: `OpaqueString`, so that symbols may be in it and case counts, as it does in rules.
+/// A group's name in its stored form, `OpaqueString`: symbols are allowed and case is significant,
+/// as in access rules.
 ///
 /// # Errors
-/// [`NameFault`]
+/// [`NameFault`] when the name is not allowed.
 pub fn group_name(name: &str) -> Result<String, NameFault> {
     if name.is_empty() {
         return Err(NameFault::Empty);
@@ -71,10 +74,10 @@ pub fn group_name(name: &str) -> Result<String, NameFault> {
     OpaqueString::enforce(name).map(Into::into).map_err(|error| NameFault::of(&error))
 }
 
-/// An address that may be given: it is kept as it is, for mail goes by it.
+/// Checks that an address is allowed. It is stored unchanged, because mail is sent to it.
 ///
 /// # Errors
-/// [`NameFault`]
+/// [`NameFault`] when the address is not allowed.
 pub fn address(address: &str) -> Result<(), NameFault> {
     if address.is_empty() {
         return Err(NameFault::Empty);
@@ -82,22 +85,25 @@ pub fn address(address: &str) -> Result<(), NameFault> {
     Nickname::prepare(address).map(|_| ()).map_err(|error| NameFault::of(&error))
 }
 
-/// The form in which names and addresses are compared. What may not be given (any more) is compared as it is, but for case.
+/// The comparison form of a name or address. A text that is not allowed, or no longer allowed, is
+/// only converted to lower case.
 pub fn folded(text: &str) -> String {
     let lower = lower(text);
     let name = words(&lower, |word| UsernameCaseMapped::enforce(word).map(Into::into));
     name.or_else(|_| compared_as_shown(&lower)).unwrap_or(lower)
 }
 
-/// Names that differ in case alone are one, and were before there were other forms.
+/// The text in lower case. Names that differ only in case have always been equivalent, even before
+/// the other forms existed.
 pub(crate) fn lower(name: &str) -> String {
     name.to_lowercase()
 }
 
-/// RFC 8266 §2.4.
+/// The comparison form of a nickname (RFC 8266 §2.4).
 fn compared_as_shown(lower: &str) -> Result<String, NameFault> {
     let of = |error: Error| NameFault::of(&error);
-    // The library keeps this form to itself, but not its parts; what is normalised may have other capitals.
+    // The library does not export this form, only its parts. Normalization may produce new capital
+    // letters, so the result is enforced again.
     let once: String = Nickname::enforce(lower).map_err(of)?.to_lowercase();
     Ok(Nickname::enforce(once).map_err(of)?.into())
 }
@@ -124,7 +130,7 @@ mod tests {
             ("Ada  Lovelace", "Ada Lovelace", "ada lovelace"),
             ("Ada@Example.com", "Ada@Example.com", "ada@example.com"),
             ("Ada\u{ff20}example.com", "Ada@example.com", "ada@example.com"),
-            // A final sigma is the letter it ends with.
+            // A capital sigma at the end of a word becomes a final sigma (U+03C2).
             ("\u{39f}\u{394}\u{39f}\u{3a3}", "\u{39f}\u{394}\u{39f}\u{3a3}", "\u{3bf}\u{3b4}\u{3bf}\u{3c2}"),
             ("\u{5e0}\u{5d5}\u{5e8}\u{5d4}", "\u{5e0}\u{5d5}\u{5e8}\u{5d4}", "\u{5e0}\u{5d5}\u{5e8}\u{5d4}"),
         ] {
@@ -169,7 +175,7 @@ mod tests {
         for (spelt, compared) in [
             ("Nora@Example.com", "nora@example.com"),
             ("nora\u{ff20}example.com", "nora@example.com"),
-            // Both directions, which no name has, and an address may have.
+            // Both directions of writing: allowed in addresses, but not in names.
             ("\u{5e0}\u{5d5}@example.com", "\u{5e0}\u{5d5}@example.com"),
             ("\u{2603}@Example.com", "\u{2603}@example.com"),
         ] {

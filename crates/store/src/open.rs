@@ -1,4 +1,4 @@
-//! What is done to a database as a whole: opening it, deleting what is over, copying it.
+//! Operations on a whole database: opening it, deleting expired rows, exporting and importing it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,31 +23,33 @@ use crate::write::Writer;
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Neither of the two databases.
+    /// The URL has neither the scheme of SQLite nor that of PostgreSQL.
     #[error(
         "a database URL begins with sqlite: or postgres:, for example \
          sqlite:///var/lib/postern/postern.db?mode=rwc or postgres://postern@db.example/postern"
     )]
     Scheme,
-    /// It does not answer, or refuses.
+    /// The database does not answer, or refuses the connection or a statement.
     #[error(transparent)]
     Database(#[from] StoreError),
-    /// The schema.
+    /// The schema could not be brought up to date.
     #[error(transparent)]
     Migration(#[from] MigrationFailed),
 }
 
 impl Store {
-    /// Connects, and brings the schema up to date; a new database begins with `epoch`, drawn at random, and a new file is for its
-    /// owner alone. Call it within a tokio runtime, where changes are then made.
+    /// Connects and brings the schema up to date. A new database starts with `epoch`, which the
+    /// caller draws at random. A new file is readable by its owner only. Must be called within a
+    /// tokio runtime, which then also runs the changes.
     ///
     /// # Errors
-    /// [`OpenError`]
+    /// [`OpenError`] when the URL is not supported, the database fails or a migration fails.
     pub async fn open(url: &str, epoch: Epoch) -> Result<Self, OpenError> {
         Self::open_as(url, epoch, &outage_of("database")).await
     }
 
-    /// The same for a database that this process goes to by other ways as well: what is said of it in the log is said once for all of them.
+    /// Like [`Store::open`], for a database that this process also reaches by other means. All of
+    /// them share `database`, so an outage is logged once.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -83,30 +85,32 @@ impl Store {
         Ok(Self { dialect, readers, writers, writer, migrated, proof, outage, proving })
     }
 
-    /// Deletes what is over: see [`crate::expiry`].
+    /// Deletes expired rows, and log events older than `log_kept`: see [`crate::expiry`].
     ///
     /// # Errors
-    /// [`StoreError`]; what was deleted until then stays deleted.
+    /// [`StoreError`] when a step fails; the rows deleted before stay deleted.
     pub async fn sweep(&self, now: Timestamp, log_kept: Duration) -> Result<crate::ExpiredRows, StoreError> {
         let swept = crate::expiry::run(&self.writers, self.dialect, now, log_kept).await;
         self.storing().note(&swept, Instant::now());
         swept
     }
 
-    /// Writes a copy of the whole database as of one moment: see [`crate::backup`]. Writes to `out` where it is called.
+    /// Writes the whole database as of one moment: see [`crate::backup`]. Writes to `out` are
+    /// blocking and run on the calling task.
     ///
     /// # Errors
-    /// [`BackupError`]; what was written until then is no copy.
+    /// [`BackupError`]; the output written until then is not a valid copy.
     pub async fn export(&self, out: &mut (impl std::io::Write + Send)) -> Result<Exported, BackupError> {
         crate::backup::export(self.readers.pool(), self.dialect, out).await
     }
 
-    /// Makes this database, which must be empty, from a copy, all or nothing. It gets a history of its own, `epoch`, drawn at
-    /// random: whatever was heard of the old one is heard anew. Before anything is durable `accept` is asked: it answers entries for the
-    /// audit log, or why the copy is not wanted.
+    /// Fills this database, which must be empty, from a copy, in one transaction. The log gets the
+    /// new `epoch`, which the caller draws at random, so consumers read everything again. Before
+    /// the commit `accept` receives the contents. It returns audit entries to add, or the reason
+    /// why the caller rejects the copy.
     ///
     /// # Errors
-    /// [`BackupError`]; nothing was changed then, but for [`CopyError::Unclear`].
+    /// [`BackupError`]; nothing was changed then, except after [`BackupError::Unclear`].
     pub async fn import(
         &self,
         from: &mut (impl std::io::BufRead + Send),

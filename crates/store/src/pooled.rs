@@ -1,12 +1,14 @@
-//! One connection of a pool, out on loan.
+//! Pooled connection: one connection, borrowed from a pool.
 //!
-//! Owns: that it comes back to the pool or is closed, whatever the database does. Does not own: who is lent one
-//! ([`crate::readers`], [`crate::write`], and whoever takes steps of their own), and how long they wait for an answer.
+//! Owns: that the connection returns to the pool or is closed, even if the database does not
+//! answer. Does not own: who may borrow one ([`crate::readers`], [`crate::write`] and others), how
+//! long they wait for an answer.
 //!
-//! A host that loses power, or a network that is cut, ends no connection: what was asked is never answered, and never fails. The pool
-//! looks at whatever comes back, and waits for what it sees without an end to its patience; as long as it does, the connection has its
-//! place, and there are few. So whoever asks waits for so long and then says that the connection is [silent](Loan::silent), and the
-//! pool's look has an end here.
+//! A host that loses power, or a cut network, does not close connections: a statement is never
+//! answered and never fails. When a connection returns, the pool checks it and waits for the result
+//! without limit. Meanwhile the connection occupies one of few slots. So a borrower waits with a
+//! timeout and then marks the connection [silent](PooledConnection::silent), and the pool's check
+//! has a time limit here.
 
 use std::time::Duration;
 
@@ -16,17 +18,18 @@ use tokio::runtime::Handle;
 
 use crate::error::StoreError;
 
-/// How long the pool may look at what comes back: behind what was asked on it and not waited for.
+/// How long the pool's check of a returned connection may take. Answers to statements that were not
+/// awaited come first.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// A connection that goes back when it is let go of.
+/// A borrowed connection; dropping it returns it to the pool.
 pub(crate) struct PooledConnection {
     connection: PoolConnection<Any>,
     silent: bool,
 }
 
 impl PooledConnection {
-    /// One of the pool's, which has looked at it.
+    /// A connection of the pool, which has checked it.
     pub(crate) async fn of(pool: &AnyPool) -> Result<Self, sqlx::Error> {
         Ok(Self { connection: pool.acquire().await?, silent: false })
     }
@@ -35,7 +38,8 @@ impl PooledConnection {
         &mut self.connection
     }
 
-    /// It has not answered in time. It is closed, which nobody waits for; what whoever has waited in vain is told.
+    /// Marks the connection as silent after a timeout: it is closed in the background. Returns the
+    /// error for the caller, with the reason `what`.
     pub(crate) fn silent(mut self, what: &str) -> StoreError {
         self.silent = true;
         lost(what)
@@ -45,20 +49,20 @@ impl PooledConnection {
 impl Drop for PooledConnection {
     fn drop(&mut self) {
         if self.silent {
-            // The pool gives up saying farewell after some seconds.
+            // The pool limits the graceful close to some seconds.
             self.connection.close_on_drop();
             return;
         }
-        // What the pool's own connection does when it is let go of, but for the end of it.
+        // The same as the drop of the pool's own guard, with a time limit.
         let looked_at = self.connection.return_to_pool();
         if let Ok(runtime) = Handle::try_current() {
-            // When the time is over the connection is closed, and its place is free.
+            // After the timeout the connection is closed, and its slot is free.
             runtime.spawn(async move { tokio::time::timeout(LOOK, looked_at).await });
         }
     }
 }
 
-/// What somebody is told who has waited in vain.
+/// The error for an answer that did not arrive, with its reason.
 pub(crate) fn lost(what: &str) -> StoreError {
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what.to_owned())).into()
 }

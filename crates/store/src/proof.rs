@@ -1,19 +1,25 @@
-//! What a database says that is certain to be in force.
+//! Proof: reads that only a database server that can still commit is able to answer.
 //!
-//! A server that was deposed and does not know it can be read for hours. What it cannot do is commit: its standby, which each commit waits for,
-//! acknowledges nothing any more. So what was read counts once a transaction is committed that has written something to the server's log.
+//! A demoted primary that has not noticed its demotion can be read for hours. It cannot commit: its
+//! standby, which every commit waits for, no longer acknowledges anything. So a read counts only
+//! after the commit of a transaction that wrote something to the server's write-ahead log.
 //!
-//! That need not be a change. A message in the log of PostgreSQL (`pg_logical_emit_message`) may be written by a transaction that may change nothing; its
-//! commit waits like any other; a standby refuses it. So a database proves what it says also while it takes no changes: one that is set to read only, whose
-//! disk has no room for tables, or whose rows somebody holds.
+//! That write need not be a change. PostgreSQL can write a message to its log
+//! (`pg_logical_emit_message`), even in a transaction that must not change tables. Its commit waits
+//! like any other, and a standby refuses it. So a database also proves its reads while it accepts
+//! no changes. It may be set to read only, its disk may be full, or another transaction may hold
+//! row locks.
 //!
-//! A file has no second server, and whoever reads it sees what is committed: there reading is the proof.
+//! A SQLite file has no second server, and every reader sees what is committed. There a plain read
+//! is the proof.
 //!
-//! So all that followers go by is asked so: of two connections one may lead to the server in force, and the other to one that was deposed. What is
-//! asked beside the head goes over the same connection, in the same transaction.
+//! Everything that consumers rely on is read this way. Of two pooled connections one may lead to
+//! the current primary, and the other to a demoted one. So the statements of one question run in
+//! the same transaction, on the same connection, as the read of the head.
 //!
-//! Owns: the proof, and what is asked under it: the head, what is denied, stretches of the log, who stands in the list of followers. Does not
-//! own: changes ([`crate::write`]), the log ([`crate::invalidation`]), that one reading of the head serves many ([`crate::shared`]).
+//! Owns: the proof, and the questions answered by it: the head, denylist entries, ranges of the
+//! log, listed followers. Does not own: changes ([`crate::write`]), the log
+//! ([`crate::invalidation`]), sharing one read of the head among many callers ([`crate::shared`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,32 +38,34 @@ use crate::readers::Ask;
 use crate::shared::SharedRead;
 use crate::write::{Change, Tx, Writer};
 
-/// Transactions at once, beside the one that reads the head alone: leases rest on that, and it waits for no others. One that waits for a standby that is
-/// gone has its place until [`PATIENCE`] is over, and must not take those of readers.
+/// Concurrent proving transactions, besides the one that reads only the head. Leases depend on that
+/// one, so it has its own connection. A transaction that waits for a missing standby keeps its slot
+/// for [`PATIENCE`], and must not take one of the readers' connections.
 const PLACES: u32 = 2;
-/// How long a commit is waited for.
+/// How long a commit may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often something is asked while servers take over from each other.
+/// Attempts while one server takes over from another.
 const TRIES: usize = 3;
-/// Of the log: written by the transaction, and by nobody read.
+/// SQL that writes a message to the write-ahead log, as part of the transaction. No program reads
+/// the message.
 const MESSAGE: &str = "pg_logical_emit_message(true, 'postern', '')";
 
-/// The head, and the rows that answer whatever else was asked.
+/// The head, and the result rows of the question's statements, one list per statement.
 pub(crate) type Proven = (LogHead, Vec<Vec<AnyRow>>);
 
-/// What is asked beside the head.
+/// What is read together with the head.
 #[derive(Debug, Clone)]
 pub(crate) enum ProofQuestion {
     Nothing,
-    /// Which of these are denied.
+    /// Those of the given tags that are on the denylist.
     Tags(Vec<Tag>),
-    /// What is denied, after a tag, and how many.
+    /// A page of the denylist: entries after this tag, and how many at most.
     Page(Option<Tag>, u32),
-    /// Events after a number, and how many.
+    /// Log events after this number, and how many at most.
     Range(u64, u32),
-    /// Everybody who follows.
+    /// All entries of the list of followers.
     Followers(Dialect),
-    /// Who of them is not about to be struck off.
+    /// Ids of the followers that are listed and not marked for removal.
     Listed,
 }
 
@@ -74,36 +82,36 @@ impl ProofQuestion {
     }
 }
 
-/// How a database proves what it says.
+/// How this database proves a read.
 #[derive(Clone)]
 pub(crate) enum Proof {
-    /// It is a file.
+    /// SQLite: a plain read is the proof.
     Reading,
-    /// By a message in its log.
+    /// PostgreSQL: by a message in the write-ahead log.
     Message(Arc<ByMessage>),
-    /// By a change, where no message may be written.
+    /// PostgreSQL where messages are not allowed: by committing a change.
     Change,
 }
 
-/// Proves by messages.
+/// Connections for proofs by message.
 pub(crate) struct ByMessage {
-    /// The head alone, once for all who ask at once.
+    /// Reads of the head alone; callers at the same time share one read.
     pub(crate) heads: SharedRead<Result<LogHead, StoreError>>,
     of_heads: ProofConnections,
     pub(crate) others: ProofConnections,
 }
 
-/// Where transactions that prove something are made.
+/// A pool for proving transactions.
 #[derive(Clone)]
 pub(crate) struct ProofConnections {
     pool: AnyPool,
-    /// The life that the database tells.
+    /// How the database reports its incarnation (timeline).
     incarnation: Incarnation,
     writer: Writer,
 }
 
 impl Proof {
-    /// Looks which of these it is.
+    /// Detects which kind of proof the database supports.
     pub(crate) async fn look(
         (url, dialect): (&str, Dialect),
         incarnation: Incarnation,
@@ -122,7 +130,7 @@ impl Proof {
                 );
                 Ok(Self::Change)
             }
-            // Whatever else was wrong shows where it matters.
+            // Any other error will also show when the function is used, and is handled there.
             _ => {
                 let places = async |count| {
                     let pool = dialect.asking_pool(url, count).await?;
@@ -133,7 +141,7 @@ impl Proof {
         }
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub(crate) async fn close(&self) {
         if let Self::Message(proof) = self {
             tokio::join!(proof.of_heads.pool.close(), proof.others.pool.close());
@@ -141,7 +149,7 @@ impl Proof {
     }
 }
 
-/// There is no such function, or it is not this role's to call.
+/// Whether the function does not exist, or this role may not call it.
 fn is_missing(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| ["42883", "42501", "0A000"].contains(&&*code))
@@ -170,7 +178,8 @@ impl ProofConnections {
             if row.try_get::<i64, _>(2)? == 1 {
                 return Ok((invalidation::read_head(&row)?, answers));
             }
-            // Another server wrote last: the history is another one from here on, and that has to be written.
+            // Another server wrote last. From here on this is a new history, and the head must
+            // record that.
             drop(loan);
             self.writer.write(ProveHead).await?;
         }
@@ -178,7 +187,7 @@ impl ProofConnections {
     }
 }
 
-/// The same by a change: the head first, so that what is told knows at least that much.
+/// Proof by a change. It reads the head first, so the answers are at least as new as the head says.
 pub(crate) struct ByChange(pub(crate) ProofQuestion);
 
 impl Change for ByChange {
@@ -195,8 +204,8 @@ impl Change for ByChange {
     }
 }
 
-/// The head, whether this life of the database wrote it, and the message: in one statement, so that whatever hands statements to servers has both done
-/// by the same one.
+/// Reads the head, compares its incarnation with the current one, and writes the message. It is one
+/// statement, so a proxy that distributes statements among servers has the same server do both.
 fn ask_and_write(incarnation: Incarnation) -> String {
     let life = incarnation.of(Dialect::Postgres);
     format!(
@@ -205,7 +214,7 @@ fn ask_and_write(incarnation: Incarnation) -> String {
     )
 }
 
-/// Nothing of this counts unless it is committed.
+/// Runs the proving transaction. Its results count only after the commit.
 async fn committed(
     connection: &mut AnyConnection,
     incarnation: Incarnation,

@@ -1,4 +1,5 @@
-//! Reading what is certain: the head, and what is read with it, of a database that is in force ([`crate::proof`]).
+//! Proven reads: the head and what is read with it, from a database server that can still commit
+//! ([`crate::proof`]).
 
 use std::collections::BTreeSet;
 
@@ -15,10 +16,10 @@ use crate::proof::{ByChange, Proof, ProofQuestion, Proven};
 use crate::store::{MAX_EVENTS, Store};
 
 impl Store {
-    /// The head, of a database that is in force: everything that was durable when this was called is counted in it.
+    /// The head, by a proven read. It covers every event that was durable when this was called.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the database cannot prove the read.
     pub async fn prove_head(&self) -> Result<LogHead, StoreError> {
         match self.proof() {
             Proof::Message(proof) => {
@@ -31,20 +32,22 @@ impl Store {
         }
     }
 
-    /// Which of these are denied, in the same way, with the head that says how much of the log that is at least.
+    /// Those of the tags that are on the denylist, by a proven read. The denylist contains at least
+    /// all events up to the returned head.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the database cannot prove the read.
     pub async fn confirm(&self, tags: Vec<Tag>) -> Result<(LogHead, Vec<Denied>), StoreError> {
         let (head, rows) = self.prove(ProofQuestion::Tags(tags)).await?;
         Ok((head, each(&rows, invalidation::read_denied)?))
     }
 
-    /// What is denied as long as a credential it concerns could be valid, in the same way: by tag, beginning after `after`, at most
-    /// `limit` of it, and at most 10 000. Whoever reads page by page misses nothing of up to the least of the heads.
+    /// Denylist entries in the order of their tags, starting after `after`, by a proven read.
+    /// Returns at most `limit` entries, and at most 10 000. A caller that reads page after page
+    /// misses no event up to the smallest of the returned heads.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the database cannot prove the read.
     pub async fn prove_denied(
         &self,
         after: Option<Tag>,
@@ -54,10 +57,10 @@ impl Store {
         Ok((head, each(&rows, invalidation::read_denied)?))
     }
 
-    /// Events after `after`, the oldest first, at most `limit`, in the same way, with the head of their history.
+    /// At most `limit` events after `after`, the oldest first, with the head, by a proven read.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the database cannot prove the read.
     pub async fn prove_events(
         &self,
         after: u64,
@@ -67,21 +70,23 @@ impl Store {
         Ok((head, each(&rows, invalidation::read_event)?))
     }
 
-    /// Everybody in the list of followers, by name, in the same way, with the head.
+    /// All entries of the list of followers, by name, with the head, by a proven read.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the database cannot prove the read.
     pub async fn prove_followers(&self) -> Result<(LogHead, Vec<Listed>), StoreError> {
         let (head, rows) = self.prove(ProofQuestion::Followers(self.dialect())).await?;
         Ok((head, each(&rows, followers::read)?))
     }
 
-    /// Which of these stand in the list of followers and are not about to be struck off, in the same way, with the head.
+    /// Those of the consumers that are listed and not marked for removal, with the head, by a
+    /// proven read.
     pub(crate) async fn prove_listed(
         &self,
         followers: &[ConsumerId],
     ) -> Result<(LogHead, Vec<ConsumerId>), StoreError> {
-        // Without a change nothing is proved there, and changes are what is not made now.
+        // This kind of proof needs a change, but the caller needs the list only when changes are
+        // impossible.
         if matches!(self.proof(), Proof::Change) {
             return Err(lost("nothing can be proved while no changes are made"));
         }
@@ -91,12 +96,12 @@ impl Store {
         Ok((head, followers.iter().copied().filter(|follower| ids.contains(&follower.0[..])).collect()))
     }
 
-    /// Asks the head and then the rest, and proves it. Takes note of a database that does not.
+    /// Reads the head, then the rest, and proves the read. Records the outcome.
     async fn prove(&self, asked: ProofQuestion) -> Result<Proven, StoreError> {
         let proven = match self.proof() {
             Proof::Reading => self.read(&asked).await,
             Proof::Message(proof) => proof.others.prove(&asked).await,
-            // Which takes note itself.
+            // A write records its outcome itself.
             Proof::Change => return self.write(ByChange(asked)).await,
         };
         health::note(self.proving(), &proven);

@@ -1,4 +1,4 @@
-//! Pushed authorization requests (RFC 9126): kept here until a person has answered.
+//! Pushed authorization requests (RFC 9126), stored until the user has decided.
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
@@ -8,16 +8,16 @@ use crate::store::Store;
 use crate::value::{StoredDigest, millis};
 use crate::write::{Change, Tx};
 
-/// Keeps a request.
+/// Stores a pushed request.
 #[derive(Debug, Clone)]
 pub struct PushRequest {
-    /// Of its `request_uri`.
+    /// Digest of its `request_uri`.
     pub digest: StoredDigest,
-    /// Who pushed it, and who alone may refer to it.
+    /// The client that pushed it; no other may refer to it.
     pub client_id: String,
-    /// Its parameters, in the caller's form.
+    /// Its parameters, in a format that the caller defines.
     pub parameters: String,
-    /// From when on it is worth nothing.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
 
@@ -39,11 +39,11 @@ impl Change for PushRequest {
 }
 
 impl Store {
-    /// The parameters of a client's request that nobody has answered yet. It may be looked at as often as pages need it;
-    /// issuing a code uses it up.
+    /// The parameters of a client's request that is neither used nor expired. Reading does not use
+    /// it up: only issuing a code does.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn pushed_request(
         &self,
         digest: &StoredDigest,
@@ -63,7 +63,7 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Uses a request up. `false` when that has happened, or there is none.
+    /// Marks a request as used. `false`: it was used before, has expired or is unknown.
     pub(crate) async fn use_pushed_request(
         &mut self,
         digest: &StoredDigest,

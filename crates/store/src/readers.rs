@@ -1,11 +1,14 @@
-//! Connections that read, lent for one statement at a time.
+//! Readers: connections that are borrowed for one read statement at a time.
 //!
-//! Owns: who may read now, how long an answer is waited for, and when a connection is looked at. Does not own: connecting
-//! ([`crate::dialect`]), what becomes of a connection that is let go of ([`crate::pooled`]).
+//! Owns: how many reads run at once, how long an answer may take, when a connection is checked.
+//! Does not own: connecting ([`crate::dialect`]), what happens to a dropped connection
+//! ([`crate::pooled`]).
 //!
-//! The pool beneath asks a connection whether it is well whenever it comes back, PostgreSQL's also when it goes out: two more
-//! round trips for a statement that needs one. What answered well is lent again without, for [`SPELL`]; then the pool
-//! looks at it. What did not answer well, or was not waited for, goes back to the pool at once; what did not answer at all is closed.
+//! The pool checks a connection each time it is returned, and with PostgreSQL also each time it is
+//! borrowed. That adds two round trips to a statement that needs one. So a connection that has
+//! answered is kept here and lent again without a check for [`SPELL`]; then the pool checks it. A
+//! connection whose statement failed or was cancelled returns to the pool at once. One that did not
+//! answer is closed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,35 +28,38 @@ use crate::error::StoreError;
 use crate::health;
 use crate::pooled::PooledConnection;
 
-/// Statements that are asked at once at most.
+/// Maximum number of concurrent statements.
 const READERS: u32 = 8;
-/// Connections beside those, for what reads longer.
+/// Further connections for reads of several statements.
 const SNAPSHOTS: u32 = 1;
-/// How long a connection is lent without being looked at.
+/// How long a connection is lent without a check.
 const SPELL: Duration = Duration::from_secs(1);
-/// How long an answer is waited for: longer than a server that is there takes to refuse one ([`Dialect::asking_pool`]).
+/// How long an answer may take. Longer than a live server takes to cancel the statement
+/// ([`Dialect::asking_pool`]).
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A question to the database.
+/// A read statement with its arguments.
 pub(crate) type Ask<'q> = Query<'q, Any, AnyArguments>;
 
-/// The connections. Cheap to clone; clones share them.
+/// The read connections. Cheap to clone; clones share them.
 #[derive(Clone)]
 pub(crate) struct Readers(Arc<SharedReaders>);
 
 struct SharedReaders {
     pool: AnyPool,
     places: Semaphore,
-    /// What answered well a moment ago, the last one on top: the fewer are in use, the warmer they are.
+    /// Connections that have answered recently, the last one on top. Reusing the last one keeps few
+    /// connections in use.
     rested: Mutex<Vec<HeldReader>>,
-    /// Where they were opened.
+    /// The runtime in which they were opened.
     runtime: Handle,
-    /// How what is asked goes to the database.
+    /// Health of the path that reads take.
     way: Outage,
 }
 
 impl Drop for SharedReaders {
-    /// The pool takes a connection back within a runtime only; whoever lets go of the last store may be in none.
+    /// The pool can take connections back only within a runtime, and the last store may be dropped
+    /// outside of one.
     fn drop(&mut self) {
         let _within = self.runtime.enter();
         self.rested.get_mut().clear();
@@ -65,7 +71,7 @@ struct HeldReader {
     looked_at: Instant,
 }
 
-/// A connection for one statement.
+/// A connection that is lent for one statement.
 struct LentReader<'r> {
     held: HeldReader,
     readers: &'r SharedReaders,
@@ -80,7 +86,7 @@ impl Readers {
         Ok(Self(Arc::new(SharedReaders { pool, places, rested, runtime, way })))
     }
 
-    /// The one row there is, if there is one.
+    /// Runs a statement that returns at most one row.
     pub(crate) async fn optional(&self, ask: Ask<'_>) -> Result<Option<AnyRow>, StoreError> {
         let asking = async {
             let mut lent = self.0.lend().await?;
@@ -90,7 +96,7 @@ impl Readers {
         self.0.noted(asking).await
     }
 
-    /// The row that is always there.
+    /// Runs a statement that always returns a row.
     pub(crate) async fn one(&self, ask: Ask<'_>) -> Result<AnyRow, StoreError> {
         let asking = async {
             let mut lent = self.0.lend().await?;
@@ -100,7 +106,7 @@ impl Readers {
         self.0.noted(asking).await
     }
 
-    /// All rows.
+    /// Runs a statement and returns all rows.
     pub(crate) async fn all(&self, ask: Ask<'_>) -> Result<Vec<AnyRow>, StoreError> {
         let asking = async {
             let mut lent = self.0.lend().await?;
@@ -110,22 +116,22 @@ impl Readers {
         self.0.noted(asking).await
     }
 
-    /// For what reads more than one statement.
+    /// The pool, for reads of several statements.
     pub(crate) fn pool(&self) -> &AnyPool {
         &self.0.pool
     }
 
-    /// Lends none any more, from this call on, and ends all connections.
+    /// Closes all connections. From this call on none is lent.
     pub(crate) fn close(&self) -> impl Future<Output = ()> {
         let closed = self.0.pool.close();
-        // whoever is still reading finds the pool closed and gives back to it
+        // A read in progress finds the pool closed and returns its connection there.
         self.0.rested.lock().clear();
         closed
     }
 }
 
 impl SharedReaders {
-    /// An answer, of which note was taken.
+    /// Runs a read and records its outcome.
     async fn noted<T>(&self, asking: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let answer = asking.await;
         health::note(&self.way, &answer);

@@ -1,7 +1,9 @@
-//! Secrets that are redeemed once: authorization codes and refresh tokens; and what is handed out, for one of them or at the beginning.
+//! Redemption: authorization codes and refresh tokens are redeemed once, for new tokens; and the
+//! first tokens of a family.
 //!
-//! Whoever redeems one gets what follows from it, in one transaction with its being used up. Whoever comes a second time shows
-//! that somebody else has it, and nobody can tell who is right: the family is revoked (RFC 6749 §4.1.2, RFC 9700 §4.14.2).
+//! The redemption and the insertion of the new tokens are one transaction. A second attempt shows
+//! that the secret was stolen, and the store does not know which of the two holders is legitimate.
+//! So the family is revoked (RFC 6749 §4.1.2, RFC 9700 §4.14.2).
 
 use sqlx::Row as _;
 
@@ -13,7 +15,7 @@ use crate::refresh_tokens::RefreshToken;
 use crate::value::{StoredDigest, millis};
 use crate::write::{Change, Tx};
 
-/// What is redeemed.
+/// Kind of a secret that is redeemed once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Once {
     /// An authorization code.
@@ -30,9 +32,10 @@ impl Once {
         }
     }
 
-    /// Redeems it if it can be, and answers its family and the session that this ends with. One statement: whoever ends the family, the session
-    /// or the account at the same moment voids what follows from it, because whoever reads a token reads its family too. A session that ends by
-    /// itself is no such moment: what follows from it ends as early.
+    /// Statement that redeems the secret if possible. It returns the family, and the session if the
+    /// family ends with it. A concurrent change that ends family, session or account also
+    /// invalidates the new tokens, because each read of a token reads its family. A session that
+    /// expires needs no such care: the new tokens expire no later.
     fn redeem(self) -> String {
         let (table, goes_on) = (self.table(), families::with_its_session("$2", "$3"));
         format!(
@@ -43,29 +46,29 @@ impl Once {
         )
     }
 
-    /// Answers its family if it was redeemed.
+    /// Statement that returns the family of a secret that was redeemed before.
     fn redeemed(self) -> String {
         format!("SELECT family_id FROM {} WHERE digest = $1 AND redeemed_at IS NOT NULL", self.table())
     }
 }
 
-/// What became of an attempt to redeem a code or a refresh token.
+/// Result of an attempt to redeem a code or a refresh token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Redeemed {
-    /// It was redeemed, now and by this attempt alone.
+    /// Redeemed by this attempt.
     Now,
-    /// It had been redeemed before; its family is revoked.
+    /// It was redeemed before; its family is revoked now.
     Before,
-    /// It has expired, is unknown, or its family is no longer alive, or the account or session it was granted in.
+    /// It has expired or is unknown, or its family, account or session has ended.
     Dead,
 }
 
-/// What is handed out for a code or a refresh token.
+/// Tokens issued for a code or a refresh token.
 #[derive(Debug, Clone, Default)]
 pub struct Successors {
     /// The next refresh token, if the client gets one.
     pub refresh: Option<RefreshToken>,
-    /// The access token, if it is one that must be asked about.
+    /// The access token if it is opaque; a JWT is not stored.
     pub access: Option<AccessToken>,
 }
 
@@ -85,19 +88,19 @@ impl Tx<'_> {
     }
 }
 
-/// Redeems a secret and keeps what is handed out for it; or revokes its family when it was redeemed before. Where the family ends with its
-/// session, that was used with this.
+/// Redeems a secret and stores the tokens issued for it. If it was redeemed before, revokes its
+/// family instead. Counts as a use of the session if the family ends with it.
 #[derive(Debug, Clone)]
 pub struct Redeem {
-    /// Its kind.
+    /// Kind of the secret.
     pub what: Once,
-    /// Of the secret.
+    /// Digest of the secret.
     pub digest: StoredDigest,
-    /// Kept when it succeeds.
+    /// Tokens to store on success.
     pub successors: Successors,
-    /// Told when it was redeemed before.
+    /// Event to append when the secret was redeemed before.
     pub on_replay: Revocation,
-    /// When, and which sessions go on.
+    /// Time of the attempt, and which sessions count as active.
     pub at: SessionsAt,
 }
 
@@ -135,20 +138,20 @@ impl Change for Redeem {
     }
 }
 
-/// Keeps a family that begins with tokens, not with a code: with its first refresh token, and its access token if that is
-/// one that must be asked about.
+/// Stores a family that starts with tokens and not with a code: with its first refresh token, and
+/// its access token if that is opaque.
 #[derive(Debug, Clone)]
 pub struct BeginFamily {
-    /// The family.
+    /// The family to store.
     pub family: Family,
-    /// What else it follows from.
+    /// Tags of the family's client and consent.
     pub origins: EventOrigins,
     /// Its first tokens.
     pub successors: Successors,
 }
 
 impl Change for BeginFamily {
-    /// `false`: the account, the session or what it follows from ended meanwhile; nothing is kept then.
+    /// `false`: the account, the session or one of the origins ended meanwhile; nothing is stored.
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {

@@ -1,4 +1,5 @@
-//! Refresh tokens (RFC 6749 §6): each is redeemed once ([`crate::redeem`]), for the next one.
+//! Refresh tokens (RFC 6749 §6): each is redeemed once ([`crate::redeem`]), in exchange for the
+//! next.
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
@@ -9,22 +10,22 @@ use crate::store::Store;
 use crate::value::{StoredDigest, millis, timestamp};
 use crate::write::Tx;
 
-/// A refresh token as it is stored; whose it is and what for stands in its family.
+/// A refresh token as it is stored. Its family holds the client, the user and the scopes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefreshToken {
-    /// Of the token.
+    /// Digest of the token.
     pub digest: StoredDigest,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
-    /// From when on it is worth nothing.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
 
 impl Store {
-    /// The token with its family and whose that is, redeemed or not.
+    /// The token with its family and the family's user, redeemed or not.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn refresh_token(
         &self,
         digest: &StoredDigest,

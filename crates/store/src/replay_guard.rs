@@ -1,4 +1,5 @@
-//! What may be used once and is not kept otherwise, such as the identifiers of client assertions (RFC 7523 §3).
+//! Replay guard: remembers single-use identifiers that no other table stores, such as the `jti` of
+//! client assertions (RFC 7523 §3).
 
 use auth::time::Timestamp;
 
@@ -6,12 +7,12 @@ use crate::error::StoreError;
 use crate::value::{StoredDigest, millis};
 use crate::write::{Change, Tx};
 
-/// Notes that something was used. `false` when it had been.
+/// Records the use of an identifier. `false`: it was used before.
 #[derive(Debug, Clone)]
 pub struct UseOnce {
-    /// Of what is used, and of whose it is.
+    /// Digest of the identifier and of its issuer.
     pub digest: StoredDigest,
-    /// How long it could be used again.
+    /// When the identifier expires and can no longer be replayed.
     pub until: Timestamp,
 }
 

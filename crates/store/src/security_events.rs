@@ -1,12 +1,17 @@
-//! What happened, for those elsewhere who are told of it (`OpenID` Shared Signals Framework 1.0), and what issuers elsewhere told us.
+//! Security events: what happened, in readable form for event receivers (`OpenID` Shared Signals
+//! Framework 1.0), and events received from other issuers.
 //!
-//! Owns: one row beside an event of the log, in its transaction, that says in words what its tags only hash; how far each receiver
-//! has heard; appending what somebody else told. Does not own: tokens, deliveries, what an event means.
+//! Owns: one row per event of the log, written in its transaction, with the readable form of what
+//! its tags only hash. Also the position of each receiver, and appending received events. Does not
+//! own: event tokens, delivery, the meaning of an event.
 //!
-//! Rows have the numbers of the log, so they are in the order of the commits. A receiver has a cursor: what is beyond it was not
-//! heard. One that is pushed to is worked off by one node at a time, which takes the receiver for a while by one conditional
-//! statement; when that node dies, the while is over soon. One that fetches may acknowledge in any order: what is beyond the first
-//! hole is kept beside, until the hole is closed.
+//! Rows have the numbers of the log, so they are in the order of the commits. Each receiver has a
+//! cursor: events after it are not delivered yet.
+//!
+//! - Push: one node at a time delivers to a receiver. It takes the receiver for a limited time by
+//!   one conditional statement; if the node dies, the time runs out soon.
+//! - Poll: a receiver may acknowledge in any order. Acknowledgements beyond the first gap are
+//!   stored separately until the gap is closed.
 
 use std::time::Duration;
 
@@ -24,7 +29,7 @@ use crate::value::{millis, millis_of, number, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
 
 impl Tx<'_> {
-    /// Keeps what events of the log are in words, in the transaction that appends them.
+    /// Stores the occurrences of events, in the transaction that appends the events.
     pub(crate) async fn note(&mut self, what: &[Occurred]) -> Result<(), StoreError> {
         for some in pieces(what) {
             let note = format!(
@@ -54,7 +59,7 @@ const COLUMNS: &str = "o.seq, o.kind, o.user_id, o.sid, o.jti, o.client_id, o.gr
 fn read(row: &AnyRow) -> Result<Occurred, StoreError> {
     let kind: String = row.try_get(1)?;
     let what = OccurrenceKey {
-        // Of a newer program: whoever reads it here cannot say what it was.
+        // A newer program wrote a kind that this one does not know.
         kind: EventKind::ALL.into_iter().find(|known| known.word() == kind).unwrap_or(EventKind::Other),
         user_id: row.try_get(2)?,
         sid: row.try_get(3)?,
@@ -66,10 +71,10 @@ fn read(row: &AnyRow) -> Result<Occurred, StoreError> {
 }
 
 impl Store {
-    /// What happened after `after`, the oldest first, at most `limit`.
+    /// At most `limit` occurrences after `after`, the oldest first.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn occurred(&self, after: u64, limit: u32) -> Result<Vec<Occurred>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM occurrences o WHERE o.seq > $1 ORDER BY o.seq LIMIT $2"
@@ -79,10 +84,10 @@ impl Store {
         self.readers().all(ask).await?.iter().map(read).collect()
     }
 
-    /// What happened that a receiver which fetches has not acknowledged, the oldest first, at most `limit`.
+    /// At most `limit` occurrences that a polling receiver has not acknowledged, the oldest first.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn unheard(&self, receiver: &str, limit: u32) -> Result<Vec<Occurred>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM occurrences o JOIN event_receivers r ON r.name = $1 WHERE o.seq > r.seq \
@@ -94,10 +99,10 @@ impl Store {
         self.readers().all(ask).await?.iter().map(read).collect()
     }
 
-    /// Whether something happened that a receiver has not heard, and it is time to tell it.
+    /// Whether there are undelivered occurrences for a receiver and the next delivery is due.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn is_to_be_told(&self, receiver: &str, now: Timestamp) -> Result<bool, StoreError> {
         let ask = sqlx::query(
             "SELECT 1 FROM event_receivers r WHERE r.name = $1 AND r.due_at <= $2 \
@@ -109,12 +114,12 @@ impl Store {
     }
 }
 
-/// Makes a receiver known: it hears what happens from now on. One that is known stays as it is.
+/// Registers a receiver for events from now on. A registered one stays unchanged.
 #[derive(Debug, Clone)]
 pub struct Register {
-    /// Its name.
+    /// Name of the receiver.
     pub receiver: String,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -136,23 +141,24 @@ impl Change for Register {
     }
 }
 
-/// Takes a receiver for a while, to tell it what it has not heard. `None`: somebody else has it, or it is not time yet.
+/// Takes a receiver for a limited time, to deliver to it. `None`: another node has it, or the next
+/// delivery is not due.
 #[derive(Debug, Clone)]
 pub struct TakeReceiver {
-    /// Which.
+    /// Name of the receiver.
     pub receiver: String,
-    /// For how long nobody else does.
+    /// How long no other node may take it.
     pub lasts: Duration,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
 /// A receiver that was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenReceiver {
-    /// It has heard everything up to this.
+    /// All events up to this number were delivered.
     pub seq: u64,
-    /// How often in a row it could not be told.
+    /// Number of consecutive failed deliveries.
     pub tries: u32,
 }
 
@@ -176,18 +182,19 @@ impl Change for TakeReceiver {
     }
 }
 
-/// Gives a receiver back that was taken, having told it everything up to `seq`. `false`: somebody else has told it more.
+/// Gives back a receiver that was taken, after delivery of all events up to `to`. `false`: another
+/// node has moved its cursor.
 #[derive(Debug, Clone)]
 pub struct GiveBack {
-    /// Which.
+    /// Name of the receiver.
     pub receiver: String,
-    /// What it had heard when it was taken.
+    /// The cursor when it was taken.
     pub from: u64,
-    /// What it has heard now.
+    /// The new cursor.
     pub to: u64,
-    /// How often in a row it could not be told; 0 when it could.
+    /// Number of consecutive failed deliveries; 0 after a success.
     pub tries: u32,
-    /// When it is to be told more.
+    /// When the next delivery is due.
     pub due_at: Timestamp,
 }
 
@@ -209,23 +216,24 @@ impl Change for GiveBack {
     }
 }
 
-/// A receiver that fetches has heard these, in whatever order, and all that is older than `before`.
+/// Acknowledges events for a polling receiver, in any order, and gives up those older than
+/// `before`.
 #[derive(Debug, Clone)]
 pub struct Acknowledge {
-    /// Which.
+    /// Name of the receiver.
     pub receiver: String,
-    /// What it has heard.
+    /// Numbers of the acknowledged events.
     pub heard: Vec<u64>,
-    /// What happened before this it need not hear any more.
+    /// Events older than this need not be delivered.
     pub before: Timestamp,
 }
 
 impl Change for Acknowledge {
-    /// How many were given up unheard.
+    /// Number of events that were given up without acknowledgement.
     type Output = u64;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<u64, StoreError> {
-        // Whoever acknowledges for the same receiver at the same time waits here.
+        // The row lock serializes acknowledgements of the same receiver.
         let row = sqlx::query("UPDATE event_receivers SET tries = 0 WHERE name = $1 RETURNING seq")
             .bind(&self.receiver)
             .fetch_optional(&mut *tx.connection)
@@ -233,7 +241,7 @@ impl Change for Acknowledge {
         let Some(row) = row else { return Ok(0) };
         let cursor: i64 = row.try_get(0)?;
         for seq in &self.heard {
-            // Numbers that nothing has are nobody's business.
+            // Numbers without an event are ignored.
             sqlx::query(
                 "INSERT INTO event_acknowledgements (receiver, seq) SELECT $1, o.seq FROM occurrences o \
                  WHERE o.seq = $2 AND o.seq > $3 ON CONFLICT (receiver, seq) DO NOTHING",
@@ -272,12 +280,12 @@ impl Change for Acknowledge {
     }
 }
 
-/// Appends what somebody elsewhere told, all or nothing.
+/// Appends events received from another issuer, all in one transaction.
 #[derive(Debug, Clone)]
 pub struct TellAll {
-    /// What.
+    /// The events to append to the revocation log.
     pub revocations: Vec<Revocation>,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -292,7 +300,8 @@ impl Change for TellAll {
     }
 }
 
-/// The secret of all who share this database: this one, unless there is one already.
+/// Stores this secret unless one is stored already. The output is the stored secret, which all
+/// nodes of this database share.
 #[derive(Clone)]
 pub struct ShareSecret(pub [u8; 64]);
 

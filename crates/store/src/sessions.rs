@@ -1,5 +1,5 @@
-//! Sessions: who logged in with which browser, at the provider. Those of a gateway that logs people in are another thing:
-//! [`crate::login_sessions`].
+//! Sessions of the provider: which user signed in with which browser. A gateway's login sessions
+//! are in [`crate::login_sessions`].
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
@@ -15,31 +15,33 @@ use crate::write::{Change, Tx};
 /// A session as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRow {
-    /// Of the cookie.
+    /// Digest of the cookie.
     pub digest: StoredDigest,
-    /// Its public name, the `sid` of tokens.
+    /// Its public id: the `sid` claim of tokens.
     pub sid: String,
-    /// Whose.
+    /// The user of the session.
     pub user_id: String,
-    /// When they last proved who they are (`auth_time`).
+    /// When the user last authenticated (`auth_time`).
     pub authenticated_at: Timestamp,
-    /// How, space-separated (`amr`, RFC 8176).
+    /// Authentication methods, space-separated (`amr`, RFC 8176).
     pub methods: String,
-    /// How well (`acr`).
+    /// Authentication context class (`acr`).
     pub acr: Option<String>,
-    /// The browser, as it calls itself.
+    /// The browser's `User-Agent`.
     pub agent: String,
-    /// Where it came from.
+    /// The browser's IP address.
     pub address: String,
     /// When it began.
     pub created_at: Timestamp,
-    /// When it was last used, to the minute or so: by its browser, or by a client that refreshed what ends with it.
+    /// When it was last used, to about a minute: by its browser, or by a client that refreshed a
+    /// family that ends with it.
     pub seen_at: Timestamp,
-    /// From when on it is over whatever happens.
+    /// When it expires at the latest.
     pub expires_at: Timestamp,
-    /// Since when it is over.
+    /// When it was ended; `None`: it was not.
     pub ended_at: Option<Timestamp>,
-    /// When this was read, or what it begins with, in the time of the log ([`crate::invalidation`]).
+    /// When this row was read, in log time ([`crate::invalidation`]). For a new session: when the
+    /// account was read.
     pub read_at: Timestamp,
 }
 
@@ -67,10 +69,10 @@ impl SessionRow {
 }
 
 impl Store {
-    /// The session of a cookie, if it is not over and its user's account is open.
+    /// The session of a cookie, if it is active and its user's account is enabled.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn session(
         &self,
         digest: &StoredDigest,
@@ -86,10 +88,10 @@ impl Store {
         row.as_ref().map(SessionRow::read).transpose()
     }
 
-    /// A user's sessions that are not over, the newest first.
+    /// Active sessions of a user, the newest first.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn sessions_of(&self, user_id: &str, now: Timestamp) -> Result<Vec<SessionRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM sessions s WHERE s.user_id = $1 AND s.ended_at IS NULL \
@@ -101,11 +103,11 @@ impl Store {
         rows.iter().map(SessionRow::read).collect()
     }
 
-    /// Sessions that are not over, of one user or of all, in the order of their `sid`, those after `after`, at most
-    /// `limit`.
+    /// At most `limit` active sessions of one user or of all, in the order of their `sid`, starting
+    /// after `after`.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn sessions(
         &self,
         user_id: Option<&str>,
@@ -126,10 +128,10 @@ impl Store {
         rows.iter().map(SessionRow::read).collect()
     }
 
-    /// A session by its public name, over or not.
+    /// A session by its `sid`, active or not.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn session_by_sid(&self, sid: &str) -> Result<Option<SessionRow>, StoreError> {
         let ask =
             sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM sessions s WHERE s.sid = $1")))
@@ -140,7 +142,8 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Whether the session goes on. If so, nobody ends it until the transaction has ended.
+    /// Whether the session was not ended. If so, the row stays locked until the transaction ends,
+    /// so it cannot be ended meanwhile.
     pub(crate) async fn hold_session(&mut self, sid: &str) -> Result<bool, StoreError> {
         let held = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT 1 FROM sessions WHERE sid = $1 AND ended_at IS NULL{}",
@@ -152,7 +155,7 @@ impl Tx<'_> {
         Ok(held.is_some())
     }
 
-    /// Notes that a session was used. It is written when everything else of the transaction is done.
+    /// Records the use of a session, to be written at the end of the transaction.
     pub(crate) fn use_session(&mut self, sid: String, now: Timestamp) {
         let at = self.used.entry(sid).or_insert(now);
         *at = now.max(*at);
@@ -160,9 +163,10 @@ impl Tx<'_> {
 
     /// Writes when sessions were used.
     ///
-    /// Clients refresh at all nodes, and what shares a transaction is in no order: who waited here would wait in a circle. So a row that
-    /// somebody else has is left out; they are using the session at this moment, or ending it. The outer condition is looked at again when
-    /// another node had the row, so that one that has ended stays as it ended.
+    /// Clients refresh at all nodes, and the changes of a shared transaction have no common order.
+    /// Waiting for row locks here could deadlock. So a locked row is skipped: its holder is just
+    /// using or ending the session. PostgreSQL re-evaluates the outer condition if another node had
+    /// locked the row, so an ended session stays unchanged.
     pub(crate) async fn write_used(&mut self) -> Result<(), StoreError> {
         let used: Vec<(String, Timestamp)> = std::mem::take(&mut self.used).into_iter().collect();
         for some in pieces(&used) {
@@ -182,7 +186,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Keeps a session of a user who is held.
+    /// Inserts a session; the caller holds the lock of its user.
     pub(crate) async fn insert_session(&mut self, session: &SessionRow) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO sessions (digest, sid, user_id, authenticated_at, methods, acr, agent, address, \
@@ -204,7 +208,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Gives the session of the cookie `old` what a new login of the same user brings, and answers its `sid`.
+    /// Applies a new login of the same user to the session of the cookie `old`. Returns its `sid`;
+    /// `None`: there is no such active session.
     async fn renew_session(
         &mut self,
         old: &StoredDigest,
@@ -229,7 +234,8 @@ impl Tx<'_> {
         renewed.map(|row| Ok(row.try_get(0)?)).transpose()
     }
 
-    /// What follows from a session's end, in the transaction that has marked it as ended.
+    /// Applies the consequences of a session's end, after the same transaction has marked it as
+    /// ended.
     async fn close_session(
         &mut self,
         sid: &str,
@@ -254,24 +260,27 @@ impl Tx<'_> {
     }
 }
 
-/// Keeps a new session, or goes on with the one whose place it takes.
+/// Stores a new session, or continues the one that it replaces.
 ///
-/// When the same user logs in again, their session stays, with all that was granted in it, and gets the new cookie: `sid`
-/// and `created_at` are what they were. When it is somebody else, the old session ends like with [`EndSession`].
+/// If the same user signs in again, their session and its grants remain, and the session gets the
+/// new cookie; `sid` and `created_at` do not change. If another user signs in, the old session ends
+/// as with [`EndSession`].
 #[derive(Debug, Clone)]
 pub struct BeginSession {
-    /// The session.
+    /// The session to store.
     pub session: SessionRow,
-    /// Of the cookie the browser had before, if any: a new login means a new cookie.
+    /// Digest of the browser's previous cookie, if any: each login sets a new cookie.
     pub replaces: Option<StoredDigest>,
-    /// What to tell when somebody else's session ends: its tag.
+    /// Event to append when another user's session ends, with its tag.
     pub revocation: Option<Revocation>,
-    /// Until when clients are told of somebody else's session that ends, each once; `None`: they are not.
+    /// Until when clients of the ended session are notified, each once; `None`: they are not
+    /// notified.
     pub deliver_until: Option<Timestamp>,
 }
 
 impl Change for BeginSession {
-    /// The `sid` in force; `None`: the account is over, and nothing was changed.
+    /// The resulting `sid`; `None`: the account is disabled or was revoked, and nothing was
+    /// changed.
     type Output = Option<String>;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<String>, StoreError> {
@@ -306,12 +315,12 @@ impl Change for BeginSession {
     }
 }
 
-/// Notes that a session was used.
+/// Records the use of a session.
 #[derive(Debug, Clone)]
 pub struct SeeSession {
-    /// Which.
+    /// Digest of the cookie.
     pub digest: StoredDigest,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -332,18 +341,20 @@ impl Change for SeeSession {
     }
 }
 
-/// Ends a session and revokes what was granted in it, but for what outlives it. `false` when it was over already.
+/// Ends a session and revokes its grants, except those that outlive it. `false`: it was ended
+/// before.
 #[derive(Debug, Clone)]
 pub struct EndSession {
-    /// Which.
+    /// `sid` of the session.
     pub sid: String,
-    /// Whose it must be.
+    /// The user it must belong to.
     pub user_id: String,
-    /// What to tell: the session's tag.
+    /// Event to append to the revocation log, with the session's tag.
     pub revocation: Revocation,
-    /// Until when clients that have something of it are told, each once; `None`: they are not.
+    /// Until when clients of the ended session are notified, each once; `None`: they are not
+    /// notified.
     pub deliver_until: Option<Timestamp>,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 

@@ -1,13 +1,14 @@
-//! One reading for all who ask at once.
+//! Shared read: one read answers all callers that are waiting when it starts.
 //!
-//! Owns: whose question a reading answers: everybody's who asked before it began, and nobody's who asked later. So whoever asks is told of
-//! everything that was durable when they asked, and however many ask, one reading is under way. Does not own: what is read.
+//! Owns: which callers a read answers: those that called before it started, never later ones. So
+//! each caller sees everything that was durable at its call, and at most one read runs at a time.
+//! Does not own: what is read.
 //!
-//! A reading goes on when whoever asked is gone: others are about to ask the same.
+//! A read continues after its callers have been dropped: others are about to need it.
 
 use tokio::sync::{mpsc, oneshot};
 
-/// Where it is asked. The last one ends the readings.
+/// Handle for callers. The reading task ends when the last handle is dropped.
 pub(crate) struct SharedRead<T>(mpsc::UnboundedSender<oneshot::Sender<T>>);
 
 impl<T> Clone for SharedRead<T> {
@@ -17,7 +18,7 @@ impl<T> Clone for SharedRead<T> {
 }
 
 impl<T: Clone + Send + 'static> SharedRead<T> {
-    /// Reads like this, on this runtime.
+    /// Starts the reading task on the current runtime. `read` performs one read.
     pub(crate) fn start<F, R>(read: F) -> Self
     where
         F: Fn() -> R + Send + 'static,
@@ -34,7 +35,7 @@ impl<T: Clone + Send + 'static> SharedRead<T> {
                 if waiting.is_empty() {
                     continue;
                 }
-                // Whoever waits for one that panics hears that there is none.
+                // After a panic the callers' channels are dropped, and they get `None`.
                 let Ok(answer) = tokio::spawn(read()).await else { continue };
                 for one in waiting {
                     let _ = one.send(answer.clone());
@@ -44,7 +45,7 @@ impl<T: Clone + Send + 'static> SharedRead<T> {
         Self(ask)
     }
 
-    /// What was read after this was called; `None` when it was not read to its end.
+    /// The result of a read that started after this call; `None` when that read panicked.
     pub(crate) async fn ask(&self) -> Option<T> {
         let (tell, told) = oneshot::channel();
         self.0.send(tell).ok()?;
@@ -64,7 +65,7 @@ mod tests {
 
     const TAKES: Duration = Duration::from_millis(10);
 
-    /// Each reading tells its number.
+    /// A shared read that returns its own number.
     fn counted() -> SharedRead<u64> {
         let count = Arc::new(AtomicU64::new(0));
         SharedRead::start(move || {

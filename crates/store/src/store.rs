@@ -1,4 +1,4 @@
-//! The store as one value: its connections, its writer.
+//! The store as one value: its connections and its writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::readers::Readers;
 use crate::value::timestamp;
 use crate::write::{Change, Writer};
 
-/// Events of the log that are read at once, at most.
+/// Maximum number of log events in one read.
 pub(crate) const MAX_EVENTS: u32 = 10_000;
 
-/// How long the end of connections is waited for: longer than a transaction may take.
+/// How long to wait for connections to close. Longer than a transaction may take.
 const FAREWELL: Duration = Duration::from_secs(15);
 
-/// The facts. Cheap to clone; clones share connections.
+/// Access to one database. Cheap to clone; clones share the connections.
 #[derive(Clone)]
 pub struct Store {
     pub(crate) dialect: Dialect,
@@ -35,30 +35,32 @@ pub struct Store {
     pub(crate) migrated: Arc<Migrated>,
     pub(crate) proof: Proof,
     pub(crate) outage: Arc<Outage>,
-    /// How what has to be in force is asked for.
+    /// Health of the path that proven reads take.
     pub(crate) proving: Arc<Outage>,
 }
 
 impl Store {
-    /// What is said in the log when the database is away; for who goes to it by another way, which is then one of the same.
+    /// The outage of this database. A caller that reaches the database by other means derives its
+    /// own way from it, so an outage is logged once.
     pub fn outage(&self) -> &Outage {
         &self.outage
     }
 
-    /// Which database it is.
+    /// The kind of database.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// What opening it changed that operators are to be told of.
+    /// What opening the database has changed that operators need to know.
     pub fn migrated(&self) -> &Migrated {
         &self.migrated
     }
 
-    /// Makes a change; durable when this answers.
+    /// Makes a change, which is durable when this returns.
     ///
     /// # Errors
-    /// [`StoreError`]. After [`StoreError::Unavailable`] it is not known whether the change was made.
+    /// [`StoreError`] when the change fails. After [`StoreError::Unavailable`] it may or may not
+    /// have been made.
     pub async fn write<C: Change>(&self, change: C) -> Result<C::Output, StoreError> {
         self.writer.write(change).await
     }
@@ -68,41 +70,42 @@ impl Store {
         self.writer.storing()
     }
 
-    /// How far the log of revocations has got, read from the database now.
+    /// The head of the revocation log, by a plain read.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn head(&self) -> Result<LogHead, StoreError> {
         invalidation::read_head(&self.readers.one(invalidation::ask_head()).await?)
     }
 
-    /// The time of the log ([`crate::invalidation`]): what is read after this is known to be as new.
+    /// The current log time ([`crate::invalidation`]). State read after this call is at least as
+    /// new.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn read_at(&self) -> Result<Timestamp, StoreError> {
         let ask = sqlx::query("SELECT at FROM invalidation_head WHERE id = 1");
         Ok(timestamp(self.readers.one(ask).await?.try_get(0)?))
     }
 
-    /// Events after `after`, the oldest first; at most `limit` of them, and at most 10 000. For whoever looks: followers go by what is proved
-    /// ([`Store::prove_events`]).
+    /// Log events after `after`, the oldest first; at most `limit`, and at most 10 000. For display
+    /// only: consumers get proven reads ([`Store::prove_events`]).
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<AnnouncedEvent>, StoreError> {
         let rows = self.readers.all(invalidation::ask_range(after, limit.min(MAX_EVENTS))).await?;
         rows.iter().map(invalidation::read_event).collect()
     }
 
-    /// What this store appends to the log from now on, each once it is durable. Other nodes' events are not among them, and
-    /// whoever is far behind misses some: the log has them all.
+    /// Events that this store appends from now on, each once it is durable. Events of other nodes
+    /// are not included, and a receiver that lags far behind misses some. The log has all of them.
     pub fn appended(&self) -> broadcast::Receiver<AnnouncedAppend> {
         self.writer.appended()
     }
 
-    /// Ends all connections; changes that are waiting are made first as far as they have begun. A database that has fallen silent is not waited for
-    /// without an end.
+    /// Closes all connections after the changes in progress, with a time limit in case the database
+    /// no longer answers.
     pub async fn close(&self) {
         let (writers, readers) = (self.writers.close(), self.readers.close());
         let all = async {
@@ -110,7 +113,7 @@ impl Store {
             readers.await;
             self.proof.close().await;
         };
-        // What is left ends with the process.
+        // Remaining connections are closed when the process exits.
         let _ = timeout(FAREWELL, all).await;
     }
 
@@ -126,7 +129,8 @@ impl Store {
         &self.proving
     }
 
-    /// For what is no [`Change`]: its steps are transactions of their own.
+    /// The write pool, for operations that are not a [`Change`]: each of their steps is a
+    /// transaction of its own.
     pub(crate) fn writers(&self) -> &AnyPool {
         &self.writers
     }

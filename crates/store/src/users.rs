@@ -1,4 +1,4 @@
-//! People: accounts, their passwords, and what ends everything of theirs.
+//! Users: accounts, passwords, and revocation of everything a user has.
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
@@ -13,37 +13,38 @@ use crate::store::Store;
 use crate::value::{millis, pieces, timestamp};
 use crate::write::{Change, Tx};
 
-/// A person's account.
+/// The account of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserRow {
-    /// Never changes, never used again: the `sub` of tokens.
+    /// Unique id, the `sub` claim of tokens. Never changes and is never reused.
     pub id: String,
-    /// What they type to log in; may change.
+    /// The name with which the user signs in; may change.
     pub name: String,
-    /// Their address.
+    /// Their email address.
     pub email: Option<String>,
-    /// Since when it is known to be theirs.
+    /// When the address was verified; `None`: it was not.
     pub email_verified_at: Option<Timestamp>,
-    /// What else is known of them, in the caller's form.
+    /// Further claims, in a format that the caller defines.
     pub claims: String,
-    /// When the account was made.
+    /// When the account was created.
     pub created_at: Timestamp,
     /// When it last changed.
     pub updated_at: Timestamp,
-    /// Since when it is closed.
+    /// When it was disabled; `None`: it is enabled.
     pub disabled_at: Option<Timestamp>,
-    /// When everything so far was last ended, in the time of the log ([`crate::invalidation`]); of no account when it is written.
+    /// When all tokens and sessions so far were last revoked, in log time
+    /// ([`crate::invalidation`]). Ignored when the row is written.
     pub tokens_not_before: Timestamp,
-    /// When this was read, in the same time; of no account either.
+    /// When this row was read, in log time. Ignored when the row is written.
     pub read_at: Timestamp,
 }
 
-/// A password as it is kept. `Debug` prints nothing of it.
+/// A password hash as it is stored. `Debug` omits it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredPassword {
     /// The hash with its parameters (PHC string format).
     pub phc: String,
-    /// When it was set.
+    /// When the password was set.
     pub changed_at: Timestamp,
 }
 
@@ -55,16 +56,17 @@ impl std::fmt::Debug for StoredPassword {
 
 pub(crate) const COLUMNS: &str = "u.id, u.name, u.email, u.email_verified_at, u.claims, u.created_at, u.updated_at, \
      u.disabled_at, u.tokens_not_before, (SELECT at FROM invalidation_head WHERE id = 1)";
-/// How many these are.
+/// Number of [`COLUMNS`].
 pub(crate) const COLUMN_COUNT: usize = 10;
 
 impl UserRow {
-    /// From a row that begins with [`COLUMNS`].
+    /// Reads a row that begins with [`COLUMNS`].
     pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Self::read_at(row, 0)?.ok_or_else(|| sqlx::Error::RowNotFound.into())
     }
 
-    /// From a row with [`COLUMNS`] from column `at` on; `None`: an outer join found nobody.
+    /// Reads a row that has [`COLUMNS`] starting at column `at`; `None`: an outer join found no
+    /// user.
     pub(crate) fn read_at(row: &AnyRow, at: usize) -> Result<Option<Self>, StoreError> {
         let Some(id) = row.try_get::<Option<String>, _>(at)? else { return Ok(None) };
         let tokens_not_before = timestamp(row.try_get(at + 8)?);
@@ -79,34 +81,35 @@ impl UserRow {
             updated_at: timestamp(row.try_get(at + 6)?),
             disabled_at: row.try_get::<Option<i64>, _>(at + 7)?.map(timestamp),
             tokens_not_before,
-            // A node of before there was this time may have ended something, and not have moved it: that was seen here.
+            // A node of a version before log time may have revoked tokens without advancing it.
+            // This read has seen that revocation.
             read_at: head_at.max(tokens_not_before),
         }))
     }
 
-    /// Whether the account is open.
+    /// Whether the account is enabled.
     pub fn is_open(&self) -> bool {
         self.disabled_at.is_none()
     }
 }
 
-/// In `tokens_not_before` while a transaction is under way that voids them: no time is later.
+/// Value of `tokens_not_before` during a transaction that revokes them: later than any time.
 pub(crate) const NOTHING_COUNTS: i64 = i64::MAX;
 
 impl Store {
-    /// A user by id.
+    /// A user by their id.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn user(&self, id: &str) -> Result<Option<UserRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM users u WHERE u.id = $1")));
         self.readers().optional(ask.bind(id)).await?.as_ref().map(UserRow::read).transpose()
     }
 
-    /// Users in the order of their names, those after `after`, at most `limit`.
+    /// At most `limit` users in the order of their names, starting after `after`.
     ///
     /// # Errors
-    /// [`StoreError`]
+    /// [`StoreError`] when the read fails.
     pub async fn users(&self, after: &str, limit: u32) -> Result<Vec<UserRow>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM users u WHERE u.name_key > $1 ORDER BY u.name_key LIMIT $2"
@@ -119,8 +122,9 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Whether the account is open, and what was read of it at `read_at`, in the time of the log, counts. If so, nobody closes it or
-    /// voids anything until the transaction has ended.
+    /// Whether the account is enabled and nothing was revoked after it was read at `read_at`, in
+    /// log time. If so, the row stays locked until the transaction ends, so no other transaction
+    /// can disable or revoke it.
     pub(crate) async fn hold_user(&mut self, id: &str, read_at: Timestamp) -> Result<bool, StoreError> {
         self.hold_user_with(self.dialect.shared(), id, read_at).await
     }
@@ -141,13 +145,14 @@ impl Tx<'_> {
         Ok(held.is_some())
     }
 
-    /// Notes whose tokens of so far are void. Their rows were written with [`NOTHING_COUNTS`]; when the transaction ends they get the
-    /// time that the log has then.
+    /// Records users whose tokens so far are revoked. Their rows hold [`NOTHING_COUNTS`] until the
+    /// end of the transaction, when they get the current log time.
     pub(crate) fn void_tokens_of(&mut self, ids: impl IntoIterator<Item = String>) {
         self.voided.extend(ids);
     }
 
-    /// From `at` on what is read of those counts again.
+    /// Sets `tokens_not_before` of these users to `at`: grants based on reads from then on are
+    /// valid.
     pub(crate) async fn write_voided(&mut self, at: Timestamp) -> Result<(), StoreError> {
         let voided: Vec<String> = std::mem::take(&mut self.voided).into_iter().collect();
         for some in pieces(&voided) {
@@ -164,12 +169,12 @@ impl Tx<'_> {
     }
 }
 
-/// Makes an account.
+/// Creates an account.
 #[derive(Debug, Clone)]
 pub struct AddUser {
-    /// The account.
+    /// The account to create.
     pub user: UserRow,
-    /// Without one they cannot log in by password.
+    /// The password; without one the user cannot sign in by password.
     pub password: Option<StoredPassword>,
 }
 
@@ -181,7 +186,7 @@ impl Change for AddUser {
     }
 
     /// # Errors
-    /// [`StoreError::Taken`] when somebody has the name or the address.
+    /// [`StoreError::Taken`] when another user has the name or the address.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         let (user, password) = (&self.user, self.password.as_ref());
         let names: Vec<&str> = [Some(&*user.name), user.email.as_deref()].into_iter().flatten().collect();
@@ -212,14 +217,15 @@ impl Change for AddUser {
     }
 }
 
-/// Writes a stronger hash of the same password, if it is still the one that was verified.
+/// Replaces a password hash with a stronger one of the same password. `false`: the hash is no
+/// longer the one that was verified.
 #[derive(Debug, Clone)]
 pub struct UpgradePassword {
-    /// Whose.
+    /// Id of the user.
     pub user_id: String,
     /// The hash that was verified.
     pub from: StoredPassword,
-    /// The same password, hashed as is the rule now.
+    /// The same password, hashed with the current parameters (PHC string format).
     pub to_phc: String,
 }
 
@@ -241,30 +247,30 @@ impl Change for UpgradePassword {
     }
 }
 
-/// What ends a user's sessions and tokens.
+/// What else changes when a user's sessions and tokens are revoked.
 #[derive(Debug, Clone)]
 pub enum UserRevocation {
-    /// Another password: whoever knew the old one is out.
+    /// The password is replaced; sessions of the old one end.
     Password(StoredPassword),
-    /// The account is closed.
+    /// The account is disabled.
     Disabled,
-    /// Log out everywhere.
+    /// Nothing else: sign out everywhere.
     Everything,
 }
 
-/// Ends all sessions and families of a user and voids their tokens, because of something that changed with it. `false`
-/// when there is no such user.
+/// Ends all sessions of a user and revokes all families and tokens. `false`: there is no such user.
 #[derive(Debug, Clone)]
 pub struct EndUser {
-    /// Whose.
+    /// Id of the user.
     pub user_id: String,
-    /// Why.
+    /// What else changes.
     pub ending: UserRevocation,
-    /// What to tell: the user's tag, of everything so far.
+    /// Event to append: the user's tag, with the reach "everything so far".
     pub revocation: Revocation,
-    /// Until when clients that have something of the sessions are told, each once; `None`: they are not.
+    /// Until when clients of the ended sessions are notified, each once; `None`: they are not
+    /// notified.
     pub deliver_until: Option<Timestamp>,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -313,15 +319,16 @@ impl Change for EndUser {
     }
 }
 
-/// Gives a user another password who asks for it themselves, having shown the old one: all that was begun with that ends, and a session
-/// begins in its place. `false`, and nothing is changed, when the account is not what it was any more when it was read for that.
+/// Changes a user's password at their own request, after they have presented the old one. All their
+/// sessions and grants end, and a new session begins. `false`, and nothing is changed, when the
+/// account was disabled or revoked since it was read.
 #[derive(Debug, Clone)]
 pub struct ChangeOwnPassword {
-    /// What ends.
+    /// What is ended.
     pub end: EndUser,
-    /// When the account was read, in the time of the log.
+    /// When the account was read, in log time.
     pub read_at: Timestamp,
-    /// What begins.
+    /// The new session.
     pub session: SessionRow,
 }
 
@@ -342,12 +349,13 @@ impl Change for ChangeOwnPassword {
     }
 }
 
-/// Opens a closed account again. Nothing that was revoked comes back.
+/// Enables a disabled account. Revoked sessions and tokens stay revoked. `false`: it is enabled, or
+/// does not exist.
 #[derive(Debug, Clone)]
 pub struct EnableUser {
-    /// Whose.
+    /// Id of the user.
     pub user_id: String,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -370,28 +378,30 @@ impl Change for EnableUser {
     }
 }
 
-/// Gives an account another name, address or claims. What they hold goes on; what caches know of them is told to be old.
-/// `false` when it is no longer what was read, or not there: read again, and decide again.
+/// Changes an account's name, address or claims. Sessions and tokens stay valid; from the event
+/// caches learn that their data about the user is stale. `false`: the account has changed since it
+/// was read, or does not exist; read it again and decide anew.
 #[derive(Debug, Clone)]
 pub struct ChangeUser {
-    /// Whose, as it was read.
+    /// The account as it was read.
     pub from: UserRow,
-    /// What they are to type.
+    /// The name with which the user signs in; may change.
     pub name: String,
-    /// Their address.
+    /// Their email address.
     pub email: Option<String>,
-    /// Since when it is known to be theirs.
+    /// When the address was verified; `None`: it was not.
     pub email_verified_at: Option<Timestamp>,
-    /// What else is known of them, in the caller's form.
+    /// Further claims, in a format that the caller defines.
     pub claims: String,
-    /// What to tell.
+    /// Event to append to the revocation log.
     pub revocation: Revocation,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
 impl ChangeUser {
-    /// What is not changed is not judged anew: accounts of before may share a name.
+    /// The name and address that change. Unchanged ones are not checked: accounts from before the
+    /// check may share a name.
     fn given(&self) -> impl Iterator<Item = &str> {
         let name = Some(&*self.name).filter(|name| *name != self.from.name);
         let email = self.email.as_deref().filter(|_| self.email != self.from.email);
@@ -407,7 +417,7 @@ impl Change for ChangeUser {
     }
 
     /// # Errors
-    /// [`StoreError::Taken`] when somebody else has the name or the address.
+    /// [`StoreError::Taken`] when another user has the name or the address.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         tx.give_names(&self.from.id, &self.given().collect::<Vec<_>>()).await?;
         let changed = sqlx::query(
@@ -444,17 +454,18 @@ impl Change for ChangeUser {
     }
 }
 
-/// Deletes an account with all that belongs to it: sessions, families, tokens, consents, memberships. `false` when there
+/// Deletes an account with its sessions, families, tokens, consents and memberships. `false`: there
 /// is no such user.
 #[derive(Debug, Clone)]
 pub struct DeleteUser {
-    /// Whose.
+    /// Id of the user.
     pub user_id: String,
-    /// What to tell: the user's tag.
+    /// Event to append to the revocation log, with the user's tag.
     pub revocation: Revocation,
-    /// Until when clients that have something of the sessions are told, each once; `None`: they are not.
+    /// Until when clients of the deleted sessions are notified, each once; `None`: they are not
+    /// notified.
     pub deliver_until: Option<Timestamp>,
-    /// When.
+    /// Time of the change.
     pub now: Timestamp,
 }
 
@@ -462,7 +473,7 @@ impl Change for DeleteUser {
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        // Nobody grants anything from here on, so that every client is told.
+        // The lock prevents new grants, so every client is notified.
         let found = sqlx::query("UPDATE users SET updated_at = $2 WHERE id = $1")
             .bind(&self.user_id)
             .bind(millis(self.now))

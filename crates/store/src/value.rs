@@ -1,4 +1,4 @@
-//! What stands in the columns: digests, tags, heads, numbers, times; and rows of them.
+//! Column values: digests, tags, heads, numbers and times; and SQL text for many rows.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
 
-/// Rows of one statement at most.
+/// Maximum number of rows in one statement.
 const TOGETHER: usize = 128;
 
-/// A one-way image of a secret. What a database thief gets.
+/// A one-way digest of a secret. A copy of the database does not reveal the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StoredDigest(pub [u8; 32]);
 
 impl StoredDigest {
-    /// From a column.
+    /// Reads a column.
     pub(crate) fn read(row: &AnyRow, column: usize) -> Result<Self, StoreError> {
         Self::of_bytes(row.try_get(column)?, column)
     }
 
-    /// From a column that may be empty.
+    /// Reads a column that may be NULL.
     pub(crate) fn read_optional(row: &AnyRow, column: usize) -> Result<Option<Self>, StoreError> {
         let bytes: Option<Vec<u8>> = row.try_get(column)?;
         bytes.map(|bytes| Self::of_bytes(bytes, column)).transpose()
@@ -48,21 +48,21 @@ impl fmt::Debug for StoredDigest {
     }
 }
 
-/// From the columns of a row from this one on: epoch, then sequence.
+/// Reads a head from two columns: epoch at `column`, then sequence number.
 pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<LogHead, StoreError> {
     let epoch: Vec<u8> = row.try_get(column)?;
     let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
     Ok(LogHead { epoch: Epoch(epoch), seq: number(row.try_get(column + 1)?) })
 }
 
-/// The tag in a column, or that of nothing where there is none.
+/// Reads a tag; NULL becomes the zero tag, which no credential carries.
 pub(crate) fn tag_at(row: &AnyRow, column: usize) -> Result<Tag, StoreError> {
     let tag: Option<Vec<u8>> = row.try_get(column)?;
     let tag = tag.map(|tag| tag.try_into().map_err(|_| malformed("tag"))).transpose()?;
     Ok(Tag(tag.unwrap_or([0; Tag::LENGTH])))
 }
 
-/// Sequence numbers are never negative in the database.
+/// A number that is never negative in the database.
 pub(crate) fn number(seq: i64) -> u64 {
     u64::try_from(seq).unwrap_or(0)
 }
@@ -71,12 +71,12 @@ pub(crate) fn malformed(column: &str) -> StoreError {
     sqlx::Error::ColumnDecode { index: column.into(), source: "it has another length".into() }.into()
 }
 
-/// Milliseconds as the databases keep them. The end of time stays the end of time.
+/// Milliseconds since 1970 as both databases store them. [`Timestamp::MAX`] becomes `i64::MAX`.
 pub(crate) fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The reverse of [`millis`]; what is before 1970 was never written.
+/// The inverse of [`millis`]; negative values, which are never written, become 0.
 pub(crate) fn timestamp(millis: i64) -> Timestamp {
     match millis {
         i64::MAX => Timestamp::MAX,
@@ -84,12 +84,13 @@ pub(crate) fn timestamp(millis: i64) -> Timestamp {
     }
 }
 
-/// A length of time in milliseconds.
+/// A duration in milliseconds.
 pub(crate) fn millis_of(length: Duration) -> i64 {
     i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The rows after `VALUES`, with places for their columns, and what is the same in each row behind these.
+/// The text after `VALUES`: one tuple per row with placeholders for its columns, each followed by
+/// the constant text `same`.
 pub(crate) fn rows(count: usize, columns: usize, same: &str) -> String {
     let row = |at: usize| {
         let places: Vec<_> = (1..=columns).map(|column| format!("${}", at * columns + column)).collect();
@@ -98,12 +99,13 @@ pub(crate) fn rows(count: usize, columns: usize, same: &str) -> String {
     (0..count).map(row).collect::<Vec<_>>().join(", ")
 }
 
-/// Places for so many values, from a number on.
+/// Placeholders for `count` values, starting with number `first`.
 pub(crate) fn places(first: usize, count: usize) -> String {
     (first..first + count).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Cut into pieces for one statement each. Their lengths are powers of two, so that few different statements are prepared.
+/// Splits a slice into batches for one statement each. Their lengths are powers of two, so that few
+/// different statements are prepared.
 pub(crate) fn pieces<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let length = 1 << rest.len().min(TOGETHER).checked_ilog2()?;

@@ -1,16 +1,22 @@
-//! Changes, and how they share transactions.
+//! Writes: how changes share transactions.
 //!
-//! Owns: the queue of changes, and the transactions they are made in. Does not own: what a change does.
+//! Owns: the queue of changes, and the transactions that make them. Does not own: what a change
+//! does.
 //!
-//! Flow: `Store::write → queue → lane: begin, apply each, commit → every caller hears after the commit is durable`.
+//! 1. `Store::write` queues the change and waits.
+//! 2. A lane, one of a fixed number of writer tasks, takes all waiting changes, begins a
+//!    transaction and applies each.
+//! 3. It commits.
+//! 4. Every caller gets its result when the commit is durable.
 //!
-//! Making a transaction durable costs a write to the disk, however much it changes; so whatever is waiting when a lane
-//! becomes free goes into one. Changes decide by conditional statements and report what they found, so that a refusal
-//! (a code used twice) is a result, not a failure, and spoils nothing for its neighbours. When one does fail, the
-//! transaction is given up and each change is tried in one of its own.
+//! A commit costs a write to disk, however much it changes, so all changes that wait when a lane
+//! becomes free share one. Changes use conditional statements and report what they found. So a
+//! refusal, such as a code that was used before, is a result and not a failure, and does not affect
+//! other changes. When one does fail, the transaction is rolled back and each change is retried in
+//! its own.
 //!
-//! A transaction takes no longer than its callers wait: a lane that went on waiting for a database that has fallen silent would make
-//! no other, and there are few.
+//! A transaction takes no longer than its callers wait. Otherwise a lane would wait forever for a
+//! database that no longer answers, and there are few lanes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -30,64 +36,69 @@ use crate::health::StorageHealth;
 use crate::pooled::{PooledConnection, lost};
 use crate::value::StoredDigest;
 
-/// Changes waiting at most; more are refused at once.
+/// Maximum number of waiting changes; more are refused at once.
 const QUEUE: usize = 4096;
-/// Appended events that whoever follows may be behind by; then they miss some, which the log still has.
+/// How many appended events a subscriber may lag behind. A slower one misses some, which the log
+/// still has.
 const FOLLOWED: usize = 4096;
-/// Changes of one transaction at most: so long the first of them waits for the last.
+/// Maximum number of changes in one transaction: the first of them waits until the last is applied.
 const TOGETHER: usize = 128;
-/// A change not made within this time is given up; whether it was made is unknown then.
+/// How long a change may take. After this time its caller gets an error, and the change may or may
+/// not have been made.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a transaction that gave way to others is tried again.
+/// Retries of a transaction that was aborted in favour of others.
 const RETRIES: usize = 3;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A transaction under way.
+/// A transaction in progress.
 pub struct Tx<'t> {
     pub(crate) connection: &'t mut AnyConnection,
     pub(crate) dialect: Dialect,
     pub(crate) incarnation: Incarnation,
-    /// What is appended to the log of revocations when everything else is done.
+    /// Events to append to the revocation log after all other statements.
     pub(crate) events: Vec<Unnumbered>,
-    /// And to the audit log.
+    /// Entries to append to the audit log.
     pub(crate) entries: Vec<AnnouncedEntry>,
-    /// Users of whom nothing counts that was read before the log's time at the end of this.
+    /// Users whose tokens are revoked up to the log time at the end of this transaction.
     pub(crate) voided: BTreeSet<String>,
-    /// Sessions that were used, and when.
+    /// Sessions that were used, with the time of the last use.
     pub(crate) used: BTreeMap<String, Timestamp>,
-    /// Whether nobody else gives a name.
+    /// Whether this transaction holds the lock of the assignment of names.
     pub(crate) names_locked: bool,
-    /// Login sessions that others hear the end of.
+    /// Login sessions that were ended, for other processes.
     pub(crate) ended: Vec<StoredDigest>,
 }
 
-/// A change of what is stored.
+/// A change of the stored data.
 pub trait Change: Send + Sync + 'static {
-    /// What is found or made.
+    /// The result: what was found or made.
     type Output: Send + 'static;
-    /// Whether it takes the lock of the log's head. It is taken last, so that whoever has it waits for nobody.
+    /// Whether it locks the head of the log. Such changes are applied last, so that the holder of
+    /// the lock waits for no other.
     const LOCKS_HEAD: bool = false;
 
-    /// Whether it gives somebody a name or an address, which takes a lock of its own. It is taken before everything else, so that whoever waits
-    /// for it has nothing that others wait for.
+    /// Whether it assigns a name or an address, which needs a lock of its own. That lock is taken
+    /// before all others, so that a transaction that waits for it holds no other lock.
     fn gives_names(&self) -> bool {
         false
     }
 
-    /// Applies it. May be called again when the transaction was given up, so that nothing outside of it may change.
+    /// Applies the change. It may be called again after a rollback, so it must have no effects
+    /// outside of the transaction.
     ///
     /// # Errors
-    /// [`StoreError`]; nothing of the change stays then.
+    /// [`StoreError`] when a statement fails; the change has no effect then.
     fn apply(&self, tx: &mut Tx<'_>) -> impl Future<Output = Result<Self::Output, StoreError>> + Send;
 
-    /// Whether an output tells that what was asked for was done, so that it is worth an entry ([`crate::audit`]).
+    /// Whether this output means that the change took effect, so that it gets an audit entry
+    /// ([`crate::audit`]).
     fn happened(_output: &Self::Output) -> bool {
         true
     }
 }
 
-/// Changes one after the other in one transaction, however many there are: all of them or none.
+/// Several changes in sequence, all in one transaction.
 impl<C: Change> Change for Vec<C> {
     type Output = Vec<C::Output>;
     const LOCKS_HEAD: bool = C::LOCKS_HEAD;
@@ -109,7 +120,7 @@ impl<C: Change> Change for Vec<C> {
     }
 }
 
-/// A change in the queue, whatever its output.
+/// A queued change, independent of its output type.
 trait Queued: Send {
     fn apply<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, Result<(), StoreError>>;
     fn done(&mut self, committed: Result<(), StoreError>);
@@ -134,7 +145,7 @@ impl<C: Change> Queued for Job<C> {
 
     fn done(&mut self, committed: Result<(), StoreError>) {
         let (Some(answer), output) = (self.answer.take(), self.output.take()) else { return };
-        // Whoever gave up waiting does not hear.
+        // The send fails if the caller has stopped waiting.
         let _ = match (committed, output) {
             (Ok(()), Some(output)) => answer.send(Ok(output)),
             (Err(error), _) => answer.send(Err(error)),
@@ -155,7 +166,7 @@ impl<C: Change> Queued for Job<C> {
     }
 }
 
-/// The entrance of the queue.
+/// Handle to the queue.
 #[derive(Clone)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Box<dyn Queued>>,
@@ -163,7 +174,7 @@ pub(crate) struct Writer {
     storing: StorageHealth,
 }
 
-/// Where transactions are made.
+/// What a lane needs to run transactions.
 #[derive(Clone)]
 struct WriteSlot {
     pool: AnyPool,
@@ -174,7 +185,7 @@ struct WriteSlot {
 }
 
 impl Writer {
-    /// Starts as many lanes as there may be transactions at once; they end with the last writer.
+    /// Starts one lane per concurrent transaction; they end when the last writer is dropped.
     pub(crate) fn start(
         pool: &AnyPool,
         dialect: Dialect,
@@ -201,7 +212,7 @@ impl Writer {
         self.storing.clone()
     }
 
-    /// What is appended to the log of revocations from now on, once it is durable.
+    /// Events appended to the revocation log from now on, each once it is durable.
     pub(crate) fn appended(&self) -> broadcast::Receiver<AnnouncedAppend> {
         self.appended.subscribe()
     }
@@ -224,14 +235,15 @@ impl Writer {
 
 type Waiting = Arc<Mutex<mpsc::Receiver<Box<dyn Queued>>>>;
 
-/// A lane that outlives a change that panics: its transaction is rolled back, its callers hear that it was abandoned.
+/// Restarts a lane after a panic in a change. The transaction is rolled back, and its callers get
+/// an error.
 async fn kept(place: WriteSlot, waiting: Waiting) {
     while tokio::spawn(lane(place.clone(), waiting.clone())).await.is_err_and(|end| end.is_panic()) {
         tracing::error!("a change panicked; the others that shared its transaction were not made either");
     }
 }
 
-/// One transaction at a time, until nobody can write any more.
+/// Runs one transaction at a time, until all writers are dropped.
 async fn lane(place: WriteSlot, waiting: Waiting) {
     let mut jobs = Vec::with_capacity(TOGETHER);
     loop {
@@ -247,13 +259,13 @@ async fn lane(place: WriteSlot, waiting: Waiting) {
     }
 }
 
-/// Makes the changes, together when possible, and tells each caller.
+/// Makes the changes, in one transaction if possible, and answers each caller.
 async fn settle(place: &WriteSlot, jobs: &mut [Box<dyn Queued>]) {
     let mut made = together(place, jobs).await;
     match &made {
         Err(error) if jobs.len() > 1 && error.is_of_one_change() => {
             for job in jobs.chunks_mut(1) {
-                // The ones before it may have taken long.
+                // The caller may have given up while the earlier changes ran.
                 if job[0].is_abandoned() {
                     continue;
                 }
@@ -280,7 +292,7 @@ async fn alone(place: &WriteSlot, job: &mut [Box<dyn Queued>]) -> Result<(), Sto
     }
 }
 
-/// One transaction with all of them, or none.
+/// Makes all changes in one transaction, or none.
 async fn together(place: &WriteSlot, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
     if jobs.is_empty() {
         return Ok(());
@@ -296,7 +308,7 @@ async fn over_a_connection(place: &WriteSlot, jobs: &mut [Box<dyn Queued>]) -> R
     made.unwrap_or_else(|_| Err(loan.silent("no answer to a transaction in time")))
 }
 
-/// Makes the changes over a connection.
+/// Makes the changes on one connection.
 async fn transact(
     place: &WriteSlot,
     connection: &mut AnyConnection,
@@ -322,15 +334,16 @@ async fn transact(
     for job in jobs {
         job.apply(&mut tx).await?;
     }
-    // Before the heads: it waits for nobody, and whoever has a head waits for nobody either.
+    // Before the heads are locked: this skips locked rows, so the holder of a head waits for no
+    // other.
     tx.write_used().await?;
-    // In this order: changes that lock the head have locked it already.
+    // The order matters: changes that lock the head have already locked it.
     let appended = tx.write_events().await?;
     tx.write_entries().await?;
     tx.write_ended().await?;
     transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
     for event in appended {
-        // An error says that nobody follows.
+        // The send fails if there are no subscribers.
         let _ = place.appended.send(event);
     }
     Ok(())

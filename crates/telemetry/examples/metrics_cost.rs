@@ -1,4 +1,4 @@
-//! What observing a request costs: nanoseconds per operation, one thread, everything in cache.
+//! Cost of observing a request: nanoseconds per operation on one thread, with all data in cache.
 //!
 //!     cargo run --release -p telemetry --example metrics_cost
 
@@ -21,10 +21,10 @@ use telemetry::phases::{CacheUse, Phase, Recorder, server_timing};
 use telemetry::trace::{Sampling, Tracer};
 use telemetry::trace_context::{IdGenerator, TraceParent};
 
-/// Each figure is the median of this many rounds.
+/// Number of rounds; each result is their median.
 const ROUNDS: usize = 9;
 
-/// Prints nanoseconds per call: median of the rounds, and the fastest.
+/// Prints nanoseconds per call: the median of the rounds, and the fastest.
 fn measure(name: &str, calls: u32, mut call: impl FnMut(u64)) {
     let mut rounds: Vec<f64> = (0..ROUNDS)
         .map(|_| {
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Six phases, some 300 ns apart.
+/// A recorder with six phases, 300 ns apart.
 fn recorded(start: Instant) -> Recorder {
     let mut recorder = Recorder::start(start);
     let phases =

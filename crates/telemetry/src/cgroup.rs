@@ -1,25 +1,26 @@
-//! The CPU limit this process lives under, and how often it ran into it.
+//! Cgroup: the CPU quota of this process, and how often it was throttled.
 //!
-//! Owns: finding the process's cgroup (v1 and v2, in containers and not), the tightest CPU quota on the way
-//! up from it, and the throttling counts of the group that has that quota. Does not own: what is done with
-//! it ([`workers`] is a suggestion the binary follows).
+//! Owns: finding the process's cgroup (v1 and v2, in containers or not), and the smallest CPU quota
+//! among it and its parents. Also the throttling counters of the cgroup with that quota. Does not
+//! own: how they are used ([`workers`] is a suggestion that the binary follows).
 //!
-//! Flow: `/proc/PID/cgroup + /proc/PID/mountinfo → directory → quota of it and its parents → Cgroup::sample`.
+//! Flow: `/proc/PID/cgroup + /proc/PID/mountinfo → directory → quota of it and its parents →
+//! Cgroup::sample`.
 //!
-//! A process that uses more than its quota stands still until the next period (100 ms as a rule): latency
-//! grows by tenths of a second while the CPU looks idle. More threads than the quota has cores only bring
-//! that moment closer; hence the worker count.
+//! A process that exceeds its quota is stopped until the next period, usually 100 ms. Latency grows
+//! by tenths of a second although the CPU looks idle. More threads than the quota has cores only
+//! cause this earlier, which is why the number of workers depends on it.
 
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// The cgroup directory whose CPU quota binds this process.
+/// The cgroup directories that can limit the CPU time of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     version: Version,
-    /// From the process's own group up to the mount point.
+    /// Directories from the process's own cgroup up to the mount point.
     groups: Vec<PathBuf>,
 }
 
@@ -29,21 +30,21 @@ enum Version {
     V2,
 }
 
-/// A CPU quota and how often it was hit, since the cgroup was made.
+/// A CPU quota, and its throttling counters since the cgroup was created.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuLimit {
-    /// CPU time per period over the period's length: 0.05 is 50m in Kubernetes' words.
+    /// CPU time per period divided by the length of the period; 0.05 is `50m` in Kubernetes.
     pub quota_cores: f64,
-    /// Enforcement periods in which anything of the group ran.
+    /// Enforcement periods in which any process of the cgroup ran.
     pub periods: u64,
-    /// Periods in which the quota ran out.
+    /// Periods in which the quota was used up.
     pub throttled_periods: u64,
-    /// Time threads of the group were kept from running, summed over cores.
+    /// Time that threads of the cgroup were throttled, summed over cores.
     pub throttled: Duration,
 }
 
 impl Cgroup {
-    /// The cgroup of this process; `None` when no mounted hierarchy controls CPU.
+    /// The cgroup of this process; `None`: no mounted hierarchy controls the CPU.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -61,8 +62,9 @@ impl Cgroup {
         Ok(Self::find(&membership, &mounts))
     }
 
-    /// The same from the texts. A v1 hierarchy with the `cpu` controller wins: where it is mounted (alone or
-    /// beside an empty v2 one), v2 cannot have the controller.
+    /// Like [`Cgroup::of`], from the texts. A v1 hierarchy with the `cpu` controller takes
+    /// precedence: where one is mounted, alone or beside an empty v2 hierarchy, v2 cannot have the
+    /// controller.
     fn find(membership: &str, mounts: &str) -> Option<Self> {
         let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
         let (version, mount) = mounts
@@ -74,21 +76,21 @@ impl Cgroup {
         Some(Self { version, groups: groups(mount, path) })
     }
 
-    /// The tightest CPU quota from the process's group upwards, in cores; `None`: unlimited.
+    /// The smallest CPU quota of the process's cgroup and its parents, in cores; `None`: unlimited.
     pub fn quota_cores(&self) -> Option<f64> {
         Some(self.tightest()?.1)
     }
 
-    /// The tightest quota and the throttling it caused, read now; `None`: unlimited. Counts that cannot be read
-    /// are zero.
+    /// The smallest quota and its throttling counters, read now; `None`: unlimited. Counters that
+    /// cannot be read are zero.
     pub fn sample(&self) -> Option<CpuLimit> {
         let (group, quota_cores) = self.tightest()?;
         let stat = fs::read_to_string(group.join("cpu.stat")).unwrap_or_default();
         Some(parse_stat(&stat, quota_cores))
     }
 
-    /// A group's quota binds all groups below it, so the smallest one counts; and only the group that has it
-    /// knows of the throttling.
+    /// A quota applies to all cgroups below, so the smallest one is effective, and only the cgroup
+    /// that has it counts the throttling.
     fn tightest(&self) -> Option<(&Path, f64)> {
         self.groups
             .iter()
@@ -109,15 +111,15 @@ impl Cgroup {
     }
 }
 
-/// Cores this process may run on by its affinity mask (cpusets included), CPU quota not considered. The
-/// standard library's figure has the quota in it already, rounded down: a quota of 1.9 cores would get one
-/// worker. At least 1.
+/// Number of cores this process may use by its affinity mask, cpusets included, without the CPU
+/// quota; at least 1. The standard library's value includes the quota, rounded down: a quota of 1.9
+/// cores would give one worker.
 pub fn available_cores() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     allowed_cores(&status).or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1)
 }
 
-/// Counts `Cpus_allowed_list` of `/proc/PID/status`: `0-3,8,10-11`.
+/// Counts the cores in `Cpus_allowed_list` of `/proc/PID/status`, such as `0-3,8,10-11`.
 fn allowed_cores(status: &str) -> Option<usize> {
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     let mut cores = 0;
@@ -129,8 +131,8 @@ fn allowed_cores(status: &str) -> Option<usize> {
     Some(cores)
 }
 
-/// How many workers make sense: as many as the quota has cores, rounded up, and no more than `available`
-/// ([`available_cores`]); at least one.
+/// Suggested number of workers: the quota in cores, rounded up, at most `available`
+/// ([`available_cores`]), at least one.
 pub fn workers(quota_cores: Option<f64>, available: usize) -> usize {
     let available = available.max(1);
     match quota_cores {
@@ -144,14 +146,16 @@ pub fn workers(quota_cores: Option<f64>, available: usize) -> usize {
     }
 }
 
-/// Microseconds of CPU per microseconds of period as cores. `-1` (v1) and `max` (v2) are no limit.
+/// Quota in cores from microseconds of CPU time per microseconds of period. `-1` (v1) and `max`
+/// (v2) mean unlimited.
 fn quota(quota_us: &str, period_us: &str) -> Option<f64> {
     let quota_us: u64 = quota_us.trim().parse().ok()?;
     let period_us: u64 = period_us.trim().parse().ok()?;
     (period_us > 0).then(|| quota_us as f64 / period_us as f64)
 }
 
-/// `cpu.stat` of both versions: v1 counts nanoseconds (`throttled_time`), v2 microseconds (`throttled_usec`).
+/// Parses `cpu.stat` of both versions: v1 counts nanoseconds (`throttled_time`), v2 microseconds
+/// (`throttled_usec`).
 fn parse_stat(text: &str, quota_cores: f64) -> CpuLimit {
     let mut limit = CpuLimit { quota_cores, periods: 0, throttled_periods: 0, throttled: Duration::ZERO };
     for line in text.lines() {
@@ -168,7 +172,8 @@ fn parse_stat(text: &str, quota_cores: f64) -> CpuLimit {
     limit
 }
 
-/// The process's path in the hierarchy: `id:controllers:path` lines of `/proc/PID/cgroup` (cgroups(7)).
+/// The process's path in the hierarchy, from the `id:controllers:path` lines of `/proc/PID/cgroup`
+/// (cgroups(7)).
 fn member_of(membership: &str, version: Version) -> Option<&str> {
     membership.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -184,7 +189,7 @@ fn member_of(membership: &str, version: Version) -> Option<&str> {
 /// A line of `/proc/PID/mountinfo` (proc(5)).
 #[derive(Debug)]
 struct Mount {
-    /// The directory within the hierarchy that is seen at `point`.
+    /// The directory of the hierarchy that is mounted at `point`.
     root: PathBuf,
     point: PathBuf,
     kind: String,
@@ -193,7 +198,7 @@ struct Mount {
 
 impl Mount {
     fn parse(line: &str) -> Option<Self> {
-        // optional fields of unknown number end with a lone hyphen
+        // a variable number of optional fields ends with a single hyphen
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
         let (root, point) = (before.next()?, before.next()?);
@@ -208,7 +213,7 @@ impl Mount {
     }
 }
 
-/// Undoes the kernel's `\040` for blank, tab, newline and backslash.
+/// Decodes the kernel's octal escapes (`\040`) for space, tab, newline and backslash.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -229,11 +234,12 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// The directories from the process's group up to the mount point.
+/// The directories from the process's cgroup up to the mount point.
 ///
-/// `path` is seen from the hierarchy's root, the mount from its own `root`. In a container of the older kind
-/// both are the group's full path and the mount shows it as its top. Where `path` is not below the mount's
-/// root (it may even begin with `/..`, seen from a namespace's inside) the mount point is all that can be seen.
+/// `path` is relative to the root of the hierarchy, the mount to its own `root`. In a container
+/// without a cgroup namespace both are the full path of the cgroup, and the mount shows it as its
+/// top. If `path` is not below the mount's root, only the mount point is visible; seen from within
+/// a namespace it may even start with `/..`.
 fn groups(mount: &Mount, path: &str) -> Vec<PathBuf> {
     let relative = Path::new(path).strip_prefix(&mount.root).unwrap_or(Path::new(""));
     let relative = if relative.components().all(|part| matches!(part, Component::Normal(_))) {

@@ -1,10 +1,13 @@
-//! What the process tells of itself: metrics, traces, access log, phases of a request, and what the system says of the process.
+//! Telemetry: metrics, traces, access log, the phases of a request, and resource use of the
+//! process.
 //!
-//! Owns: counts per worker and their exposition ([`metrics`]), spans and their export ([`trace`]), the access log
-//! ([`access_log`]), the clock of a request's phases ([`phases`]), CPU limits and use ([`cgroup`], [`process`]).
+//! Owns: counters per worker and their exposition ([`metrics`]), spans and their export
+//! ([`trace`]), the access log ([`access_log`]), the phase timer of a request ([`phases`]), CPU
+//! limits and use ([`cgroup`], [`process`]).
 //!
-//! Does not own: what is counted and when (each room, for itself), the HTTP around a scrape (`gateway::admin`). No room is named
-//! here: one that has figures of its own implements [`metrics::Collect`].
+//! Does not own: what is counted and when, which each crate decides for itself; the HTTP side of a
+//! scrape (`gateway::admin`). No other crate is named here: one with metrics of its own implements
+//! [`metrics::Collect`].
 
 pub mod access_log;
 pub mod cgroup;

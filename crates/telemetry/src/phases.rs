@@ -1,31 +1,35 @@
-//! Where the time of a request goes.
+//! Phases: where the time of a request is spent.
 //!
-//! Owns: the names of the phases, the recorder that travels with a request, and their rendering as a
-//! `Server-Timing` field. Does not own: who may see them (the caller asks the configuration whether the
-//! peer is trusted) nor their sums over many requests ([`crate::metrics`]).
+//! Owns: the names of the phases, the recorder of a request, and their `Server-Timing` field. Does
+//! not own: who may see them (the caller checks whether the configuration trusts the peer), sums
+//! over many requests ([`crate::metrics`]).
 //!
-//! Flow: `Recorder::start → end(phase, now) … → server_timing | Worker::phases | trace events`.
+//! Flow: `Recorder::start → end(phase, now) … → server_timing | WorkerMetrics::phases | trace
+//! events`.
 
 use std::time::Instant;
 
-/// A step every request goes through, in this order.
+/// A step of a request, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Phase {
-    /// Connection accepted to a protocol that can be read: PROXY header and TLS handshake. Before the request;
-    /// only the first of a connection that had either has it.
+    /// From the accepted connection to the first readable protocol data: PROXY header and TLS
+    /// handshake. Precedes the request; recorded only for the first request of a connection that
+    /// had either.
     Accept,
-    /// Whole head to a canonical request.
+    /// From the complete head to the canonical request.
     Parse,
     /// Finding the route.
     Match,
-    /// From credential to verified facts, waiting for keys included, or the cache lookup that replaces it.
+    /// From the credential to verified facts, including waits for keys; or the cache lookup that
+    /// replaces it.
     Authenticate,
-    /// Evaluating the route's policy, and writing the request that it permits.
+    /// Evaluating the route's policy, and writing the permitted request.
     Decide,
-    /// Request handed on to response head received, connecting included; or to the end of waiting for one.
+    /// From the start of forwarding, connecting included, to the response head or to the end of
+    /// waiting for it.
     Upstream,
-    /// Response head received to last byte written.
+    /// From the response head to the last byte written.
     Respond,
 }
 
@@ -41,10 +45,10 @@ impl Phase {
         Self::Respond,
     ];
 
-    /// How many there are.
+    /// Number of phases.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The lower-case word used in metrics, `Server-Timing` and spans.
+    /// The lower-case name in metrics, `Server-Timing` and spans.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Accept => "accept",
@@ -58,25 +62,25 @@ impl Phase {
     }
 }
 
-/// What the decision cache had to say about a request.
+/// Result of the decision cache for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum CacheUse {
-    /// Facts were there and still believed.
+    /// An entry was found and is valid.
     Hit,
     /// The credential was verified.
     Miss,
-    /// Another request was verifying the same credential; its answer was shared.
+    /// Another request was verifying the same credential; its result was shared.
     Coalesced,
-    /// A remembered denial answered.
+    /// A cached refusal was used.
     Denied,
 }
 
 impl CacheUse {
-    /// All of them, in order.
+    /// All values, in order.
     pub const ALL: [Self; 4] = [Self::Hit, Self::Miss, Self::Coalesced, Self::Denied];
 
-    /// The lower-case word used in metrics, `Server-Timing` and logs.
+    /// The lower-case name in metrics, `Server-Timing` and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -87,7 +91,7 @@ impl CacheUse {
     }
 }
 
-/// Nanoseconds spent per phase of one request. Fixed size, no allocation; one clock reading per phase.
+/// Nanoseconds per phase of one request. Fixed size, no allocation; one clock reading per phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Recorder {
     mark: Instant,
@@ -96,13 +100,13 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins at `now`, with no phase recorded.
+    /// Starts at `now`, with no phase recorded.
     pub const fn start(now: Instant) -> Self {
         Self { mark: now, nanos: [0; Phase::COUNT], seen: 0 }
     }
 
-    /// Gives the time since the previous call (or the start) to `phase`. A phase that ends twice, such as a
-    /// second upstream attempt, adds up.
+    /// Adds the time since the previous call (or the start) to `phase`. A phase that ends twice,
+    /// such as a second upstream attempt, accumulates.
     #[inline]
     pub fn end(&mut self, phase: Phase, now: Instant) {
         let nanos = nanos_between(self.mark, now);
@@ -110,7 +114,7 @@ impl Recorder {
         self.add(phase, nanos);
     }
 
-    /// Gives the time since the previous call to no phase: waiting that is the client's own.
+    /// Adds the time since the previous call to no phase: the client caused the wait.
     #[inline]
     pub fn skip(&mut self, now: Instant) {
         self.mark = now;
@@ -124,7 +128,7 @@ impl Recorder {
         self.seen |= 1 << phase as u8;
     }
 
-    /// Nanoseconds of `phase`; `None` when the request did not go through it.
+    /// Nanoseconds of `phase`; `None`: the request did not have it.
     #[inline]
     pub const fn nanos(&self, phase: Phase) -> Option<u64> {
         if self.seen & (1 << phase as u8) == 0 { None } else { Some(self.nanos[phase as usize]) }
@@ -146,7 +150,7 @@ impl Recorder {
     }
 }
 
-/// Nanoseconds from `start` to `end`; 0 when `end` is earlier, saturating after 584 years.
+/// Nanoseconds from `start` to `end`; 0 if `end` is earlier, saturating after 584 years.
 #[inline]
 pub fn nanos_between(start: Instant, end: Instant) -> u64 {
     // not as_nanos(): its 128 bits cost more than the rest of the recorder
@@ -154,12 +158,12 @@ pub fn nanos_between(start: Instant, end: Instant) -> u64 {
     between.as_secs().saturating_mul(1_000_000_000).saturating_add(between.subsec_nanos().into())
 }
 
-/// Appends the value of a `Server-Timing` field (W3C Server Timing §3): one metric per recorded phase with
-/// its duration in milliseconds, then `cache;desc=…` and `authority;desc="…"` where known. Appends nothing
-/// when nothing was recorded.
+/// Appends the value of a `Server-Timing` field (W3C Server Timing §3): one metric per recorded
+/// phase with its duration in milliseconds, then `cache;desc=…` and `authority;desc="…"` if known.
+/// Appends nothing if nothing was recorded.
 ///
-/// Phase times tell an attacker whether a token was cached or a key fetched, so only peers the configuration
-/// names may get this field. The caller asks; this function cannot know.
+/// Phase times reveal whether a token was cached or a key fetched, so only peers named in the
+/// configuration may get this field. The caller must check that; this function cannot.
 pub fn server_timing(
     recorder: &Recorder,
     cache: Option<CacheUse>,
@@ -191,7 +195,7 @@ pub fn server_timing(
     }
 }
 
-/// The inside of a quoted-string (RFC 9110 §5.6.4). Bytes that may not stand there become `_`.
+/// Appends the content of a quoted-string (RFC 9110 §5.6.4). Bytes that are not allowed become `_`.
 fn push_quoted(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {
@@ -202,7 +206,8 @@ fn push_quoted(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Appends nanoseconds as decimal milliseconds, exact, without trailing zeros: `12000` is `0.012`.
+/// Appends nanoseconds as decimal milliseconds, exact, without trailing zeros: `12000` becomes
+/// `0.012`.
 pub(crate) fn push_millis(out: &mut Vec<u8>, nanos: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(nanos / 1_000_000).as_bytes());
     let mut fraction = nanos % 1_000_000;

@@ -1,6 +1,8 @@
-//! What this process uses (CPU, memory, descriptors, threads) and may use (descriptors).
+//! Process: resource use of this process (CPU, memory, file descriptors, threads) and its
+//! descriptor limit.
 //!
-//! Owns: reading `/proc/self` and the descriptor limit. The parsers are pure; only [`sample`] touches files.
+//! Owns: reading `/proc/self` and the descriptor limit. The parsers are pure functions; only
+//! [`sample`] reads files.
 
 use std::fs;
 use std::io;
@@ -10,29 +12,30 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the process uses at one instant.
+/// Resource use of the process at one instant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessSample {
-    /// User and system CPU time since the process began, threads that ended included. To the nanosecond.
+    /// User and system CPU time since the process started, ended threads included. Nanosecond
+    /// resolution.
     pub cpu: Duration,
-    /// Resident set size.
+    /// Resident set size in bytes.
     pub resident_bytes: u64,
-    /// Virtual memory size.
+    /// Virtual memory size in bytes.
     pub virtual_bytes: u64,
-    /// Open file descriptors (the one that counts them not counted).
+    /// Number of open file descriptors, without the one used for counting.
     pub open_fds: u64,
     /// Soft limit of open file descriptors; `None`: unlimited.
     pub max_fds: Option<u64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// When the process began, seconds since the Unix epoch.
+    /// When the process started, in seconds since the Unix epoch.
     pub started_unix_seconds: f64,
 }
 
-/// Reads the current figures.
+/// Reads the current values.
 ///
 /// # Errors
-/// When `/proc` is not mounted, or says something this does not understand (`InvalidData`).
+/// When `/proc` is not mounted, or has an unexpected format (`InvalidData`).
 pub fn sample() -> io::Result<ProcessSample> {
     let stat =
         Stat::parse(&fs::read_to_string("/proc/self/stat")?).ok_or_else(|| strange("/proc/self/stat"))?;
@@ -54,15 +57,15 @@ pub fn sample() -> io::Result<ProcessSample> {
 
 /// CPU time of all threads, user and system.
 fn cpu_time() -> Duration {
-    // the kernel gives a valid, positive time
+    // the kernel returns a valid, positive time
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }
 
-/// Raises the soft limit of open descriptors to the hard one and gives the limit that then holds. Nothing is
-/// lost by asking for more: the low soft limit is there for programs that use `select`.
+/// Raises the soft limit of open descriptors to the hard limit. Returns the resulting limit.
+/// Raising it has no disadvantage: the low soft limit exists for programs that use `select`.
 pub fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // refused (by a sandbox, say): the old limit holds
+    // if it is refused, for example by a sandbox, the old limit remains
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let holds = getrlimit(Resource::Nofile).current;
     holds.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
@@ -72,7 +75,7 @@ fn strange(file: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("cannot understand {file}"))
 }
 
-/// The fields of `/proc/self/stat` (proc(5)) that are of interest.
+/// The relevant fields of `/proc/self/stat` (proc(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     threads: u64,
@@ -83,7 +86,7 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // the command stands in parentheses and may contain any byte, parentheses too: the last one ends it
+        // the command is in parentheses and may itself contain parentheses; the last one ends it
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         // field 3 of the manual is the first after the command
@@ -97,7 +100,7 @@ impl Stat {
     }
 }
 
-/// `btime` of `/proc/stat`: when the machine booted, seconds since the Unix epoch.
+/// `btime` of `/proc/stat`: when the machine booted, in seconds since the Unix epoch.
 fn boot_seconds(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }

@@ -1,26 +1,26 @@
-//! W3C Trace Context: the identifiers and the `traceparent` field.
+//! W3C Trace Context: ids and the `traceparent` field.
 //!
-//! Owns: parsing and writing of `traceparent` (W3C Trace Context level 2 §3.2) and making identifiers. Does
-//! not own: whether a caller's context is believed ([`crate::trace::Tracer`]).
+//! Owns: parsing and writing `traceparent` (W3C Trace Context level 2 §3.2), generating ids. Does
+//! not own: whether a caller's context is trusted ([`crate::trace::Tracer`]).
 
-/// Bytes of a `traceparent` of version 00.
+/// Length of a version 00 `traceparent` in bytes.
 const LENGTH: usize = 55;
 
-/// A trace: 16 bytes, not all zero.
+/// Trace id: 16 bytes, not all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceId([u8; 16]);
 
-/// A span within a trace: 8 bytes, not all zero.
+/// Span id within a trace: 8 bytes, not all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SpanId([u8; 8]);
 
 impl TraceId {
-    /// `None` for all zeroes, which the standard forbids.
+    /// `None` for all zeros, which the standard forbids.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Self> {
         (bytes != [0; 16]).then_some(Self(bytes))
     }
 
-    /// As on the wire.
+    /// The bytes as on the wire.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -30,7 +30,7 @@ impl TraceId {
         Hex::of(&self.0)
     }
 
-    /// The 56 bits that level 2 of the standard wants random: what sampling by ratio looks at.
+    /// The 56 bits that level 2 of the standard requires to be random; used for sampling by ratio.
     pub(super) fn randomness(self) -> u64 {
         let [_, _, _, _, _, _, _, _, tail @ ..] = self.0;
         u64::from_be_bytes(tail) & ((1 << 56) - 1)
@@ -38,12 +38,12 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// `None` for all zeroes, which the standard forbids.
+    /// `None` for all zeros, which the standard forbids.
     pub fn from_bytes(bytes: [u8; 8]) -> Option<Self> {
         (bytes != [0; 8]).then_some(Self(bytes))
     }
 
-    /// As on the wire.
+    /// The bytes as on the wire.
     pub const fn as_bytes(&self) -> &[u8; 8] {
         &self.0
     }
@@ -54,7 +54,7 @@ impl SpanId {
     }
 }
 
-/// `N` lower-case hexadecimal digits.
+/// Text of `N` lower-case hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hex<const N: usize>([u8; N]);
 
@@ -69,14 +69,14 @@ impl<const N: usize> Hex<N> {
         Self(digits)
     }
 
-    /// As text.
+    /// The digits as a string slice.
     pub fn as_str(&self) -> &str {
-        // only digits are ever put in
+        // contains only ASCII digits and letters
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
-/// `trace-flags` (level 2 §3.2.2.5): the two bits that mean something. All others are dropped.
+/// `trace-flags` (level 2 §3.2.2.5): the two defined bits. All others are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(u8);
 
@@ -84,7 +84,7 @@ impl Flags {
     const SAMPLED: u8 = 0x01;
     const RANDOM: u8 = 0x02;
 
-    /// Flags of a trace begun here: its identifier is random.
+    /// Flags of a trace that starts here: its id is random.
     pub(super) const fn new(sampled: bool) -> Self {
         Self(Self::RANDOM).with_sampled(sampled)
     }
@@ -93,49 +93,52 @@ impl Flags {
         Self(if sampled { self.0 | Self::SAMPLED } else { self.0 & !Self::SAMPLED })
     }
 
-    /// The caller may have recorded this trace.
+    /// Whether the caller may have recorded this trace.
     pub const fn sampled(self) -> bool {
         self.0 & Self::SAMPLED != 0
     }
 
-    /// As on the wire.
+    /// The byte as on the wire.
     pub const fn as_byte(self) -> u8 {
         self.0
     }
 }
 
-/// What a `traceparent` says: the trace, the span that sent it, and whether it is recorded.
+/// Content of a `traceparent` field: the trace, the span of the sender, the flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The trace.
+    /// Id of the trace.
     pub trace: TraceId,
-    /// The sender's span, parent of what the receiver begins.
+    /// The sender's span: the parent of the receiver's spans.
     pub span: SpanId,
-    /// Flags.
+    /// Flags of the trace.
     pub flags: Flags,
 }
 
-/// Why a `traceparent` does not count. The standard's answer is the same to all: begin a new trace.
+/// Why a `traceparent` is invalid. The standard requires the same in all cases: start a new trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TraceParentFault {
-    /// Too short, too long for its version, or a hyphen out of place.
+    /// Too short, too long for its version, or a hyphen in the wrong position.
     #[error("traceparent does not have the form version-trace-span-flags")]
     Form,
-    /// Version `ff`.
+    /// The version is `ff`.
     #[error("traceparent has the forbidden version ff")]
     Version,
-    /// Something else than lower-case hexadecimal digits.
+    /// A character is not a lower-case hexadecimal digit.
     #[error("traceparent has a digit that is not lower-case hexadecimal")]
     Digit,
-    /// Trace or span of zeroes.
+    /// Trace id or span id is all zeros.
     #[error("traceparent has an identifier of zeroes")]
     Zero,
 }
 
 impl TraceParent {
-    /// Reads a field value, blanks around it already removed (level 2 §3.2).
+    /// Parses a trimmed field value (level 2 §3.2).
     ///
-    /// A version above 00 is read as far as version 00 goes, provided a hyphen or the end follows (§4.3).
+    /// A version above 00 is parsed like version 00, if a hyphen or the end follows (§4.3).
+    ///
+    /// # Errors
+    /// [`TraceParentFault`] when the value is invalid.
     pub fn parse(value: &[u8]) -> Result<Self, TraceParentFault> {
         let known = value.first_chunk::<LENGTH>().ok_or(TraceParentFault::Form)?;
         if [known[2], known[35], known[52]] != *b"---" {
@@ -164,7 +167,7 @@ impl TraceParent {
     }
 }
 
-/// Exactly `2 * N` lower-case digits.
+/// Decodes exactly `2 * N` lower-case hexadecimal digits.
 fn unhex<const N: usize>(digits: &[u8]) -> Result<[u8; N], TraceParentFault> {
     let value = |digit: u8| match digit {
         b'0'..=b'9' => Ok(digit - b'0'),
@@ -178,13 +181,14 @@ fn unhex<const N: usize>(digits: &[u8]) -> Result<[u8; N], TraceParentFault> {
     Ok(bytes)
 }
 
-/// Makes identifiers: xoshiro256++ from a seed. Fast and well spread; not secret, which identifiers that go
-/// to every peer need not be. One per worker, each with a seed of its own.
+/// Generates ids with xoshiro256++ from a seed. Fast and evenly distributed. Not unpredictable,
+/// which is not needed for ids that every peer sees. One per worker, each with its own seed.
 #[derive(Debug, Clone)]
 pub struct IdGenerator([u64; 4]);
 
 impl IdGenerator {
-    /// From 32 random bytes. All zeroes, the one state the generator cannot leave, is replaced.
+    /// A generator seeded with 32 random bytes. All zeros, the one state the generator cannot
+    /// leave, is replaced.
     pub fn from_seed(seed: [u8; 32]) -> Self {
         let mut state = [0; 4];
         for (word, bytes) in state.iter_mut().zip(seed.as_chunks::<8>().0) {
@@ -206,7 +210,7 @@ impl IdGenerator {
         result
     }
 
-    /// A new trace.
+    /// Generates a trace id.
     pub fn trace(&mut self) -> TraceId {
         loop {
             let wide = u128::from(self.next()) << 64 | u128::from(self.next());
@@ -216,7 +220,7 @@ impl IdGenerator {
         }
     }
 
-    /// A new span.
+    /// Generates a span id.
     pub fn span(&mut self) -> SpanId {
         loop {
             if let Some(id) = SpanId::from_bytes(self.next().to_be_bytes()) {

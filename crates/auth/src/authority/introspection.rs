@@ -12,13 +12,14 @@ use crate::token::claims;
 use crate::token::jwt::Lineage;
 use crate::token_error::TokenError;
 
-/// Reads an answer.
+/// Reads an introspection response.
 ///
-/// `active` must be the boolean `true`. A token that is active and expired, not valid yet, for somebody else or no access
-/// token is refused, whatever the authority thinks of it; so is one whose `iat` lies ahead. Without `exp` it is good for as long as it is not asked about again.
+/// `active` must be the boolean `true`. An active token is still refused if it has expired, is not
+/// valid yet, is for another audience, or is not an access token. So is one with an `iat` in the
+/// future. Without `exp` the token is valid until it is queried again.
 ///
 /// # Errors
-/// [`IntrospectionUnclear`], when it does not say whether the token is active.
+/// [`IntrospectionUnclear`] when the answer does not say whether the token is active.
 pub fn read(
     answer: Vec<u8>,
     config: &AuthorityConfig,
@@ -28,8 +29,9 @@ pub fn read(
     verdict(object(&document)?, config, now)
 }
 
-/// What a token follows from, by an answer that [`read`] or
-/// [`signed_introspection::read`](super::signed_introspection::read) took; `None`: that is not said.
+/// What a token depends on, from an answer that [`read`] or
+/// [`signed_introspection::read`](super::signed_introspection::read) accepted; `None` when the
+/// answer does not have it.
 pub fn lineage<T>(answer: &[u8], read: impl FnOnce(&Lineage<'_>) -> T) -> Option<T> {
     let signed = !answer.trim_ascii_start().starts_with(b"{");
     let text = if signed {
@@ -42,7 +44,7 @@ pub fn lineage<T>(answer: &[u8], read: impl FnOnce(&Lineage<'_>) -> T) -> Option
     Some(read(&Lineage::of(root, None)))
 }
 
-/// What the members of an introspection, `root`, say.
+/// The verdict in the members of an introspection, `root`.
 pub(super) fn verdict(
     root: Value<'_>,
     config: &AuthorityConfig,
@@ -62,7 +64,7 @@ fn judge(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> Introspec
     {
         return Err(TokenError::WrongIssuer);
     }
-    // Refresh tokens are active as well, and some servers tell them apart by these alone.
+    // Refresh tokens are active as well, and some servers distinguish them only by these marks.
     claims::check_marks(root, false)?;
     if let Some(kind) = claims::string(root, "token_type")?
         && !kind.eq_ignore_ascii_case("bearer")

@@ -1,10 +1,13 @@
-//! What an authority says of a token that it was asked about: the strict reading of its answer.
+//! Token authority answers: the strict parsing of what an authority says about a token.
 //!
-//! Owns: the three kinds of answer ([`introspection`], which may be signed ([`signed_introspection`]), [`token_review`],
-//! [`openshift_user`]) and what they prove ([`Facts`]). Does not own: which authority is asked about which token, asking it, and remembering what it said.
+//! Owns: the three kinds of answer ([`introspection`], which may be signed
+//! ([`signed_introspection`]), [`token_review`], [`openshift_user`]) and what they prove
+//! ([`Facts`]). Does not own: which authority is queried about which token, the query itself, and
+//! caching its answer.
 //!
-//! An answer either says clearly that the token is good, or clearly that it is not ([`TokenError`], the client's fault, 401), or
-//! it says nothing ([`IntrospectionUnclear`]): then nobody knows who is calling, which is 503, never remembered and never let through.
+//! An answer says clearly that the token is valid, or clearly that it is not ([`TokenError`], an
+//! error of the client, 401). Otherwise it says nothing ([`IntrospectionUnclear`]): then the caller
+//! is unknown, the response is 503, and the answer is never cached and never admits the request.
 
 pub mod introspection;
 pub mod openshift_user;
@@ -16,43 +19,43 @@ use crate::json::{Document, JsonError, Value};
 use crate::mapping::Mapping;
 use crate::token_error::TokenError;
 
-/// What is expected of an authority's answers.
+/// What is expected of a token authority's answers.
 #[derive(Debug, Clone)]
 pub struct AuthorityConfig {
     /// The configured name, which rules and metrics use.
     pub name: Box<str>,
-    /// A token must be for one of these; `None`: whomever it is for, it is good here.
+    /// Audiences of which a token must have one; `None`: the audience is not checked.
     pub audiences: Option<Vec<Box<str>>>,
-    /// Exact `iss` of an introspection, where it says one.
+    /// The exact `iss` of an introspection, if it has one.
     pub issuer: Option<Box<str>>,
     /// How the members of an introspection become an identity.
     pub mapping: Mapping,
 }
 
-/// What an answer proves.
+/// What an answer proves: facts about the caller, or why the token is refused.
 pub type IntrospectionVerdict = Result<Facts, TokenError>;
 
-/// An answer that proves nothing either way.
+/// Why an answer proves nothing either way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IntrospectionUnclear {
-    /// It cannot be read.
+    /// The answer is not strict JSON.
     #[error("the answer is {0}")]
     Json(#[from] JsonError),
-    /// It is no object.
+    /// The answer is JSON, but not an object.
     #[error("the answer is not a json object")]
     NotAnObject,
-    /// A member that decides is missing, or of another type.
+    /// A deciding member is missing, or has another type.
     #[error("the answer has no usable member `{0}`")]
     Member(&'static str),
-    /// It says that the token is good, and that it could not be checked.
+    /// The answer says that the token is valid, and that it could not be checked.
     #[error(
         "the answer calls the token good beside an error that kept it from being checked; see the log of the api server"
     )]
     Contradictory,
-    /// It has to be signed, and is not, or not as it has to be.
+    /// The answer must be signed, and is not, or not as required.
     #[error("the answer cannot be believed as a signed one: {0}")]
     Signed(TokenError),
-    /// The same, but newer keys of whoever signed it may fit.
+    /// As [`Self::Signed`], but newer keys of the signer may fit.
     #[error("the answer cannot be believed as a signed one, with the keys at hand: {0}")]
     Keys(TokenError),
 }

@@ -1,6 +1,8 @@
-//! The user behind a token, as `OpenShift` tells its holder (`user.openshift.io/v1`, `users/~`).
+//! `OpenShift` user of a token, as the API returns it to the token's holder
+//! (`user.openshift.io/v1`, `users/~`).
 //!
-//! The token itself is the credential of the question: status 200 with a `User` is a good token, 401 a bad one.
+//! The token itself authenticates the query: status 200 with a `User` is a valid token, 401 an
+//! invalid one.
 
 use super::{AuthorityConfig, IntrospectionUnclear, IntrospectionVerdict, object};
 use crate::identity::{CredentialKind, Facts, Identity};
@@ -9,12 +11,12 @@ use crate::mapping::{checked_list, checked_text};
 use crate::time::Timestamp;
 use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
-/// Reads the answer to a question that was answered 200.
+/// Reads the answer to a query with status 200.
 ///
-/// The name becomes subject and user, `uid` and `fullName` are kept as claims.
+/// The name becomes subject and user; `uid` and `fullName` are kept as claims.
 ///
 /// # Errors
-/// [`IntrospectionUnclear`], when it is no user.
+/// [`IntrospectionUnclear`] when the answer is not a user.
 pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
     let document = Document::parse(answer)?;
     let root = object(&document)?;

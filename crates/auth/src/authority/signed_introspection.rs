@@ -1,12 +1,15 @@
-//! A token introspection that its server has signed (RFC 9701): who said it, to whom, when, and then what.
+//! Signed token introspection (RFC 9701): who signed the answer, for which client, when, and then
+//! its content.
 //!
-//! Owns: the checks of the JWT around an introspection. Does not own: the introspection in it ([`super::introspection`]), the
-//! signature and the form of a JWT ([`crate::token::jwt`]), where keys come from.
+//! Owns: the checks of the JWT around an introspection. Does not own: the introspection in it
+//! ([`super::introspection`]), the signature and the form of a JWT ([`crate::token::jwt`]), where
+//! keys come from.
 //!
-//! Flow: `jwt::parse → iss, algorithm, key, signature → typ → aud → iat, exp, nbf → token_introspection → Verdict`.
+//! Flow: `jwt::parse → iss, algorithm, key, signature → typ → aud → iat, exp, nbf →
+//! token_introspection → Verdict`.
 //!
-//! Whatever is wrong with the JWT is the server's fault, or somebody's in between, and never the client's: such an answer is
-//! [`IntrospectionUnclear`]. Encrypted answers (JWE) are refused as well.
+//! An error in the JWT is caused by the server or by an attacker on the path, never by the client:
+//! such an answer is [`IntrospectionUnclear`]. Encrypted answers (JWE) are refused as well.
 
 use std::time::Duration;
 
@@ -17,28 +20,28 @@ use crate::time::Timestamp;
 use crate::token::{IssuerConfig, claims, jwt};
 use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
-/// Media type of a signed answer: what is asked for, and what its `Content-Type` has to be.
+/// Media type of a signed answer: for the request's `Accept`, and required as the `Content-Type`.
 pub const MEDIA_TYPE: &str = "application/token-introspection+jwt";
-/// `typ` of its header; `application/` before it is the same (RFC 7515 §4.1.9).
+/// `typ` of its header; it may have `application/` before it (RFC 7515 §4.1.9).
 const TYPE: &str = "token-introspection+jwt";
-/// `iat` has no fractions, as a rule: an answer may seem to be so much older than it is.
+/// `iat` usually has whole seconds: an answer may seem older than it is by this much.
 const GRAIN: Duration = Duration::from_secs(1);
 
-/// When a question was asked, and when its answer is read.
+/// When a query was sent, and when its answer is read.
 #[derive(Debug, Clone, Copy)]
 pub struct Exchange {
-    /// An answer that was made before is an answer to somebody else, or an old one.
+    /// When the query was sent. An answer from before is old, or belongs to another query.
     pub asked: Timestamp,
-    /// One from later than this is from a clock that is wrong.
+    /// When the answer is read. An answer from later than this comes from a wrong clock.
     pub now: Timestamp,
 }
 
-/// Reads a signed answer. `signer`: whose signature is believed, with which algorithms, how far its clock may be off, and as
-/// its audience the client that asks.
+/// Reads a signed answer. `signer` gives the issuer whose signature is accepted, its algorithms,
+/// the clock skew, and as audience the client that queries.
 ///
 /// # Errors
-/// [`IntrospectionUnclear`], when it is not signed as it has to be, or does not say whether the token is active; [`Unclear::Keys`] of
-/// that, when newer keys of the signer's may fit.
+/// [`IntrospectionUnclear`] when the answer is not signed as required, or does not say whether the
+/// token is active. [`IntrospectionUnclear::Keys`] when newer keys of the signer may fit.
 pub fn read(
     answer: &[u8],
     signer: &IssuerConfig,
@@ -67,7 +70,8 @@ pub fn read(
     introspection::verdict(said.ok_or(IntrospectionUnclear::Member("token_introspection"))?, config, at.now)
 }
 
-/// To whom, and when. Neither `sub` nor `exp` has to be there (RFC 9701 §5); an `exp` or `nbf` that is there counts.
+/// Checks audience and time. Neither `sub` nor `exp` is required (RFC 9701 §5); an `exp` or `nbf`
+/// that is present counts.
 fn check(claims: Value<'_>, signer: &IssuerConfig, at: Exchange) -> Result<(), TokenError> {
     claims::check_audience(claims, signer.audiences())?;
     let skew = signer.clock_skew();

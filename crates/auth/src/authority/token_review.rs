@@ -9,11 +9,11 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
 /// Reads an answer: the review with its status.
 ///
-/// The user name becomes subject and user, `uid` and `extra` are kept as the claims `uid` and `extra.KEY`. A review says nothing
-/// of a token's end.
+/// The user name becomes subject and user; `uid` and `extra` are kept as the claims `uid` and
+/// `extra.KEY`. A review does not say when a token expires.
 ///
 /// # Errors
-/// [`IntrospectionUnclear`], when it is no review, or has no status.
+/// [`IntrospectionUnclear`] when the answer is not a review, or has no status.
 pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVerdict, IntrospectionUnclear> {
     let document = Document::parse(answer)?;
     let root = object(&document)?;
@@ -24,7 +24,7 @@ pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVe
         .get("status")
         .filter(|status| status.is_object())
         .ok_or(IntrospectionUnclear::Member("status"))?;
-    // Absent is false (`omitempty`); anything but a boolean is nonsense.
+    // Absent means false (`omitempty`); any type but a boolean is invalid.
     match status.get("authenticated") {
         None => return Ok(Err(TokenError::Inactive)),
         Some(value) => match value.as_bool() {
@@ -45,7 +45,8 @@ pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<IntrospectionVe
     }))
 }
 
-/// An `error` says that the token could not be checked. Beside a no it says why; a yes beside it contradicts itself.
+/// Checks `error`, which says that the token could not be checked. Beside a negative answer it is
+/// the reason; beside a positive one it is a contradiction.
 fn could_be_checked(status: Value<'_>) -> Result<(), IntrospectionUnclear> {
     match status.get("error").map(Value::as_str) {
         None | Some(Some("")) => Ok(()),
@@ -54,7 +55,8 @@ fn could_be_checked(status: Value<'_>) -> Result<(), IntrospectionUnclear> {
     }
 }
 
-/// An authenticator that knows nothing of audiences answers none; then the token is the API server's own.
+/// Checks the audiences. An authenticator without support for audiences returns none; then the
+/// token is for the API server itself.
 fn audience(status: Value<'_>, config: &AuthorityConfig) -> Result<(), TokenError> {
     let Some(ours) = &config.audiences else { return Ok(()) };
     let fault = || ClaimError::new("status.audiences", ClaimFault::NotA("an array of strings"));

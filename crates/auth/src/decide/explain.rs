@@ -1,7 +1,8 @@
-//! A decision, step by step, for `postern check`.
+//! Explanation of a decision, step by step, for `postern check`.
 //!
-//! [`decide`](super::decide) tells a [`Trace`] what it does. Serving passes [`NoTrace`], and every telling
-//! compiles away; an explanation is recorded by the same code that decides, so it cannot tell another story.
+//! [`decide`](super::decide) reports each step to a [`Trace`]. Serving passes [`NoTrace`], and all
+//! reports compile away. The code that decides also records the explanation, so the two cannot
+//! differ.
 
 use std::fmt;
 
@@ -13,16 +14,17 @@ use crate::time::Timestamp;
 
 use super::Denial;
 
-/// Watches a decision.
+/// Receives the steps of a decision.
 pub trait Trace {
-    /// Whether to tell at all. With `false` the decision stops at the first answer and tells nothing.
+    /// Whether steps are reported at all. With `false` the decision stops at the first match and
+    /// reports nothing.
     const ON: bool = true;
 
-    /// One thing the decision looked at.
+    /// Receives one step of the decision.
     fn step(&mut self, step: Step<'_>);
 }
 
-/// Watches nothing and costs nothing.
+/// A trace that records nothing and costs nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoTrace;
 
@@ -32,7 +34,7 @@ impl Trace for NoTrace {
     fn step(&mut self, _: Step<'_>) {}
 }
 
-/// Which list a rule stands in.
+/// The list that a rule is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The allow rules.
@@ -54,9 +56,9 @@ impl Effect {
 /// One step of a decision.
 #[derive(Debug, Clone, Copy)]
 pub enum Step<'s> {
-    /// The credential is looked at.
+    /// The credential is checked.
     Credential {
-        /// What it proved; `None` when there is none.
+        /// What the credential proved; `None` without a credential.
         facts: Option<&'s Facts>,
         /// The time of the decision.
         now: Timestamp,
@@ -65,41 +67,41 @@ pub enum Step<'s> {
     Public,
     /// A rule is evaluated; its conditions follow.
     Rule {
-        /// The list it stands in.
+        /// The list that the rule is in.
         effect: Effect,
-        /// Its position in the list.
+        /// Its position in that list.
         index: usize,
-        /// The rule.
+        /// The rule itself, for its text.
         rule: &'s Rule,
         /// Whether all of its conditions hold.
         matches: bool,
     },
-    /// A condition of the rule before.
+    /// A condition of the preceding rule is evaluated.
     Condition {
-        /// The condition.
+        /// The condition itself, for its text.
         condition: &'s Condition,
-        /// The caller.
+        /// The identity of the caller.
         identity: &'s Identity,
-        /// The request.
+        /// The request that it is evaluated for.
         request: &'s Canonical<'s>,
     },
     /// No rule decides, and a review is looked up.
     Review {
-        /// What is asked.
+        /// The question of the review.
         question: &'s ReviewQuestion<'s>,
-        /// What is known of the answer.
+        /// The answer; `None` when it is not known.
         verdict: Option<bool>,
     },
     /// The path was rewritten and everything is decided again.
     Rewritten {
-        /// The new path.
+        /// The path after the rewrite.
         path: &'s str,
     },
     /// The outcome: `None` is a permit.
     Verdict(Option<&'s Denial>),
 }
 
-/// A recorded explanation. Holds what the credential says, so it is for the operator's eyes.
+/// A recorded explanation. It contains what the credential says, so it is for operators only.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Explanation {
     lines: Vec<Line>,
@@ -108,11 +110,11 @@ pub struct Explanation {
 /// One line of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// How deep to indent: conditions stand below their rule.
+    /// Indentation: conditions are indented below their rule.
     pub depth: usize,
-    /// Whether what the line speaks of holds; `None` for a remark.
+    /// Whether the fact in the line holds; `None` for a remark.
     pub holds: Option<bool>,
-    /// What was looked at and what was found, without line breaks.
+    /// What was checked and what was found, without line breaks.
     pub text: String,
 }
 
@@ -168,7 +170,7 @@ impl Trace for Explanation {
     }
 }
 
-/// A question as a sentence, in the words of `kubectl auth can-i`.
+/// A question as a sentence, in the wording of `kubectl auth can-i`.
 fn asked(question: &ReviewQuestion<'_>) -> String {
     let user = quoted(&question.user);
     match &question.attributes {
@@ -211,7 +213,7 @@ fn quoted(text: &str) -> String {
 }
 
 impl fmt::Display for Explanation {
-    /// One line each: `+` holds, `-` does not, indented below what it belongs to.
+    /// One line for each step: `+` holds, `-` does not, indented below the step that it belongs to.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for Line { depth, holds, text } in &self.lines {
             let mark = match holds {

@@ -1,30 +1,32 @@
-//! Which fields a decision may rest on.
+//! Ambiguous fields: which header fields a decision may depend on.
 //!
-//! A route, an access review or an authorizer reads a client's field, and a service behind the gateway reads it
-//! again. Both must read the same, or a client could be decided about as one thing and served as another. There
-//! are three ways to make them differ:
+//! A route, an access review or an authorizer reads a client's field, and a service behind the
+//! gateway reads it again. Both must read the same value. Otherwise a client could be authorized
+//! for one thing and served another. There are three ways to make them differ:
 //!
-//! * `Connection` nominates the field, and the gateway takes it off (RFC 9110 §7.6.1);
-//! * the field is there twice, and readers take the first, the last, or both;
-//! * an alias of the name is there, which many servers take for the field itself.
+//! * `Connection` nominates the field, and the gateway removes it (RFC 9110 §7.6.1);
+//! * the field occurs twice, and readers take the first, the last, or both;
+//! * the request has an alias of the name, which many servers take for the field itself.
 //!
-//! Of a list ([`is_list`]) a second line is no second value: whoever takes the whole list reads the same.
+//! For a list ([`is_list`]), a second line is not a second value: all that read the whole list read
+//! the same.
 //!
-//! Fields that each hop writes anew ([`is_per_hop`]) are not the client's to take off.
+//! Fields that each hop replaces ([`is_per_hop`]) cannot be removed by the client.
 
 use super::{is_alias_prefix, is_per_hop, is_same, is_same_bytes};
 use crate::request::Field;
 
-/// How fields of one name are there that came several times.
+/// How several fields of one name are represented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeats {
-    /// Each by itself.
+    /// Each field by itself.
     Apart,
-    /// Joined by commas: nobody can tell a list from several fields.
+    /// Joined by commas: a list cannot be distinguished from several fields.
     Joined,
 }
 
-/// The first of `names` that the service could read otherwise than the decision does, which takes one value for each.
+/// The first of `names` that the service could read differently than a decision that takes one
+/// value for each name.
 pub fn first_ambiguous<'n>(
     fields: &[Field<'_>],
     names: impl IntoIterator<Item = &'n str>,
@@ -32,7 +34,7 @@ pub fn first_ambiguous<'n>(
     first(fields, names, is_there_once)
 }
 
-/// The same for a decision that takes all lines of a list.
+/// The same for a decision that reads all lines of a list.
 pub fn first_ambiguous_in_full<'n>(
     fields: &[Field<'_>],
     names: impl IntoIterator<Item = &'n str>,
@@ -56,13 +58,14 @@ fn first<'n>(
     names.find(|name| !is_per_hop(name) && (!is_one(fields, name) || nominates && is_nominated(fields, name)))
 }
 
-/// Whether a field is a list by its definition (RFC 9110 section 12.5), so that several lines of it are one
-/// (section 5.3). Clients send them so: registry clients one `Accept` for each media type.
+/// Whether a field is a list by its definition (RFC 9110 section 12.5), so that several lines of it
+/// form one list (section 5.3). Clients send such lines: registry clients send one `Accept` for
+/// each media type.
 pub fn is_list(name: &str) -> bool {
     name.eq_ignore_ascii_case("accept") || is_alias_prefix(name, "accept-")
 }
 
-/// Whether some member of a list, or several that follow each other, are this value.
+/// Whether one member of a list, or several consecutive ones, equal this value.
 pub(crate) fn is_within(list: &[u8], value: &[u8]) -> bool {
     let is_between_commas = |at: usize| {
         let (before, behind) = (list[..at].trim_ascii_end(), list[at + value.len()..].trim_ascii_start());
@@ -72,12 +75,12 @@ pub(crate) fn is_within(list: &[u8], value: &[u8]) -> bool {
         && list.windows(value.len()).enumerate().any(|(at, found)| found == value && is_between_commas(at))
 }
 
-/// Whether all fields of this alias class have this very spelling.
+/// Whether all fields of this alias class have exactly this spelling.
 fn has_no_alias(fields: &[Field<'_>], name: &str) -> bool {
     fields.iter().all(|field| !is_same(field.name, name) || field.name.eq_ignore_ascii_case(name))
 }
 
-/// Whether there is no field of this alias class, or one in this very spelling.
+/// Whether there is no field of this alias class, or one with exactly this spelling.
 fn is_there_once(fields: &[Field<'_>], name: &str) -> bool {
     let mut of_the_class = fields.iter().filter(|field| is_same(field.name, name));
     match (of_the_class.next(), of_the_class.next()) {

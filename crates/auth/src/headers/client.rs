@@ -1,26 +1,27 @@
-//! Names of fields that tell of the client's address or certificate.
+//! Client field names: recognizes fields that describe the client's address or certificate.
 //!
-//! Every proxy, CDN and TLS terminator has names of its own for these (`CF-Connecting-IP`, `X-Client-S-DN`,
-//! `Cert-Subject`), and services believe whichever they were written for. A list of them is never complete, so the
-//! parts of a name decide, which separators divide:
+//! Every proxy, CDN and TLS terminator has its own names for these (`CF-Connecting-IP`,
+//! `X-Client-S-DN`, `Cert-Subject`), and services trust the names that they were written for. A
+//! list of such names is never complete. So the parts of a name decide, which separators divide:
 //!
 //! * the last of several parts is `ip`, `ipv4`, `ipv6`, `clientip` or `socketip`;
 //! * a part is `cert` or `certificate`, or either with `client` directly before it;
 //! * a part is `client`, and another one `dn`, `cn`, `verify` or `serial`.
 //!
-//! `X-Client-Id`, `X-Client-Version` and their like say nothing of that kind, and pass.
+//! `X-Client-Id`, `X-Client-Version` and similar names have no such meaning, and pass.
 
 use super::fold;
 
-/// Beside `client`, these make a name one of a certificate.
+/// Besides `client`, these parts show that a field describes a certificate.
 const OF_A_CERTIFICATE: [&str; 4] = ["dn", "cn", "verify", "serial"];
 
-/// Whether a field of this name tells of the client's address or certificate. Asked of every field of every request.
+/// Whether a field of this name describes the client's address or certificate. Called for every
+/// field of every request.
 pub(super) fn tells_of_the_client(name: &[u8]) -> bool {
     ends_in_ip(name) || holds_cert_or_client(name) && is_of_a_certificate(name)
 }
 
-/// Most names are dismissed by their last byte.
+/// The last byte rules out most names.
 fn ends_in_ip(name: &[u8]) -> bool {
     let words: &[&[u8]] = match name {
         [.., b'i' | b'I', b'p' | b'P'] => &[b"ip", b"clientip", b"socketip"],
@@ -42,8 +43,8 @@ fn is_of_a_certificate(name: &[u8]) -> bool {
         || has("client") && OF_A_CERTIFICATE.iter().any(|word| has(word))
 }
 
-/// Whether `cert` or the beginning of `client` stands anywhere in a name. Most names are dismissed by a look for the
-/// letter `c`, at eight bytes at once.
+/// Whether `cert` or the beginning of `client` is anywhere in a name. A search for the letter `c`,
+/// eight bytes at a time, rules out most names.
 fn holds_cert_or_client(name: &[u8]) -> bool {
     const EACH: u64 = u64::MAX / 255;
     let is_word = |at: usize| {
@@ -52,8 +53,8 @@ fn holds_cert_or_client(name: &[u8]) -> bool {
     };
     let (eights, rest) = name.as_chunks::<8>();
     for (index, eight) in eights.iter().enumerate() {
-        // A byte that is `c` in either case becomes zero, and only a zero byte borrows from its own high bit. A byte
-        // behind one may borrow as well, which costs a comparison.
+        // A byte that is `c` in either case becomes zero, and only a zero byte borrows from its own
+        // high bit. The byte after one may borrow as well, which only costs a comparison.
         let differs = (u64::from_le_bytes(*eight) | (EACH * 0x20)) ^ (EACH * u64::from(b'c'));
         let mut found = differs.wrapping_sub(EACH) & !differs & (EACH * 0x80);
         while found != 0 {

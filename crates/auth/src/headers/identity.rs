@@ -1,34 +1,34 @@
-//! An identity, written into header fields.
+//! Identity headers: an identity, written into header fields.
 //!
-//! A value is sent as it is when it consists of printable ASCII other than `%`. Everything else is
-//! percent-encoded octet by octet (UTF-8), as are spaces at either end, which recipients trim away. RFC 9110
-//! §5.5 limits new fields to ASCII, and servers disagree about the rest: a name that one of them reads as
-//! UTF-8, the next reads as Latin-1. With `%` itself encoded, decoding is exact and two different values
-//! never look the same.
+//! A value is sent unchanged when it consists of printable ASCII other than `%`. Every other octet
+//! of it (UTF-8) is percent-encoded, as are spaces at either end, which recipients remove. RFC 9110
+//! §5.5 limits new fields to ASCII, and servers disagree about the rest: some read UTF-8, others
+//! Latin-1. Since `%` itself is encoded, decoding is exact, and two different values never look the
+//! same.
 //!
-//! Lists are joined by `,` (scopes by a space, RFC 6749 §3.3). The separator inside of a value is encoded
-//! too, and so is `"`, with which a list parser could swallow one: a group named `a,admin` arrives as
-//! `a%2Cadmin` and gives nobody the group `admin`. Dropping such values would lose rights silently, and
-//! escaping by backslash is understood by nobody.
+//! Lists are joined by `,` (scopes by a space, RFC 6749 §3.3). A separator inside a value is
+//! encoded too, and so is `"`, which a list parser could read as the start of a quoted string. A
+//! group named `a,admin` arrives as `a%2Cadmin` and does not give the group `admin`. Dropping such
+//! values would silently remove rights, and no recipient understands escaping by backslash.
 
 use super::{StripSet, is_essential, is_per_hop, is_same};
 use crate::identity::Identity;
 use crate::request::is_token;
 
-/// What a header field tells.
+/// The value that a header field gets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HeaderSource {
     /// The user name, or the subject where there is none ([`Identity::display_name`]).
     User,
-    /// The user name, where there is one.
+    /// The user name, if there is one.
     PreferredUsername,
     /// The subject within its issuer.
     Subject,
     /// The configured name of the issuer.
     Issuer,
-    /// The e-mail address, where there is one.
+    /// The e-mail address, if there is one.
     Email,
-    /// The OAuth client, where there is one.
+    /// The OAuth client, if there is one.
     Client,
     /// Groups, joined by `,`.
     Groups,
@@ -41,21 +41,22 @@ pub enum HeaderSource {
 /// Why a field cannot carry an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderFault {
-    /// The name is no token (RFC 9110 §5.1), or would stand for a family.
+    /// The name is not a token (RFC 9110 §5.1), or would stand for a family.
     #[error("{0:?} is not the name of one header: write letters, digits and -, such as X-User")]
     Name(String),
-    /// The name belongs to HTTP itself.
+    /// HTTP or the gateway itself uses the name.
     #[error("the header {0} has a meaning of its own and cannot carry an identity: choose an x- name")]
     Taken(String),
-    /// Two fields that many servers take for one.
+    /// Many servers take the two fields for one.
     #[error("the headers {0} and {1} are one and the same to many servers: keep one")]
     Alias(String, String),
 }
 
 impl HeaderFault {
-    /// What keeps the gateway from setting a field of this name beside `others`; `None`: nothing.
+    /// Why the gateway cannot set a field of this name besides `others`; `None` when it can.
     pub fn of<'n>(name: &str, others: impl IntoIterator<Item = &'n str>) -> Option<Self> {
-        // a `*` is a token's character, but a strip set takes it for a family, and the client's field would pass
+        // A `*` is a valid character of a token, but a strip set reads it as a family, and the
+        // client's field would pass.
         if !is_token(name) || name.contains('*') {
             return Some(Self::Name(name.into()));
         }
@@ -69,24 +70,24 @@ impl HeaderFault {
     }
 }
 
-/// Which fields tell the upstream who is calling.
+/// The fields that tell the upstream who the caller is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdentityHeaders {
     fields: Box<[(Box<str>, HeaderSource)]>,
 }
 
 impl IdentityHeaders {
-    /// Tells the upstream nothing.
+    /// No fields: the upstream is told nothing.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// `X-Forwarded-User`, `-Email`, `-Groups`, `-Preferred-Username`.
+    /// The fields `X-Forwarded-User`, `-Email`, `-Groups`, `-Preferred-Username`.
     pub fn x_forwarded() -> Self {
         Self::family("X-Forwarded-")
     }
 
-    /// `X-Auth-Request-User`, `-Email`, `-Groups`, `-Preferred-Username`.
+    /// The fields `X-Auth-Request-User`, `-Email`, `-Groups`, `-Preferred-Username`.
     pub fn x_auth_request() -> Self {
         Self::family("X-Auth-Request-")
     }
@@ -106,7 +107,7 @@ impl IdentityHeaders {
         }
     }
 
-    /// Fields of one's own choice, in that order.
+    /// Configured fields, in this order.
     ///
     /// # Errors
     /// Every name that cannot be used.
@@ -127,20 +128,20 @@ impl IdentityHeaders {
         self.fields.iter().map(|(name, _)| &**name)
     }
 
-    /// The strip set that goes with these fields, and with `others` that the gateway sets itself.
+    /// The strip set for these fields, and for `others` that the gateway sets itself.
     pub fn strip_set<'n>(&'n self, others: impl IntoIterator<Item = &'n str>) -> StripSet {
         StripSet::new(self.names().chain(others))
     }
 
-    /// The fields for an identity, in configured order; what the identity does not have is left out. Values
-    /// are visible ASCII and inner spaces.
+    /// The fields for an identity, in configured order; attributes that the identity does not have
+    /// are left out. Values consist of visible ASCII and inner spaces.
     pub fn render(&self, identity: &Identity) -> Vec<(Box<str>, Box<[u8]>)> {
         let rendered = self.fields.iter().map(|(name, source)| (name.clone(), source.render(identity)));
         rendered.filter(|(_, value)| !value.is_empty()).collect()
     }
 }
 
-/// Fields the gateway writes for reasons of its own.
+/// Whether the gateway writes this field itself, for other purposes.
 fn is_ours(name: &str) -> bool {
     const OURS: [&str; 8] = [
         "forwarded",

@@ -1,18 +1,25 @@
-//! Which request fields an upstream may believe.
+//! Header fields of a request that an upstream may trust.
 //!
-//! Owns: what is deleted before anything is set ([`StripSet`]), what ends at each hop ([`is_per_hop`],
-//! [`may_be_nominated`]), which fields a decision may rest on ([`first_ambiguous`]), and how an identity is
-//! written into fields ([`IdentityHeaders`]).
+//! Owns:
 //!
-//! Does not own: copying the fields, which is the codecs' work, and the values that the gateway itself puts
-//! into `X-Forwarded-For` and its like.
+//! - what is deleted before anything is set ([`StripSet`]);
+//! - what each hop replaces ([`is_per_hop`], [`may_be_nominated`]);
+//! - which fields a decision may depend on ([`first_ambiguous`]);
+//! - how an identity is written into fields ([`IdentityHeaders`]).
 //!
-//! Order on the request path: drop hop-by-hop and nominated fields, drop what the strip set names, in the
-//! head and in the trailers alike, then append ours. Identity comes last, so nothing can remove it again.
+//! Does not own: copying the fields (the codecs do), and the values that the gateway puts into
+//! `X-Forwarded-For` and similar fields.
 //!
-//! Names are compared by *alias class*: without regard to case, and with all that is neither letter nor digit
-//! taken for the same character. CGI, WSGI, PHP and their kind make one underscore of `-`, `_`, `.` and space,
-//! and some of every other sign as well (`X!Forwarded!User`).
+//! Order on the request path:
+//!
+//! 1. Drop hop-by-hop and nominated fields.
+//! 2. Drop the fields of the strip set, in the head and in the trailers.
+//! 3. Append the gateway's own fields. Identity comes last, so nothing can remove it again.
+//!
+//! Names are compared by *alias class*: without regard to case, and with all characters except
+//! letters and digits treated as the same. CGI, WSGI, PHP and similar interfaces turn `-`, `_`, `.`
+//! and space into an underscore, and some do so with every other character as well
+//! (`X!Forwarded!User`).
 
 mod ambiguous;
 mod client;
@@ -26,7 +33,8 @@ pub use strip::{StripFault, StripSet};
 
 use crate::request::is_token;
 
-/// The alias class of each byte: lower case, and one separator for all that is neither letter nor digit.
+/// The alias class of each byte: lower case, and one separator for all bytes except letters and
+/// digits.
 const FOLD: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte: u8 = 0;
@@ -60,20 +68,22 @@ fn is_same_bytes(name: &[u8], other: &[u8]) -> bool {
     name.len() == other.len() && name.iter().zip(other).all(|(&a, &b)| fold(a) == fold(b))
 }
 
-/// Whether a field says where a request came from, as Envoy, which asks us about it, sets or cleans it for whoever is behind
-/// it: [`StripSet`] deletes it, but from there it is none of ours to delete.
+/// Whether a field says where a request came from, in a form that Envoy sets or cleans for its own
+/// upstreams. [`StripSet`] deletes such fields. When Envoy only asks the gateway for authorization,
+/// they are not the gateway's to delete.
 pub fn is_of_the_front(name: &str) -> bool {
     const FRONT: [&str; 5] =
         ["x-envoy-*", "x-forwarded-client-cert", "x-forwarded-for", "x-forwarded-port", "x-forwarded-proto"];
     is_among(name, &FRONT)
 }
 
-/// Whether each hop writes a field of this name anew, so that a received one is never passed on, in any alias:
-/// hop-by-hop fields (RFC 9110 §7.6.1), and those that frame the message (RFC 9112 §6). A server that takes
-/// `Transfer_Encoding` or `Content_Length` for the real one would find another end of the message.
+/// Whether each hop replaces a field of this name, so that a received one is never forwarded, in
+/// any alias. These are hop-by-hop fields (RFC 9110 §7.6.1), and fields that frame the message (RFC
+/// 9112 §6). A server that reads `Transfer_Encoding` or `Content_Length` as the real field would
+/// find another end of the message.
 ///
-/// The one list of these names: for request fields and trailers, over HTTP/1 and HTTP/2. `Trailer` is not among
-/// them: it announces fields that travel to the end.
+/// The one list of these names: for request fields and trailers, over HTTP/1 and HTTP/2. `Trailer`
+/// is not in it: it announces fields that travel to the final recipient.
 pub fn is_per_hop(name: &str) -> bool {
     let candidates: &[&str] = match name.len() {
         2 => &["te"],
@@ -89,11 +99,12 @@ pub fn is_per_hop(name: &str) -> bool {
     candidates.iter().any(|candidate| is_alias(name, candidate))
 }
 
-/// Whether a `Connection` option of this name has a field removed on a client's word (RFC 9110 §7.6.1).
+/// Whether a `Connection` option of this name removes a field at the client's request (RFC 9110
+/// §7.6.1).
 ///
-/// Not so options that are no fields (`close`); fields that each hop writes anew; names in `protected`,
-/// which ours are among; and fields that every recipient needs, which the RFC forbids to nominate and whose
-/// removal would change what was authorized.
+/// These options do not: options that are not fields (`close`); fields that each hop replaces;
+/// names in `protected`, which include the gateway's own fields; fields that every recipient needs.
+/// The RFC forbids to nominate the latter, and removing them would change what was authorized.
 pub fn may_be_nominated(name: &str, protected: &StripSet) -> bool {
     is_token(name)
         && !name.eq_ignore_ascii_case("close")
@@ -102,8 +113,8 @@ pub fn may_be_nominated(name: &str, protected: &StripSet) -> bool {
         && !protected.strips(name)
 }
 
-/// Fields that are meant for the final recipient and carry the meaning, the framing, the conditions or the
-/// credentials of the request; in folded form, a trailing `*` stands for any ending.
+/// Fields that are for the final recipient and carry the meaning, the framing, the conditions or
+/// the credentials of the request. In folded form; a trailing `*` stands for any ending.
 const ESSENTIAL: [&str; 15] = [
     "accept*",
     "authorization",
@@ -126,7 +137,8 @@ fn is_essential(name: &str) -> bool {
     is_among(name, &ESSENTIAL)
 }
 
-/// Whether a name is an alias of one in folded form, where a trailing `*` stands for any ending.
+/// Whether a name is an alias of a listed name in folded form, where a trailing `*` stands for any
+/// ending.
 fn is_among(name: &str, list: &[&str]) -> bool {
     list.iter().any(|listed| match listed.strip_suffix('*') {
         Some(family) => is_alias_prefix(name, family),

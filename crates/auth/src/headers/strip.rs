@@ -1,15 +1,16 @@
-//! What is deleted from every request, whether or not anything is set in its place.
+//! Strip set: fields that are deleted from every request, whether or not the gateway sets them.
 
 use super::{client, fold};
 use crate::request::is_token;
 
-/// Families that are always deleted, in folded form; a trailing `*` stands for any ending. Names that tell of a
-/// client's address or certificate are too many for a list: those are found by a rule ([`client`]).
+/// Names and families that are always deleted, in folded form; a trailing `*` stands for any
+/// ending. Names for a client's address or certificate are too many for a list: a rule finds those
+/// ([`client`]).
 ///
-/// The upstream believes them because a proxy in front is known to set them. This proxy is in front, and
-/// what it does not set, nobody may.
+/// The upstream trusts these fields because a proxy in front of it is known to set them. This
+/// gateway is that proxy, so no client may set what the gateway does not.
 const PROTECTED: [&str; 30] = [
-    // where a request came from, and what it was before a proxy changed it
+    // Where a request came from, and what it was before a proxy changed it.
     "forwarded",
     "x-forwarded",
     "x-forwarded-*",
@@ -19,11 +20,11 @@ const PROTECTED: [&str; 30] = [
     "x-envoy-*",
     "x-real-port",
     "x-real-proto",
-    // another method than the one that was authorized
+    // Another method than the one that was authorized.
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
-    // who is calling, as told by other gateways
+    // The caller, as other gateways state it.
     "x-auth-request-*",
     "x-remote-*",
     "remote-user",
@@ -32,9 +33,10 @@ const PROTECTED: [&str; 30] = [
     "remote-groups",
     "x-amzn-oidc-*",
     "x-postern-*",
-    // all of these (`$WSRU` names the user), as the plug-in of WebSphere tells them
+    // All such names (`$WSRU` is the user), as the WebSphere plug-in sets them.
     "$ws*",
-    // a client certificate, as told by whoever ended TLS (RFC 9440 and its many forerunners), beside what `client` finds
+    // A client certificate, as a TLS terminator states it (RFC 9440 and its many predecessors),
+    // besides what `client` finds.
     "x-client-cert*",
     "x-client-verify*",
     "ssl-client-*",
@@ -46,32 +48,32 @@ const PROTECTED: [&str; 30] = [
     "x-mtls-*",
 ];
 
-/// A set of field names by alias class: the built-in families, what tells of a client's address or certificate,
-/// and whatever the configuration puts identities into.
+/// A set of field names by alias class: the built-in families, fields about a client's address or
+/// certificate, and the fields that the configuration writes identities into.
 #[derive(Debug, Clone)]
 pub struct StripSet {
     entries: Box<[Entry]>,
-    /// Where the entries of each bucket begin; one more than there are buckets.
+    /// Start of each bucket's entries; has one element more than there are buckets.
     starts: [u16; BUCKETS + 1],
 }
 
 const BUCKETS: usize = 128;
 
-/// Bytes that a family has before its `*`: no name is so dangerous that all of `x-*` had to go.
+/// Least number of bytes before the `*` of a family: deleting all of `x-*` is never necessary.
 const SHORTEST_FAMILY: usize = 3;
 
-/// Why a name stands for nothing that a [`StripSet`] could delete.
+/// Why a [`StripSet`] cannot contain a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StripFault {
-    /// It is no token (RFC 9110 §5.1).
+    /// The name is not a token (RFC 9110 §5.1).
     #[error("{0:?} is not a header name: write letters, digits and -, such as X-Internal")]
     Name(String),
-    /// A `*` anywhere but at the end.
+    /// The name has a `*` before its end.
     #[error(
         "{0:?} has a * before its end: only the beginning of a family can be named, such as X-Internal-*"
     )]
     Star(String),
-    /// A family that would be most of all fields.
+    /// The family would cover most fields.
     #[error("the family {0} is too large: write at least three characters before the *")]
     Family(String),
 }
@@ -86,7 +88,7 @@ impl StripSet {
     /// Whether a name, or a family that ends in `*`, can be in a set.
     ///
     /// # Errors
-    /// What would not be deleted although it is named.
+    /// [`StripFault`] for a name that would not be deleted although it is configured.
     pub fn check(name: &str) -> Result<(), StripFault> {
         let (beginning, family) = split(name);
         if !is_token(name) {
@@ -100,8 +102,8 @@ impl StripSet {
         }
     }
 
-    /// The built-in families and these names, of which one may end in `*` to stand for its family. What
-    /// [`Self::check`] refuses is left out.
+    /// The built-in families and these names; a name may end in `*` to stand for its family. Names
+    /// that [`Self::check`] refuses are left out.
     pub fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Self {
         let own: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         let all = PROTECTED.iter().copied().chain(own.iter().map(String::as_str));
@@ -115,7 +117,7 @@ impl StripSet {
         Self { entries: entries.into(), starts }
     }
 
-    /// Whether a field of this name is to be deleted. Costs a look at two bytes for most names.
+    /// Whether a field of this name is to be deleted. For most names this reads two bytes.
     pub fn strips(&self, name: &str) -> bool {
         let name = name.as_bytes();
         let bucket = bucket(name);
@@ -126,7 +128,7 @@ impl StripSet {
 }
 
 impl Default for StripSet {
-    /// The built-in families alone.
+    /// Only the built-in families.
     fn default() -> Self {
         Self::new::<&str>([])
     }
@@ -137,7 +139,8 @@ fn split(name: &str) -> (&str, bool) {
     name.strip_suffix('*').map_or((name, false), |name| (name, true))
 }
 
-/// Entries that start alike stand together. The third byte tells most: names begin with `x-`, `co` or `ac`.
+/// Entries with similar beginnings share a bucket. The third byte is the most distinctive: names
+/// begin with `x-`, `co` or `ac`.
 fn bucket(name: &[u8]) -> usize {
     let byte = |at: usize| name.get(at).map_or(0, |&b| usize::from(fold(b)));
     (byte(0) ^ (byte(2) << 2)) % BUCKETS

@@ -1,4 +1,4 @@
-//! One JSON Web Key (RFC 7517 §4, RFC 7518 §6, RFC 8037 §2) to parsed keys.
+//! JWK parsing: one JSON Web Key (RFC 7517 §4, RFC 7518 §6, RFC 8037 §2) to verification keys.
 
 use aws_lc_rs::signature::{
     self, EcdsaVerificationAlgorithm, ParsedPublicKey, RsaParameters, RsaPublicKeyComponents,
@@ -15,7 +15,7 @@ use crate::keyset::MAX_KID_BYTES;
 /// Members that only a private or symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4).
 const SECRET_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 
-/// The key in one form per algorithm it can verify.
+/// The key, once for each algorithm that it can verify.
 pub(super) fn parse(jwk: Value<'_>) -> Result<Vec<Key>, SkipReason> {
     if !jwk.is_object() {
         return Err(SkipReason::NotAnObject);
@@ -39,7 +39,8 @@ pub(super) fn parse(jwk: Value<'_>) -> Result<Vec<Key>, SkipReason> {
         "OKP" => vec![okp(jwk)?],
         _ => return Err(SkipReason::Unsupported),
     };
-    // A declared algorithm that the key type cannot serve leaves no form, or another than declared.
+    // If the key type does not support the declared algorithm, there is no form, or one for another
+    // algorithm.
     if forms.is_empty() || declared.is_some_and(|declared| forms.iter().any(|(a, _)| *a != declared)) {
         return Err(SkipReason::Algorithm);
     }
@@ -47,13 +48,13 @@ pub(super) fn parse(jwk: Value<'_>) -> Result<Vec<Key>, SkipReason> {
     Ok(forms.map(|(algorithm, public)| Key { kid: kid.map(Into::into), algorithm, public }).collect())
 }
 
-/// `kid`, when it is one that tokens may name.
+/// The `kid`, if it is one that tokens may name.
 pub(super) fn kid(jwk: Value<'_>) -> Result<Option<&str>, SkipReason> {
     let kid = text(jwk, "kid")?;
     if kid.is_some_and(|kid| kid.len() > MAX_KID_BYTES) { Err(SkipReason::KidTooLong) } else { Ok(kid) }
 }
 
-/// `use` (RFC 7517 §4.2) and `key_ops` (§4.3), each where present, must admit verification.
+/// Checks that `use` (RFC 7517 §4.2) and `key_ops` (§4.3), where present, permit verification.
 fn check_purpose(jwk: Value<'_>) -> Result<(), SkipReason> {
     if text(jwk, "use")?.is_some_and(|purpose| purpose != "sig") {
         return Err(SkipReason::Use);
@@ -69,15 +70,15 @@ fn check_purpose(jwk: Value<'_>) -> Result<(), SkipReason> {
 
 type Form = (Algorithm, ParsedPublicKey);
 
-/// RFC 7518 §6.3: modulus and exponent.
+/// An RSA key (RFC 7518 §6.3): modulus and exponent.
 fn rsa(jwk: Value<'_>, declared: Option<Algorithm>) -> Result<Vec<Form>, SkipReason> {
     let (n, e) = (number(jwk, "n")?, number(jwk, "e")?);
     let bits = n.len() * 8 - n[0].leading_zeros() as usize;
     if !(2048..=8192).contains(&bits) {
         return Err(SkipReason::RsaSize(bits));
     }
-    // An even number is no RSA modulus or exponent, 1 makes every message its own signature, and a long
-    // exponent only makes verification slow.
+    // An RSA modulus or exponent is never even. With exponent 1, every message is its own
+    // signature. A long exponent only makes verification slow.
     let odd = |number: &[u8]| number.last().is_some_and(|byte| byte & 1 == 1);
     if !odd(&n) || !odd(&e) || e == [1] || e.len() > 4 {
         return Err(SkipReason::Invalid);
@@ -105,7 +106,7 @@ fn rsa_parameters(algorithm: Algorithm) -> Option<&'static RsaParameters> {
     }
 }
 
-/// RFC 7518 §6.2: a point on a curve; the curve decides the algorithm (§3.4).
+/// A point on a curve (RFC 7518 §6.2); the curve decides the algorithm (§3.4).
 fn ec(jwk: Value<'_>) -> Result<Form, SkipReason> {
     let (algorithm, verification, width): (_, &'static EcdsaVerificationAlgorithm, _) =
         match text(jwk, "crv")?.ok_or(SkipReason::Member("crv"))? {
@@ -114,7 +115,7 @@ fn ec(jwk: Value<'_>) -> Result<Form, SkipReason> {
             "P-521" => (Algorithm::Es512, &signature::ECDSA_P521_SHA512_FIXED, 66),
             _ => return Err(SkipReason::Unsupported),
         };
-    // Uncompressed point, SEC 1 §2.3.3; parsing checks that it lies on the curve.
+    // Uncompressed point, SEC 1 §2.3.3; parsing checks that it is on the curve.
     let mut point = Vec::with_capacity(1 + 2 * width);
     point.push(4);
     for name in ["x", "y"] {
@@ -123,7 +124,7 @@ fn ec(jwk: Value<'_>) -> Result<Form, SkipReason> {
     Ok((algorithm, parsed(verification, &point)?))
 }
 
-/// RFC 8037 §2: Ed25519 alone.
+/// An Ed25519 key, the only supported kind of RFC 8037 §2.
 fn okp(jwk: Value<'_>) -> Result<Form, SkipReason> {
     if text(jwk, "crv")?.ok_or(SkipReason::Member("crv"))? != "Ed25519" {
         return Err(SkipReason::Unsupported);
@@ -146,7 +147,7 @@ fn bytes(jwk: Value<'_>, name: &'static str) -> Result<Vec<u8>, SkipReason> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_| SkipReason::Encoding(name))
 }
 
-/// Exactly `width` bytes, leading zeros included (RFC 7518 §6.2.1.2).
+/// Exactly `width` bytes, including leading zeros (RFC 7518 §6.2.1.2).
 fn octets(jwk: Value<'_>, name: &'static str, width: usize) -> Result<Vec<u8>, SkipReason> {
     let bytes = bytes(jwk, name)?;
     if bytes.len() == width { Ok(bytes) } else { Err(SkipReason::Encoding(name)) }

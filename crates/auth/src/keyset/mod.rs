@@ -1,10 +1,11 @@
-//! The public keys of one issuer (JWKS, RFC 7517), parsed once so that a verification only verifies.
+//! Key set: the public keys of one issuer (JWKS, RFC 7517), parsed once, so that verification does
+//! not parse.
 //!
-//! Owns: reading a key set, refusing what cannot or must not be used, and choosing the key for a token.
-//! Does not own: fetching, refreshing, keeping the last good set.
+//! Owns: reading a key set, skipping keys that cannot or must not be used, and choosing the key for
+//! a token. Does not own: fetching, refreshing, keeping the last valid set.
 //!
-//! A key here has exactly one algorithm. Whatever the token says, only a key filed under that algorithm is
-//! ever tried, so that no algorithm can be smuggled in through a header.
+//! A key here has exactly one algorithm. Whatever the token says, only a key with that algorithm is
+//! ever tried, so a header cannot cause another algorithm to be used.
 
 mod jwk;
 
@@ -16,12 +17,12 @@ use crate::algorithm::Algorithm;
 use crate::json::{Document, JsonError, Value};
 use crate::token_error::TokenError;
 
-/// The longest `kid` accepted, in bytes, in tokens and key sets.
+/// Length of the longest accepted `kid`, in bytes, in tokens and key sets.
 pub const MAX_KID_BYTES: usize = 256;
 
-/// The largest key set read, in bytes.
+/// Size of the largest accepted key set, in bytes.
 pub const MAX_KEY_SET_BYTES: usize = 256 * 1024;
-/// The most keys a set may have.
+/// Most keys that a set may have.
 pub const MAX_KEYS: usize = 100;
 
 /// The usable keys of a set.
@@ -41,28 +42,28 @@ pub(crate) struct Key {
 /// Why a whole key set was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
-    /// More than [`MAX_KEY_SET_BYTES`].
+    /// The text is larger than [`MAX_KEY_SET_BYTES`].
     #[error("key set is larger than 256 KiB")]
     TooLarge,
-    /// Not strict JSON.
+    /// The text is not strict JSON.
     #[error("key set is {0}")]
     Json(#[from] JsonError),
-    /// No object with an array `keys` (RFC 7517 §5).
+    /// The text is not an object with an array `keys` (RFC 7517 §5).
     #[error("key set is not an object with an array `keys`")]
     NoKeys,
-    /// More than [`MAX_KEYS`].
+    /// The set has more keys than [`MAX_KEYS`].
     #[error("key set has more than 100 keys")]
     TooMany,
 }
 
-/// A key of the set that is not used. Worth a line in the log: tokens signed with it are refused.
+/// A key of the set that is not used. It is worth logging: tokens signed with it are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedKey {
-    /// Its place in the `keys` array, from 0.
+    /// Its position in the `keys` array, from 0.
     pub index: usize,
-    /// Its `kid`, where it has a usable one.
+    /// Its `kid`, if it has a usable one.
     pub kid: Option<Box<str>>,
-    /// Why.
+    /// Why the key is not used.
     pub reason: SkipReason,
 }
 
@@ -79,22 +80,22 @@ impl fmt::Display for SkippedKey {
 /// Why a key is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SkipReason {
-    /// Not a JSON object.
+    /// The element is not a JSON object.
     #[error("is not an object")]
     NotAnObject,
-    /// A member is missing or not of its type.
+    /// A member is missing, or has the wrong type.
     #[error("has no usable member `{0}`")]
     Member(&'static str),
-    /// A member is not canonical base64url, or not of its proper length.
+    /// A member is not canonical base64url, or does not have the required length.
     #[error("has a member `{0}` that is not canonical base64url of the proper length")]
     Encoding(&'static str),
     /// `kid` is longer than [`crate::keyset::MAX_KID_BYTES`].
     #[error("has a `kid` longer than 256 bytes")]
     KidTooLong,
-    /// A symmetric key (`oct`): never in a public key set.
+    /// The key is symmetric (`oct`), which must never be in a public key set.
     #[error("is a symmetric key; a secret does not belong in a public key set")]
     Symmetric,
-    /// Has private members: the key is compromised by being published.
+    /// The key has private members: it is compromised by its publication.
     #[error("has private members; replace this key, it is compromised")]
     Private,
     /// `use` is not `sig`.
@@ -109,10 +110,10 @@ pub enum SkipReason {
     /// `alg` is not a supported signature algorithm, or not one for this type of key.
     #[error("has an `alg` that is unsupported or does not fit the key")]
     Algorithm,
-    /// An RSA modulus outside 2048–8192 bits.
+    /// The RSA modulus is outside 2048–8192 bits.
     #[error("is an rsa key of {0} bits, outside 2048 to 8192")]
     RsaSize(usize),
-    /// RSA numbers that are no key, a point that is not on the curve.
+    /// The RSA numbers are not a key, or the point is not on the curve.
     #[error("is not a valid public key")]
     Invalid,
     /// An earlier key has the same `kid` and algorithm.
@@ -121,8 +122,9 @@ pub enum SkipReason {
 }
 
 impl KeySet {
-    /// Reads a JWK set. Keys that cannot be used are left out and reported. A set without any usable key is no error here: whether the
-    /// issuer has withdrawn its keys (there are none), or sent what cannot be used, is the caller's to judge.
+    /// Reads a JWK set. Keys that cannot be used are left out and reported. A set without any
+    /// usable key is not an error here. The caller decides whether the issuer has withdrawn its
+    /// keys, or sent keys that cannot be used.
     pub fn from_jwks_json(json: &[u8]) -> Result<(Self, Vec<SkippedKey>), KeySetError> {
         if json.len() > MAX_KEY_SET_BYTES {
             return Err(KeySetError::TooLarge);
@@ -142,9 +144,11 @@ impl KeySet {
         Ok((set, skipped))
     }
 
-    /// Adds the forms of one JWK (an RSA key without `alg` has one per algorithm): all of them, or none.
+    /// Adds the forms of one JWK (an RSA key without `alg` has one per algorithm): all of them, or
+    /// none.
     fn add(&mut self, keys: Vec<Key>) -> Result<(), SkipReason> {
-        // Keys without `kid` are alternatives, not duplicates: a token fits one of them or is ambiguous.
+        // Keys without `kid` are alternatives, not duplicates: a token fits one of them or is
+        // ambiguous.
         if keys.iter().any(|key| key.kid.is_some() && self.position(key.kid(), key.algorithm).is_ok()) {
             return Err(SkipReason::Duplicate);
         }
@@ -159,7 +163,8 @@ impl KeySet {
         self.keys.binary_search_by(|key| (key.kid(), key.algorithm).cmp(&(kid, algorithm)))
     }
 
-    /// The one key for a token: by `kid`, or, for a token without, the only one of its algorithm.
+    /// The one key for a token: by `kid`, or, for a token without `kid`, the only key of its
+    /// algorithm.
     pub(crate) fn select(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<&Key, TokenError> {
         if kid.is_some() {
             return match self.position(kid, algorithm) {
@@ -176,13 +181,13 @@ impl KeySet {
         }
     }
 
-    /// Whether no key is usable.
+    /// Whether the set has no usable key.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Whether every usable key of `other` is one here as well: the same key, by the same `kid`, for the same algorithm. Then what
-    /// a key of `other` has verified is verified by one of these.
+    /// Whether this set has every usable key of `other`: the same key, with the same `kid`, for the
+    /// same algorithm. Then a key of this set verifies whatever a key of `other` has verified.
     pub fn has_all_of(&self, other: &Self) -> bool {
         other.keys.iter().all(|key| self.has(key))
     }
@@ -195,7 +200,7 @@ impl KeySet {
         alike.into_iter().any(|own| own.public.as_ref() == key.public.as_ref())
     }
 
-    /// Each usable key's `kid` and algorithm; an RSA key without `alg` appears once per algorithm.
+    /// `kid` and algorithm of each usable key; an RSA key without `alg` appears once per algorithm.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = (Option<&str>, Algorithm)> {
         self.keys.iter().map(|key| (key.kid(), key.algorithm))
     }
@@ -212,7 +217,7 @@ impl Key {
         self.kid.as_deref()
     }
 
-    /// Whether `signature` is this key's over `message`.
+    /// Verifies that this key made `signature` over `message`.
     pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), TokenError> {
         self.public.verify_sig(message, signature).map_err(|_| TokenError::BadSignature)
     }

@@ -1,7 +1,7 @@
-//! Client certificates: which of their fields say who the caller is.
+//! Client certificates: which of their fields identify the caller.
 //!
-//! The input is a certificate whose chain has been verified and whose fields have been taken out already;
-//! parsing X.509 is the business of whoever spoke TLS.
+//! The input is a certificate whose chain has been verified and whose fields have been extracted
+//! already. The code that terminates TLS parses X.509.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::identity::{CredentialKind, Facts, Identity};
 use crate::time::Timestamp;
 use crate::token_error::{ClaimError, ClaimFault};
 
-/// A part of a certificate that names its holder or its issuer (RFC 5280 §4.1.2, §4.2.1.6).
+/// A part of a certificate that identifies its holder or its issuer (RFC 5280 §4.1.2, §4.2.1.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CertificateField {
     /// The whole issuer, in the spelling of RFC 4514.
@@ -32,7 +32,7 @@ pub enum CertificateField {
 }
 
 impl CertificateField {
-    /// Every field, by name.
+    /// Every field, sorted by name.
     pub const ALL: [Self; 8] = [
         Self::IssuerDn,
         Self::SanDns,
@@ -58,20 +58,20 @@ impl CertificateField {
         }
     }
 
-    /// By its name.
+    /// The field with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.as_str() == name)
     }
 }
 
-/// What a verified client certificate says.
+/// Fields and validity of a verified client certificate.
 #[derive(Debug, Clone)]
 pub struct CertificateIdentity<'a> {
     /// Its fields, in certificate order; a field may occur several times.
     pub fields: Vec<(CertificateField, Cow<'a, str>)>,
-    /// Start of validity.
+    /// Start of the validity.
     pub not_before: Timestamp,
-    /// End of validity; from this instant on the certificate counts as expired.
+    /// End of the validity; from this time on the certificate counts as expired.
     pub not_after: Timestamp,
 }
 
@@ -91,13 +91,14 @@ pub enum CertificateMappingError {
     /// The name is empty.
     #[error("certificate authority has no name")]
     NoName,
-    /// The field is shared by many holders.
+    /// Many holders have the same value of this field.
     #[error("`{0}` does not tell holders apart; use san_uri, san_dns, san_email, subject_cn or subject_dn")]
     NotASubject(&'static str),
 }
 
 impl CertificateMapping {
-    /// Holders are told apart by `subject`; `name` is what rules and metrics call the authority.
+    /// Creates a mapping in which `subject` identifies the holder. `name` is the authority's name
+    /// in rules and metrics.
     pub fn new(name: &str, subject: CertificateField) -> Result<Self, CertificateMappingError> {
         if name.is_empty() {
             return Err(CertificateMappingError::NoName);
@@ -109,7 +110,7 @@ impl CertificateMapping {
         Ok(Self { name: name.into(), subject, user: None, groups: Vec::new(), keep: Vec::new() })
     }
 
-    /// Takes the user name from `field`, when the certificate has it.
+    /// Takes the user name from `field`, if the certificate has it.
     #[must_use]
     pub fn with_user(mut self, field: CertificateField) -> Self {
         self.user = Some(field);
@@ -123,20 +124,20 @@ impl CertificateMapping {
         self
     }
 
-    /// Keeps the values of `fields` for rules and headers, as claims of the field's name.
+    /// Keeps the values of `fields` for rules and headers, as claims with the field's name.
     #[must_use]
     pub fn keeping(mut self, mut fields: Vec<CertificateField>) -> Self {
-        // Sorted like the names, which is the order of `Identity::claims`.
+        // Sorted by name, which is the order of `Identity::claims`.
         fields.sort_unstable();
         fields.dedup();
         self.keep = fields;
         self
     }
 
-    /// Who holds the certificate, and for how long to believe it.
+    /// The identity of the holder, and the validity of the certificate.
     ///
-    /// The subject must be there exactly once: of two names, an attacker picks the one we do not mean. The
-    /// e-mail address is the only `san_email` where there is one.
+    /// The subject must be present exactly once: with two names, an attacker could choose which one
+    /// counts. The e-mail address is `san_email`, if the certificate has exactly one.
     pub fn facts(&self, certificate: &CertificateIdentity<'_>) -> Result<Facts, ClaimError> {
         let single = |field| certificate.single(field);
         let subject = single(self.subject)?
@@ -180,7 +181,7 @@ impl CertificateIdentity<'_> {
         self.fields.iter().filter(move |(f, _)| *f == field).map(|(_, value)| value.as_ref())
     }
 
-    /// The only value of `field`, or none.
+    /// The only value of `field`; `None` when there is none.
     fn single(&self, field: CertificateField) -> Result<Option<&str>, ClaimError> {
         let mut values = self.values(field);
         match (values.next(), values.next()) {

@@ -1,13 +1,14 @@
-//! From what a credential says to who its holder is.
+//! Mapping: from the content of a credential to the identity of its holder.
 //!
-//! Owns: which claims become subject, user, e-mail, groups, scopes and client ([`Mapping`]), the same for
-//! client certificates ([`CertificateMapping`]), and the bounds every mapped text keeps. Does not own:
-//! whether the credential is genuine, and parsing X.509.
+//! Owns: which claims become subject, user, e-mail, groups, scopes and client ([`Mapping`]), the
+//! same for client certificates ([`CertificateMapping`]), and the limits of every mapped text. Does
+//! not own: whether the credential is genuine, and parsing X.509.
 //!
-//! A mapped text may end up in a header, a log line and a rule. It therefore has no control character, no
-//! white space at its ends (header parsers drop it, and `"root "` is somebody else than `"root"`), and a
-//! bounded length. A claim that breaks this denies the whole token: half an identity is a wrong one. `null`
-//! and the empty string count as absent.
+//! A mapped text may become part of a header, a log line and a rule. So it has no control
+//! character, no white space at its ends, and a limited length. Header parsers remove white space
+//! at the ends, and `"root "` is not the same user as `"root"`. A claim that violates this denies
+//! the whole token, since an incomplete identity is a wrong one. `null` and the empty string count
+//! as absent.
 
 mod certificate;
 mod path;
@@ -19,31 +20,33 @@ use crate::identity::{CredentialKind, Identity};
 use crate::json::{Number, Value};
 use crate::token_error::{ClaimError, ClaimFault};
 
-/// The longest mapped text, in bytes.
+/// Length of the longest mapped text, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024;
-/// The most groups, the most scopes, and the most values of a kept claim.
+/// Most groups, most scopes, and most values of a kept claim.
 pub const MAX_VALUES: usize = 512;
 
-/// How an issuer's claims become an identity. Where several paths are given, single values come from the
-/// first that is present, lists are merged from all.
+/// How an issuer's claims become an identity. Where several paths are given, a single value comes
+/// from the first that is present, and lists are merged from all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
-    /// Stable identifier, required. `sub`.
+    /// Stable identifier, required. Default: `sub`.
     pub subject: ClaimPath,
-    /// User name. `preferred_username`.
+    /// User name. Default: `preferred_username`.
     pub user: Vec<ClaimPath>,
-    /// E-mail address. `email`.
+    /// E-mail address. Default: `email`.
     pub email: Option<ClaimPath>,
-    /// Believe the e-mail address only when `email_verified` is `true`, the boolean (`OpenID` Connect Core
-    /// §5.1). An unverified address is left out. On.
+    /// Whether the e-mail address is accepted only when `email_verified` is the boolean `true`
+    /// (`OpenID` Connect Core §5.1). Otherwise an unverified address is left out. Default: on.
     pub email_must_be_verified: bool,
-    /// Groups and roles: strings or arrays of strings. `groups`.
+    /// Groups and roles: strings or arrays of strings. Default: `groups`.
     pub groups: Vec<ClaimPath>,
-    /// OAuth scopes: space-separated strings (RFC 8693 §4.2) or arrays of strings. `scope`, `scp`.
+    /// OAuth scopes: space-separated strings (RFC 8693 §4.2) or arrays of strings. Default:
+    /// `scope`, `scp`.
     pub scopes: Vec<ClaimPath>,
-    /// OAuth client. `client_id` (RFC 8693 §4.3), `azp`.
+    /// OAuth client. Default: `client_id` (RFC 8693 §4.3), `azp`.
     pub client: Vec<ClaimPath>,
-    /// Further claims to keep for rules and headers: a string, number or boolean, or an array of these.
+    /// Further claims to keep for rules and headers: a string, number or boolean, or an array of
+    /// these.
     pub keep: Vec<ClaimPath>,
 }
 
@@ -63,7 +66,7 @@ impl Default for Mapping {
 }
 
 impl Mapping {
-    /// The identity in verified `claims` of the issuer configured under the name `issuer`.
+    /// Maps verified `claims` to an identity. `issuer` is the configured name of their issuer.
     pub fn identity(&self, issuer: &str, claims: Value<'_>) -> Result<Identity, ClaimError> {
         let subject = single(claims, &self.subject)?;
         Ok(Identity {
@@ -111,10 +114,10 @@ impl Mapping {
     }
 }
 
-/// As in [`Identity::claims`].
+/// Kept claims, as in [`Identity::claims`].
 type KeptClaims = Vec<(Box<str>, Vec<Box<str>>)>;
 
-/// The text at `path`; absent, `null` and empty are `None`.
+/// The text at `path`; `None` when it is absent, `null` or empty.
 fn single<'d>(claims: Value<'d>, path: &ClaimPath) -> Result<Option<&'d str>, ClaimError> {
     let Some(value) = path.find(claims)? else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| ClaimError::new(path.as_str(), ClaimFault::NotA("a string")))?;
@@ -133,7 +136,8 @@ fn first(claims: Value<'_>, paths: &[ClaimPath]) -> Result<Option<Box<str>>, Cla
 
 type Add<'a> = dyn FnMut(&str) -> Result<(), ClaimError> + 'a;
 
-/// The texts at all of `paths`, in order, without duplicates; `split` may divide one into several.
+/// The texts at all of `paths`, in order, without duplicates; `split` may divide one text into
+/// several.
 fn merged(
     claims: Value<'_>,
     paths: &[ClaimPath],
@@ -160,9 +164,9 @@ fn merged(
     Ok(values)
 }
 
-/// A kept value as text: a string as it is, booleans and numbers as JSON spells them.
+/// A kept value as text: a string unchanged, booleans and numbers in their JSON spelling.
 fn scalar(path: &ClaimPath, value: Value<'_>) -> Result<Box<str>, ClaimError> {
-    /// Beyond 2^53 neighbouring integers share one float, and a rule could take one for the other.
+    /// Beyond 2^53, neighbouring integers have the same float, and a rule could confuse them.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let fault = |fault| ClaimError::new(path.as_str(), fault);
     if let Some(text) = value.as_str() {
@@ -180,7 +184,8 @@ fn scalar(path: &ClaimPath, value: Value<'_>) -> Result<Box<str>, ClaimError> {
     }
 }
 
-/// The text of a member, if it may be part of an identity; absent, `null` and empty are `None`.
+/// The text of a member, if it may be part of an identity; `None` when it is absent, `null` or
+/// empty.
 pub(crate) fn checked_text<'d>(object: Value<'d>, member: &str) -> Result<Option<&'d str>, ClaimError> {
     let Some(value) = object.get(member).filter(|value| !value.is_null()) else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| ClaimError::new(member, ClaimFault::NotA("a string")))?;
@@ -217,7 +222,7 @@ fn push(path: &ClaimPath, values: &mut Vec<Box<str>>, value: Box<str>) -> Result
     Ok(())
 }
 
-/// `text` if it may be part of an identity; `None` when empty.
+/// Checks that `text` may be part of an identity; `None` when it is empty.
 fn checked<'d>(claim: &str, text: &'d str) -> Result<Option<&'d str>, ClaimError> {
     let fault = if text.len() > MAX_VALUE_BYTES {
         ClaimFault::TooLong
@@ -231,7 +236,7 @@ fn checked<'d>(claim: &str, text: &'d str) -> Result<Option<&'d str>, ClaimError
     Err(ClaimError::new(claim, fault))
 }
 
-/// `local@domain`: exactly one `@`, so that whoever splits it finds the same domain.
+/// Checks for `local@domain` with exactly one `@`, so that every reader finds the same domain.
 fn checked_address(claim: &str, email: &str) -> Result<Box<str>, ClaimError> {
     match email.split_once('@') {
         Some((local, domain))

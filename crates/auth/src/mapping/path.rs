@@ -1,5 +1,6 @@
-//! Where a claim stands: `realm_access.roles`, or, for names that contain dots, the JSON pointer (RFC 6901)
-//! `/resource_access/my.client/roles`. A pointer here names object members only, never array elements.
+//! Claim path: `realm_access.roles`, or, for names that contain dots, the JSON pointer (RFC 6901)
+//! `/resource_access/my.client/roles`. A pointer here names only object members, never array
+//! elements.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,13 +15,13 @@ pub struct ClaimPath {
     names: Box<[Box<str>]>,
 }
 
-/// Why a text is no claim path.
+/// Why a text is not a claim path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimPathError {
     /// The path, or one of its names, is empty.
     #[error("claim path is empty or has an empty name")]
     EmptyName,
-    /// More names than tokens may nest.
+    /// The path has more names than tokens may nest.
     #[error("claim path has more than 16 names")]
     TooDeep,
     /// A URL in dotted spelling would be split at its dots.
@@ -31,13 +32,13 @@ pub enum ClaimPathError {
     /// `~` in a pointer is followed by neither `0` nor `1` (RFC 6901 §3).
     #[error("claim path has a `~` that is neither `~0` (for `~`) nor `~1` (for `/`)")]
     Escape,
-    /// A control character.
+    /// The path has a control character.
     #[error("claim path contains a control character")]
     Control,
 }
 
 impl ClaimPath {
-    /// A top-level member of a name that needs no checking.
+    /// A top-level member, whose name is not checked.
     pub(super) fn member(name: &'static str) -> Self {
         Self { written: name.into(), names: [name.into()].into() }
     }
@@ -47,7 +48,7 @@ impl ClaimPath {
         &self.written
     }
 
-    /// The value there; `null` counts as absent.
+    /// The value at the path; `null` counts as absent.
     pub(super) fn find<'d>(&self, claims: Value<'d>) -> Result<Option<Value<'d>>, ClaimError> {
         let mut value = claims;
         for name in &self.names {
@@ -85,7 +86,7 @@ impl FromStr for ClaimPath {
     }
 }
 
-/// RFC 6901 §4: `~1` is `/`, `~0` is `~`.
+/// Decodes the escapes of RFC 6901 §4: `~1` is `/`, `~0` is `~`.
 fn unescaped(name: &str) -> Result<Box<str>, ClaimPathError> {
     let mut plain = String::with_capacity(name.len());
     let mut chars = name.chars();

@@ -1,10 +1,12 @@
-//! What the configuration says about requests: which route takes one, and whom a route lets pass.
+//! Policy: which route matches a request, and which callers a route permits.
 //!
-//! Owns: [`route`], the table from canonical requests to routes; [`rule`], the rules of a route; [`review`], what Kubernetes is
-//! asked where no rule decides; the faults
-//! either finds in its input. Both are built once, whole or not at all, and only read afterwards.
+//! Owns: [`route`], the table from canonical requests to routes; [`rule`], the rules of a route;
+//! [`review`], what Kubernetes is asked where no rule decides; the faults that these find in their
+//! configuration. Routes and rules are built once, completely or not at all, and are read-only
+//! afterwards.
 //!
-//! Does not own: the file format (the binary's `config`), the evaluation order of a decision (`decide`).
+//! Does not own: the file format (the binary's `config`), the evaluation order of a decision
+//! (`decide`).
 
 pub mod review;
 pub mod route;
@@ -16,35 +18,36 @@ use crate::request::Malformed;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub struct PolicyFault {
-    /// The place, relative to the list that was handed in: `routes[3].hosts[0]`, `allow[0].groups`.
+    /// Its place, relative to the list that was passed in: `routes[3].hosts[0]`, `allow[0].groups`.
     pub path: String,
     /// What is wrong with it.
     pub problem: PolicyProblem,
 }
 
-/// What can be wrong with routes and rules.
+/// Faults of routes and rules.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyProblem {
-    /// A host pattern that no request's host can be.
+    /// A host pattern that no request's host can match.
     #[error("{host:?} is no host pattern, {fault}: write example.com, *.example.com or *, without a port")]
     Host {
-        /// As configured.
+        /// The host pattern as configured.
         host: String,
-        /// Why.
+        /// Why it is not valid.
         fault: Malformed,
     },
-    /// A path that no request's path can be.
+    /// A path that no request's path can match.
     #[error("no request has the path {path:?}: {fault}")]
     Path {
-        /// As configured.
+        /// The path as configured.
         path: String,
-        /// Why.
+        /// Why it is not valid.
         fault: Malformed,
     },
-    /// A path pattern with parameters, which [`route::RouteTable::find`] does not tell apart.
+    /// A path pattern with parameters, which [`route::RouteTable::find`] does not distinguish.
     #[error("the path {0:?} holds path parameters (;), which take no part in routing")]
     PathParameters(String),
-    /// A path pattern with an escape of a character that may stand raw: the same again.
+    /// A path pattern with an escape of a character that may stand raw, which is not distinguished
+    /// either.
     #[error("the path {0:?} escapes a character of ! $ & ' ( ) * + , = : @; write it as it is")]
     PathEscapes(String),
     /// A template segment that mixes literal text and braces.
@@ -53,34 +56,34 @@ pub enum PolicyProblem {
     /// A capture name used twice in one template.
     #[error("the template captures {0:?} twice")]
     TemplateName(String),
-    /// `{name...}` before the end.
+    /// A tail `{name...}` that is not the last segment.
     #[error("the tail {0:?} must be the template's last segment")]
     TemplateTail(String),
     /// A template without captures.
     #[error("the template {0:?} captures nothing: write it as an exact path")]
     TemplateLiteral(String),
-    /// A method that is no token.
+    /// A method that is not a token.
     #[error("{0:?} is not a method")]
     Method(String),
     /// A method in lower case; methods are case-sensitive.
     #[error("methods are case-sensitive: {0:?} is not {upper}", upper = .0.to_ascii_uppercase())]
     MethodCase(String),
-    /// `CONNECT` or `TRACE`.
+    /// The method `CONNECT` or `TRACE`, which is never served.
     #[error("the method {0} is never served")]
     MethodRefused(String),
-    /// `HEAD` without `GET`.
+    /// A method list with `HEAD` and without `GET`.
     #[error("HEAD needs GET's right: list GET, which includes HEAD")]
     HeadAlone,
-    /// A header condition on something that is no field name.
+    /// A header condition whose name is not a field name.
     #[error("{0:?} is not a header name")]
     HeaderName(String),
-    /// A header condition on a field that speaks of one connection, and that each hop writes anew.
+    /// A header condition on a field that describes one connection, and that each hop replaces.
     #[error(
         "the header {0} is of the connection to this gateway and is written anew behind it, so no route can rest on it{remedy}",
         remedy = if .0.eq_ignore_ascii_case("upgrade") { ": list the protocols that clients may switch to in `upgrades`" } else { "" }
     )]
     HeaderPerHop(String),
-    /// A header condition on a value that no field has.
+    /// A header condition with a value that no field can have.
     #[error("the value for header {0} is empty, padded or holds a control character")]
     HeaderValue(String),
     /// A route that another one makes unreachable.
@@ -88,12 +91,12 @@ pub enum PolicyProblem {
     Indistinguishable {
         /// The route that is never chosen.
         route: String,
-        /// The route that is chosen in its place.
+        /// The route that is chosen instead.
         by: String,
-        /// The host pattern both name.
+        /// The host pattern that both have.
         host: String,
     },
-    /// A set of rules that lets nobody pass.
+    /// A set of rules that permits no request.
     #[error("there is no allow rule, so nobody could pass: add one, or make the route public")]
     NoAllowRule,
     /// A rule without any condition.
@@ -102,19 +105,19 @@ pub enum PolicyProblem {
     /// A condition without values.
     #[error("the list is empty: a condition without values can never hold")]
     EmptyList,
-    /// The empty string as a value.
+    /// An empty string as a value.
     #[error("a value is empty")]
     EmptyValue,
-    /// A value that no identity holds.
+    /// A value that no identity can have.
     #[error("the value {0:?} holds a control character, which no identity does")]
     ControlValue(String),
-    /// `all` of several values of something that has one.
+    /// A condition `all` with several values, on an attribute that has one value.
     #[error("a request has one value of this, so all of several can never hold: use any, or several rules")]
     AllOfOne,
-    /// `present` for something that always is.
+    /// A condition `present`, on an attribute that is always present.
     #[error("every verified caller has this, so the condition says nothing: list values")]
     AlwaysPresent,
-    /// A scope outside of RFC 6749 §3.3.
+    /// A scope that RFC 6749 §3.3 does not allow.
     #[error("{0:?} is not a scope: no spaces, quotes or backslashes, ascii only")]
     Scope(String),
     /// An e-mail address without exactly one `@`.
@@ -126,20 +129,20 @@ pub enum PolicyProblem {
     /// An issuer that is not configured.
     #[error("there is no issuer {issuer:?}: {}", choices(.known))]
     Issuer {
-        /// As configured in the rule.
+        /// The issuer as configured in the rule.
         issuer: String,
-        /// The configured names.
+        /// The configured names of issuers.
         known: Vec<String>,
     },
-    /// A claim no issuer's mapping keeps.
+    /// A claim that no issuer's mapping keeps.
     #[error("no issuer keeps the claim {claim:?}: {}", choices(.known))]
     Claim {
-        /// As configured in the rule.
+        /// The claim as configured in the rule.
         claim: String,
         /// The claims that are kept.
         known: Vec<String>,
     },
-    /// A query condition without a parameter name, or with one outside of printable text.
+    /// A query condition whose parameter name is empty, or has a control character.
     #[error("{0:?} is not a query parameter name")]
     Parameter(String),
 }
@@ -157,14 +160,14 @@ impl Faults {
         self.0.push(PolicyFault { path: path.into(), problem });
     }
 
-    /// The value when nothing was found, else everything that was.
+    /// The value when there are no faults, otherwise all faults.
     fn or<T>(self, value: T) -> Result<T, Vec<PolicyFault>> {
         if self.0.is_empty() { Ok(value) } else { Err(self.0) }
     }
 }
 
 impl PolicyProblem {
-    /// What is wrong with a path pattern that servers read in several ways.
+    /// The fault of a path pattern that servers read in several ways.
     fn several_readings(pattern: &str, normal: &str) -> Self {
         if normal.contains(';') {
             Self::PathParameters(pattern.into())

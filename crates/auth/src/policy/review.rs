@@ -1,15 +1,20 @@
-//! Kubernetes `SubjectAccessReviews`: what is asked about a request that no rule decides.
+//! Kubernetes `SubjectAccessReviews`: what Kubernetes is asked about a request that no rule
+//! decides.
 //!
-//! Owns: [`ReviewSpec`] as configured, [`ReviewTemplate`] as checked, and the [`ReviewQuestion`]s it makes of a request. Does not own:
-//! who answers them, and what an answer leads to (`decide`).
+//! Owns: [`ReviewSpec`] as configured, [`ReviewTemplate`] as checked, and the [`ReviewQuestion`]s
+//! that it makes from a request. Does not own: who answers them, and what an answer leads to
+//! (`decide`).
 //!
-//! A question is about what the request says: a value may come from the route's path template, a query parameter, a header or the
-//! method. What comes from outside is taken as it is or not at all. An attribute that would be empty although it is asked for
-//! denies, because to Kubernetes an empty namespace means all of them; a value that occurs more than once is asked about as often, and
-//! every answer has to be yes.
+//! A question is about the content of the request: a value may come from the route's path template,
+//! a query parameter, a header or the method. A value from the client is used unchanged or not at
+//! all:
 //!
-//! Nobody becomes somebody else on the way: a name that Kubernetes keeps for itself (`system:…`) is only believed of an
-//! authority that is Kubernetes.
+//! - An attribute that is configured and would be empty denies, since to Kubernetes an empty
+//!   namespace means all namespaces.
+//! - A value that occurs several times leads to as many questions, and every answer has to be yes.
+//!
+//! No caller can take the name of another one. A name that Kubernetes reserves (`system:…`) is
+//! accepted only from a token authority of the cluster itself.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,19 +24,20 @@ use crate::headers::{is_nominated, is_same};
 use crate::identity::Identity;
 use crate::request::{Canonical, Field, pairs};
 
-/// The most questions that one request may lead to.
+/// Most questions that one request may lead to.
 pub const MAX_QUESTIONS: usize = 16;
-/// What Kubernetes keeps for its own.
+/// Prefix of the names that Kubernetes reserves.
 const RESERVED: &str = "system:";
-/// Whom Kubernetes counts every authenticated user among.
+/// Group in which Kubernetes puts every authenticated user.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// A review as configured. Texts are templates: `{path.NAME}`, `{query.NAME}`, `{header.NAME}`, `{method}`, `{path}`.
+/// A review as configured. Texts are templates: `{path.NAME}`, `{query.NAME}`, `{header.NAME}`,
+/// `{method}`, `{path}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReviewSpec {
-    /// About a resource, or about a path that is none.
+    /// About a resource, or about a path that is not a resource.
     pub attributes: Attributes<String>,
-    /// How callers are called in the cluster.
+    /// Names of callers in the cluster.
     pub subject: ReviewSubject,
 }
 
@@ -42,20 +48,20 @@ pub enum Attributes<T> {
     Resource {
         /// Namespace; `None`: of no namespace, or of all.
         namespace: Option<T>,
-        /// Verb: `get`, `list`, `create` …
+        /// Verb, such as `get`, `list` or `create`.
         verb: T,
         /// API group; `None`: the core group.
         group: Option<T>,
-        /// Resource, in the plural.
+        /// Resource type, in the plural.
         resource: T,
-        /// Subresource.
+        /// Subresource, such as `status`.
         subresource: Option<T>,
-        /// Name of the object; `None`: all of them.
+        /// Name of the object; `None`: all objects.
         name: Option<T>,
     },
-    /// A path of the API server that is no object's.
+    /// A path of the API server that does not belong to an object.
     NonResource {
-        /// Path.
+        /// Path on the API server.
         path: T,
         /// Verb: the method, in lower case.
         verb: T,
@@ -68,60 +74,61 @@ impl<T: Default> Default for Attributes<T> {
     }
 }
 
-/// How callers are called in the cluster.
+/// How callers are named in the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReviewSubject {
-    /// Which name of theirs.
+    /// Which of the caller's names is used.
     pub name: NameSource,
-    /// Put before the name of whoever is not known by the cluster itself.
+    /// Prefix for the name of a caller that the cluster itself does not know.
     pub user_prefix: Box<str>,
-    /// Put before the groups of whoever is not known by the cluster itself.
+    /// Prefix for the groups of a caller that the cluster itself does not know.
     pub group_prefix: Box<str>,
-    /// Names of the authorities that are this cluster: their names are taken as they are.
+    /// Names of the token authorities that belong to this cluster: names from them are used
+    /// unchanged.
     pub own: Vec<Box<str>>,
 }
 
-/// Which name of a caller.
+/// Which name of a caller is used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum NameSource {
-    /// The user name, or the subject where there is none.
+    /// The user name, or the subject if there is none.
     #[default]
     User,
-    /// The subject.
+    /// The subject of the credential.
     Subject,
-    /// The e-mail address; whoever has none may not.
+    /// The e-mail address; a caller without one is denied.
     Email,
 }
 
-/// What is wrong with a template.
+/// Fault of a review's template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateFault {
-    /// A brace without its other half, or nothing between them.
+    /// A brace is not closed, or not opened.
     #[error(
         "{0:?} is no template: write {{path.NAME}}, {{query.NAME}}, {{header.NAME}}, {{method}} or {{path}}"
     )]
     Braces(String),
-    /// A placeholder of another kind.
+    /// A placeholder of an unknown kind.
     #[error(
         "there is no placeholder {0:?}: write {{path.NAME}}, {{query.NAME}}, {{header.NAME}}, {{method}} or {{path}}"
     )]
     Unknown(String),
-    /// It captures what the route's path does not.
+    /// A capture that the route's path does not have.
     #[error(
         "the route's path has no {0:?}: capture it there, such as `path = {{ template = \"/apps/{{{0}}}\" }}`"
     )]
     NoCapture(String),
-    /// The text is empty.
+    /// The text of an attribute is empty.
     #[error("the text is empty: leave the key out if nothing is meant")]
     Empty,
-    /// Two values that may occur more than once.
+    /// A second parameter or header, each of which may be repeated.
     #[error(
         "{0:?} may be repeated too, and only one part of a review may be: take all from one parameter or header"
     )]
     Several(String),
 }
 
-/// A checked review.
+/// A checked review, ready to be applied to requests.
 #[derive(Debug, Clone)]
 pub struct ReviewTemplate {
     attributes: Attributes<Template>,
@@ -141,49 +148,49 @@ enum Part {
     Path,
 }
 
-/// Who may do what, as an authority is asked.
+/// Who wants to do what: one question to Kubernetes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ReviewQuestion<'q> {
-    /// User name.
+    /// User name in the cluster.
     pub user: Cow<'q, str>,
-    /// Groups.
+    /// Groups of the user.
     pub groups: Cow<'q, [Box<str>]>,
-    /// Further attributes of the user, from the same authority.
+    /// Further attributes of the user, from the same token authority.
     pub extra: Vec<(&'q str, &'q [Box<str>])>,
-    /// Identifier of the user, from the same authority.
+    /// Identifier of the user, from the same token authority.
     pub uid: Option<&'q str>,
-    /// What they want to do.
+    /// What the user wants to do.
     pub attributes: Attributes<Cow<'q, str>>,
 }
 
 /// Why there is no question to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unaskable {
-    /// A value that the question needs is not there, or empty.
+    /// A value that the question needs is absent or empty.
     #[error("the review needs {0}, and the request does not say it")]
     Missing(NeededFields),
-    /// A value that cannot be meant.
+    /// A value that the question cannot contain.
     #[error("the {0} of the request cannot be part of a review")]
     Unusable(NeededFields),
-    /// The method stands for no verb.
+    /// The method corresponds to no verb.
     #[error("the method stands for no verb of Kubernetes")]
     Method,
-    /// The caller has no name, or one that the cluster keeps for itself.
+    /// The caller has no name, or one that the cluster reserves.
     #[error("the caller has no name that can be asked about")]
     Caller,
-    /// More values than can be asked about.
+    /// The request has more values than [`MAX_QUESTIONS`].
     #[error("the request names more than {MAX_QUESTIONS} objects")]
     TooMany,
 }
 
-/// What a question needs.
+/// The part of a request that a question needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NeededFields {
-    /// A part of the path.
+    /// A capture of the path.
     Path,
     /// A query parameter.
     Query,
-    /// A header.
+    /// A header field.
     Header,
 }
 
@@ -198,10 +205,10 @@ impl fmt::Display for NeededFields {
 }
 
 impl ReviewTemplate {
-    /// Checks a review against what the route's path template captures.
+    /// Checks a review against the captures of the route's path template.
     ///
     /// # Errors
-    /// Every fault, with the key it is in.
+    /// Every fault, with the key that it is in.
     pub fn build(spec: &ReviewSpec, captures: &[String]) -> Result<Self, Vec<(&'static str, TemplateFault)>> {
         let mut faults = Vec::new();
         let mut repeated = Vec::new();
@@ -209,7 +216,7 @@ impl ReviewTemplate {
             let built = Template::parse(text, captures).and_then(|template| {
                 for part in &template.0 {
                     if let Part::Query(name) | Part::Header(name) = part {
-                        // The same value twice is the same value.
+                        // The same value twice is one value.
                         if !repeated.is_empty() && !repeated.contains(part) {
                             return Err(TemplateFault::Several(name.to_string()));
                         }
@@ -240,7 +247,7 @@ impl ReviewTemplate {
         if faults.is_empty() { Ok(Self { attributes, subject: spec.subject.clone() }) } else { Err(faults) }
     }
 
-    /// The query parameters that it reads.
+    /// Names of the query parameters that it reads.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         self.parts().filter_map(|part| if let Part::Query(name) = part { Some(&**name) } else { None })
     }
@@ -254,10 +261,10 @@ impl ReviewTemplate {
         self.attributes.each().into_iter().flatten().flat_map(|template| &*template.0)
     }
 
-    /// The questions about a request: every one has to be answered with yes.
+    /// The questions about a request: every one must be answered with yes.
     ///
     /// # Errors
-    /// When there is none that could be asked; the request is to be refused.
+    /// [`Unaskable`] when no question can be asked; the request must be refused.
     pub fn questions<'q>(
         &'q self,
         identity: &'q Identity,
@@ -269,7 +276,8 @@ impl ReviewTemplate {
         let own = self.subject.is_own(identity);
         let extra = if own { extra(identity) } else { Vec::new() };
         let uid = identity.claim("uid").first().map(|uid| &**uid).filter(|_| own);
-        // Behind us such a path may be read as another, which was not asked about.
+        // A server behind the gateway may read such a path as another one, which was not asked
+        // about.
         let of_path = self.parts().any(|part| matches!(part, Part::Capture(_) | Part::Path));
         if of_path && !request.other_readings().is_empty() {
             return Err(Unaskable::Unusable(NeededFields::Path));
@@ -307,7 +315,8 @@ impl ReviewTemplate {
                 (NeededFields::Query, values.map(|(_, value)| value.decode()).collect())
             }
             Part::Header(name) => {
-                // Some servers take one for the other, and one that is meant for this hop alone does not travel on.
+                // Some servers take an alias for the field, and a field that `Connection` nominates
+                // is not forwarded.
                 let alias =
                     |field: &Field<'_>| is_same(field.name, name) && !field.name.eq_ignore_ascii_case(name);
                 if fields.iter().any(alias) || is_nominated(fields, name) {
@@ -339,7 +348,7 @@ impl ReviewTemplate {
         Ok(Some((part, values)))
     }
 
-    /// What Kubernetes calls what the request's method does.
+    /// The Kubernetes verb for the request's method; `None` when there is none.
     fn verb(&self, request: &Canonical<'_>) -> Option<&'static str> {
         let resource = matches!(self.attributes, Attributes::Resource { .. });
         Some(match (request.method(), resource) {
@@ -361,13 +370,14 @@ type Repeated<'q> = (&'q Part, Vec<Cow<'q, str>>);
 /// A user name, and groups.
 type Named<'q> = (Cow<'q, str>, Cow<'q, [Box<str>]>);
 
-/// Text of the characters that names of Kubernetes have: it means the same wherever it is read.
+/// Whether a text has only characters of Kubernetes names, so that every server reads it in the
+/// same way.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@".contains(&byte);
     text.len() <= 253 && text.bytes().all(plain) && !matches!(text, "." | "..")
 }
 
-/// Whatever an authority of the cluster told beside name and groups.
+/// The `extra` attributes that a token authority of the cluster returned besides name and groups.
 fn extra(identity: &Identity) -> Vec<(&str, &[Box<str>])> {
     let claims = identity.claims.iter();
     claims.filter_map(|(path, values)| Some((path.strip_prefix("extra.")?, &**values))).collect()
@@ -396,7 +406,7 @@ impl ReviewSubject {
         if user.starts_with(RESERVED) {
             return Err(Unaskable::Caller);
         }
-        // Rights only add up in Kubernetes: a group that is left out takes nothing from anybody else.
+        // Permissions are only additive in Kubernetes: leaving out a group grants nothing.
         let groups = identity.groups.iter().map(|group| prefixed(&self.group_prefix, group));
         let groups = groups.filter(|group| !group.starts_with(RESERVED)).map(|group| Box::from(&*group));
         Ok((user, Cow::Owned(groups.chain([AUTHENTICATED.into()]).collect())))
@@ -492,7 +502,7 @@ impl Part {
 }
 
 impl<T> Attributes<T> {
-    /// Every text there may be, in a fixed order.
+    /// Every text that there may be, in a fixed order.
     pub fn each(&self) -> [Option<&T>; 6] {
         match self {
             Self::Resource { namespace, verb, group, resource, subresource, name } => [
@@ -507,7 +517,7 @@ impl<T> Attributes<T> {
         }
     }
 
-    /// The same of other texts.
+    /// The same attributes with each text mapped by `f`.
     pub fn try_map<'t, U, E>(&'t self, mut f: impl FnMut(&'t T) -> Result<U, E>) -> Result<Attributes<U>, E> {
         Ok(match self {
             Self::Resource { namespace, verb, group, resource, subresource, name } => Attributes::Resource {
@@ -524,7 +534,7 @@ impl<T> Attributes<T> {
 }
 
 impl ReviewQuestion<'_> {
-    /// The same, of its own.
+    /// The same question, with owned texts.
     pub fn into_owned(self) -> OwnedReviewQuestion {
         let attributes =
             self.attributes.try_map(|text| Ok::<_, std::convert::Infallible>(Box::from(&**text)));
@@ -542,20 +552,20 @@ impl ReviewQuestion<'_> {
 /// A [`ReviewQuestion`] that outlives its request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OwnedReviewQuestion {
-    /// User name.
+    /// User name in the cluster.
     pub user: Box<str>,
-    /// Groups.
+    /// Groups of the user.
     pub groups: Vec<Box<str>>,
     /// Further attributes of the user.
     pub extra: Vec<(Box<str>, Vec<Box<str>>)>,
     /// Identifier of the user.
     pub uid: Option<Box<str>>,
-    /// What they want to do.
+    /// What the user wants to do.
     pub attributes: Attributes<Box<str>>,
 }
 
 impl OwnedReviewQuestion {
-    /// As it is asked.
+    /// The question in the form in which it is asked.
     pub fn borrowed(&self) -> ReviewQuestion<'_> {
         let attributes =
             self.attributes.try_map(|text| Ok::<_, std::convert::Infallible>(Cow::Borrowed(&**text)));

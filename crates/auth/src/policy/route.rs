@@ -1,30 +1,33 @@
-//! Which route takes a request.
+//! Routes: which route a request matches.
 //!
-//! Owns: [`RouteMatch`], what a route takes; [`RouteTable`], all routes of a listener, and
-//! [`RouteTable::find`]. Does not own what happens on a route, nor that no route means 404.
+//! Owns: [`RouteMatch`], the conditions of a route; [`RouteTable`], all routes of a listener, and
+//! [`RouteTable::find`]. Does not own what happens on a route, nor that a request without a route
+//! gets 404.
 //!
-//! Of all routes that match a request, the most specific one takes it:
+//! Of all routes that match a request, the most specific one is chosen:
 //!
 //! 1. an exact host before the longest wildcard before any host;
-//! 2. an exact path before a template before the longest prefix before any path; among templates the one
-//!    with more literal segments, then one without a tail, then one with more captures;
+//! 2. an exact path before a template before the longest prefix before any path; among templates
+//!    the one with more literal segments, then one without a tail, then one with more captures;
 //! 3. more conditions (header conditions, and one for a method list);
 //! 4. the order of the list.
 //!
-//! A host that has routes falls back to less specific hosts when none of its own routes matches.
+//! If none of an exact host's own routes matches, less specific hosts are tried.
 //!
-//! Servers differ in how they read some paths: those that carry parameters (`/admin;v=1/users`), and those that
-//! escape a character which may stand raw (`/%40admin`). Such a path is looked up in every reading. When two of
-//! them lead to different routes, there is no route.
+//! Servers differ in how they read some paths: those with parameters (`/admin;v=1/users`), and
+//! those that escape a character which may stand raw (`/%40admin`). Such a path is looked up in
+//! every reading. When two readings lead to different routes, there is no route.
 //!
-//! Nor is there one when a header condition read a field that the service could read otherwise
-//! ([`first_ambiguous`](crate::headers::first_ambiguous)): a client could choose the route by one value and show the
-//! service another. That counts for each condition that was looked at, also on the routes that did not match. Where
-//! somebody joins fields of one name before they ask (Envoy does), a list that holds the value of a condition may have
-//! been several fields, and is ambiguous as well.
+//! There is no route either when a header condition reads a field that the service could read
+//! differently ([`first_ambiguous`](crate::headers::first_ambiguous)). Otherwise a client could
+//! select the route by one value and show the service another. That is true for each condition that
+//! was evaluated, also on routes that did not match. A proxy such as Envoy joins fields of one name
+//! before it asks. Then a list that contains the value of a condition may have been several fields,
+//! and is ambiguous as well.
 //!
-//! Lookups are hash probes: one for an exact host or path, one for each distinct length of wildcard or prefix
-//! at which the request has a boundary, and a walk down the tree of templates. Nothing is allocated.
+//! Lookups are hash probes: one for an exact host or path, and one for each distinct length of
+//! wildcard or prefix at which the request has a boundary. For templates, the lookup walks down
+//! their tree. Nothing is allocated.
 
 mod build;
 mod guards;
@@ -41,34 +44,36 @@ use index::HostIndex;
 pub use template::Captures;
 use template::Template;
 
-/// What a route takes.
+/// The conditions of a route on requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteMatch {
     /// The route's name, for messages.
     pub name: String,
-    /// Host patterns without port, any of which suffices; none means any host.
+    /// Host patterns without port, any of which suffices; empty means any host.
     ///
-    /// `example.com` is that host, `*.example.com` every name that has one or more labels in front of it
-    /// (not `example.com` itself), `*` any host. Internationalised names may be written in either form.
+    /// `example.com` is that host, `*.example.com` every name that has one or more labels before it
+    /// (not `example.com` itself), `*` any host. Internationalised names may be written in either
+    /// form.
     pub hosts: Vec<String>,
-    /// The path.
+    /// The condition on the path.
     pub path: PathMatch,
-    /// Methods, any of which suffices; none means any method. `GET` includes `HEAD`.
+    /// Methods, any of which suffices; empty means any method. `GET` includes `HEAD`.
     pub methods: Vec<String>,
     /// Header conditions, all of which must hold.
     pub headers: Vec<HeaderMatch>,
 }
 
-/// Which paths a route takes. Patterns are normalised like requests are.
+/// The paths that a route matches. Patterns are normalised like requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PathMatch {
-    /// This path alone; `/a` is not `/a/`. `*` is the target of `OPTIONS *`.
+    /// This path only; `/a` is not `/a/`. `*` is the target of `OPTIONS *`.
     Exact(String),
-    /// This path and everything below it: `/a` takes `/a`, `/a/` and `/a/b`, and not `/ab`. A trailing slash
-    /// has no meaning.
+    /// This path and everything below it: `/a` matches `/a`, `/a/` and `/a/b`, and not `/ab`. A
+    /// trailing slash has no meaning.
     Prefix(String),
-    /// Segments that are literal text or `{name}` for one segment that is not empty, and at the end possibly
-    /// `{name...}` for the rest, which may be empty: `/v1/{ns}/models/{id}`, `/files/{path...}`.
+    /// Segments that are literal text or `{name}` for one segment that is not empty, and at the end
+    /// possibly `{name...}` for the rest, which may be empty: `/v1/{ns}/models/{id}`,
+    /// `/files/{path...}`.
     Template(String),
     /// Every path, and the target `*`.
     #[default]
@@ -77,13 +82,13 @@ pub enum PathMatch {
 
 /// A condition on a header field.
 ///
-/// It chooses between routes and protects nothing: the client writes its own headers.
+/// It chooses between routes and protects nothing: the client controls its own headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderMatch {
-    /// The field name, in any case.
+    /// The field name, in any letter case.
     pub name: String,
-    /// The exact value, byte for byte, that every field of this name must have; `None` when the presence of
-    /// one is enough.
+    /// The exact value, byte for byte, that every field of this name must have; `None` when the
+    /// field only has to be present.
     pub value: Option<String>,
 }
 
@@ -94,7 +99,7 @@ pub struct RouteTable {
     hosts: HostIndex,
 }
 
-/// What remains to be checked of a route when host and path have led to it.
+/// Conditions of a route that remain to be checked after host and path have matched.
 #[derive(Debug)]
 struct Conditions {
     methods: Box<[Box<str>]>,
@@ -102,10 +107,11 @@ struct Conditions {
     template: Option<Template>,
 }
 
-/// A lower-case field name, and the value it must have.
+/// A lower-case field name, and the value that the field must have.
 type HeaderCondition = (Box<str>, Option<Box<[u8]>>);
 
-/// The name of a field that a condition read and the service could read otherwise, once there is one.
+/// The name of a field that a condition read and the service could read differently, once there is
+/// one.
 type Ambiguous<'t> = Cell<Option<&'t str>>;
 
 impl Conditions {
@@ -132,7 +138,7 @@ fn header_holds<'t>(
         ambiguous.set(Some(name));
         return false;
     }
-    // There is one at most, or it would be ambiguous.
+    // There is at most one field, otherwise it would be ambiguous.
     let found = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name));
     match (found, value.as_deref()) {
         (None, _) => false,
@@ -148,18 +154,19 @@ fn header_holds<'t>(
 }
 
 impl RouteTable {
-    /// The index of the route that takes the request, in the order the table was built from; `None` also when
-    /// that is [`Disputed`].
+    /// The index of the route that matches the request, in the order in which the table was built.
+    /// `None` also when the route is [`Disputed`].
     ///
-    /// `fields` are the request's header fields; they are read by header conditions alone.
+    /// `fields` are the request's header fields; only header conditions read them.
     pub fn find(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<usize> {
         self.lookup(request, fields, Repeats::Apart).ok().flatten()
     }
 
-    /// [`RouteTable::find`] that tells no route from a disputed one.
+    /// [`RouteTable::find`] that distinguishes no route from a disputed one.
     ///
     /// # Errors
-    /// When the readings of the path lead to different routes, or a header that was read is ambiguous.
+    /// [`Disputed`] when the readings of the path lead to different routes, or a header that was
+    /// read is ambiguous.
     pub fn lookup(
         &self,
         request: &Canonical<'_>,
@@ -173,7 +180,8 @@ impl RouteTable {
         found.map(|route| route.map(|route| route as usize))
     }
 
-    /// For every host pattern that is not the request's: the route that would take the request there.
+    /// For every host pattern that does not match the request's host: the route that would match
+    /// the request there.
     ///
     /// # Errors
     /// As [`RouteTable::lookup`].
@@ -191,38 +199,39 @@ impl RouteTable {
         self.routes.iter().flat_map(|route| &route.headers).map(|(name, _)| &**name)
     }
 
-    /// What the route's template captures of the request's path; empty for a route without a template, and
-    /// for a request it does not take.
+    /// Captures of the route's template in the request's path; empty for a route without a
+    /// template, and for a request that the template does not match.
     pub fn captures<'t>(&'t self, route: usize, request: &'t Canonical<'_>) -> Captures<'t> {
         let template = self.routes.get(route).and_then(|route| route.template.as_ref());
         template.map_or_else(Captures::none, |template| template.captures(request.path()))
     }
 
-    /// How many routes there are.
+    /// The number of routes.
     pub fn len(&self) -> usize {
         self.routes.len()
     }
 
-    /// Whether there is no route at all.
+    /// Whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
 }
 
-/// Nobody can say which route guards a request.
+/// Why it is undefined which route protects a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Disputed {
     /// Its path has readings that lead to different routes.
     #[error("the path has two readings that lead to different routes")]
     Path,
-    /// A header condition read a field that the service could read otherwise.
+    /// A header condition read a field that the service could read differently.
     #[error(
         "the header {0}, by which a route is chosen, is there more than once, in another spelling, or named by connection"
     )]
     Header(Box<str>),
 }
 
-/// What `find` says of the path, if it says the same of all its readings and read nothing `ambiguous`.
+/// What `find` returns for the path, if it returns the same for all readings of it and read no
+/// `ambiguous` field.
 fn undisputed<T: PartialEq>(
     request: &Canonical<'_>,
     find: impl Fn(&str) -> T,

@@ -1,13 +1,14 @@
-//! Whom a route lets pass.
+//! Rules: which callers a route permits.
 //!
-//! Owns: [`Policy`], [`RuleSet`], [`Rule`], [`Condition`]; whether a condition holds for an identity and a
-//! request; how a rule reads to a person. Building from configured text is in [`spec`].
+//! Owns: [`Policy`], [`RuleSet`], [`Rule`], [`Condition`]; whether a condition holds for an
+//! identity and a request; the text of a rule for people. Building from the configuration is in
+//! [`spec`].
 //!
-//! Does not own: the order of evaluation and its outcome, which is `decide`.
+//! Does not own: the order of evaluation and its outcome (`decide`).
 //!
-//! Rules are evaluated on every request, also when the credential came out of a cache, so nothing here
-//! allocates unless a query value is percent-encoded. Lists of up to [`values::LINEAR`] values are compared
-//! one by one, longer ones are hashed. All values compare byte for byte.
+//! Rules are evaluated on every request, also when the credential comes from a cache. So nothing
+//! here allocates unless a query value is percent-encoded. Lists of up to [`values::LINEAR`] values
+//! are compared one by one, longer ones are hashed. All values compare byte for byte.
 
 mod spec;
 mod values;
@@ -23,16 +24,17 @@ use super::review::ReviewTemplate;
 use crate::identity::Identity;
 use crate::request::{Canonical, pairs};
 
-/// What a route demands.
+/// What a route requires of its callers.
 #[derive(Debug, Clone)]
 pub enum Policy {
-    /// Everybody passes, with or without a credential. The only way to be open.
+    /// Every request is permitted, with or without a credential. The only way to make a route
+    /// public.
     Public,
-    /// A valid credential is needed, and these rules must let it pass.
+    /// A valid credential is required, and these rules must permit the request.
     Rules(RuleSet),
 }
 
-/// The rules of a route. A request passes when no deny rule matches and an allow rule does.
+/// The rules of a route. A request is permitted when no deny rule matches and an allow rule does.
 #[derive(Debug, Clone)]
 pub struct RuleSet {
     allow: Box<[Rule]>,
@@ -42,40 +44,41 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// No rules: whoever has a credential is reviewed.
+    /// No rules: every caller with a credential is reviewed.
     pub fn reviewed_only(review: ReviewTemplate) -> Self {
         let none = || Box::default();
         Self { allow: none(), deny: none(), parameters: Box::default(), review: Some(Arc::new(review)) }
     }
 
-    /// The same rules, and a review of whatever none of them decides.
+    /// The same rules, and a review of every request that they do not decide.
     #[must_use]
     pub fn reviewed(self, review: ReviewTemplate) -> Self {
         Self { review: Some(Arc::new(review)), ..self }
     }
 
-    /// What Kubernetes is asked when no rule decides.
+    /// The access review that Kubernetes is asked for when no rule decides.
     pub fn review(&self) -> Option<&ReviewTemplate> {
         self.review.as_deref()
     }
 
-    /// Any of these suffices. Empty only where there is a review.
+    /// Rules of which any one permits. Empty only where there is a review.
     pub fn allow(&self) -> &[Rule] {
         &self.allow
     }
 
-    /// Any of these refuses, whatever the allow rules say.
+    /// Rules of which any one refuses, whatever the allow rules say.
     pub fn deny(&self) -> &[Rule] {
         &self.deny
     }
 
-    /// The query parameters some condition reads, sorted: each may occur once at most in a request.
+    /// The query parameters that conditions read, sorted: each may occur at most once in a request.
     pub fn parameters(&self) -> &[Box<str>] {
         &self.parameters
     }
 
-    /// The scopes that alone stand between a refused caller and an allow rule: those of the first rule whose
-    /// other conditions all hold (RFC 6750 §3, `scope`). Empty when the rule takes any scope at all.
+    /// The scopes that a refused caller lacks to match an allow rule: those of the first rule whose
+    /// other conditions all hold (RFC 6750 §3, `scope`). Empty when the rule accepts any scope at
+    /// all.
     pub(crate) fn missing_scopes(&self, identity: &Identity, request: &Canonical<'_>) -> Option<Vec<&str>> {
         let rule = self.allow.iter().find(|rule| {
             let mut others = rule.conditions.iter().filter(|c| c.attribute != Attribute::Scopes);
@@ -86,7 +89,7 @@ impl RuleSet {
     }
 }
 
-/// A conjunction of conditions; without any, a valid credential is enough.
+/// A conjunction of conditions; without any, a valid credential suffices.
 #[derive(Debug, Clone)]
 pub struct Rule {
     conditions: Box<[Condition]>,
@@ -104,24 +107,25 @@ impl Rule {
     }
 }
 
-/// What a condition looks at.
+/// The attribute that a condition reads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Attribute {
     /// Groups and roles of the identity.
     Groups,
     /// OAuth scopes of the identity.
     Scopes,
-    /// The mapped user name; an identity without one has none.
+    /// The mapped user name; an identity may have none.
     Users,
     /// The subject within its issuer.
     Subjects,
-    /// The e-mail address.
+    /// The e-mail address of the identity.
     Emails,
-    /// The OAuth client the credential was issued to.
+    /// The OAuth client that the credential was issued to.
     Clients,
     /// The configured name of the issuer.
     Issuers,
-    /// The kind of credential, as [`CredentialKind::as_str`](crate::identity::CredentialKind::as_str).
+    /// The kind of credential, as
+    /// [`CredentialKind::as_str`](crate::identity::CredentialKind::as_str).
     Credentials,
     /// The method of the request; `HEAD` counts as `GET`.
     Methods,
@@ -132,17 +136,17 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// Whether there can be several values at once.
+    /// Whether it can have several values at once.
     const fn is_list(&self) -> bool {
         matches!(self, Self::Groups | Self::Scopes | Self::Claim(_))
     }
 
-    /// Whether every verified caller has one.
+    /// Whether every verified caller has a value.
     const fn is_certain(&self) -> bool {
         matches!(self, Self::Subjects | Self::Issuers | Self::Credentials | Self::Methods)
     }
 
-    /// The place within a rule, for faults: the key, and the name behind it where there is one.
+    /// The place within a rule, for faults: the key, and the name after it where there is one.
     fn path(&self) -> String {
         match self {
             Self::Claim(path) => format!("claims.{path}"),
@@ -168,7 +172,7 @@ impl Attribute {
         }
     }
 
-    /// The noun, in the plural where that names a list, with the claim's or parameter's name.
+    /// The noun with the claim's or parameter's name; `plural` where it names a list.
     fn write(&self, f: &mut fmt::Formatter<'_>, plural: bool) -> fmt::Result {
         f.write_str(self.noun())?;
         match self {
@@ -195,13 +199,13 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// What it looks at.
+    /// The attribute that it reads.
     pub fn attribute(&self) -> &Attribute {
         &self.attribute
     }
 
-    /// Whether it holds. A query condition reads the first parameter of its name; that there is no second
-    /// one is for [`decide`](crate::decide::decide) to see to.
+    /// Whether it holds. A query condition reads the first parameter of its name;
+    /// [`decide`](crate::decide::decide) ensures that there is no second one.
     pub fn holds(&self, identity: &Identity, request: &Canonical<'_>) -> bool {
         match &self.attribute {
             Attribute::Groups => self.test.of_list(&identity.groups),
@@ -222,7 +226,7 @@ impl Condition {
         }
     }
 
-    /// What the identity or request has of the attribute, for an explanation.
+    /// The values of the attribute in the identity or request, for an explanation.
     pub fn found<'s>(&'s self, identity: &'s Identity, request: &'s Canonical<'s>) -> Vec<Cow<'s, str>> {
         let list = |list: &'s [Box<str>]| list.iter().map(|v| Cow::Borrowed(&**v)).collect();
         let one = |value: Option<&'s str>| value.map(Cow::Borrowed).into_iter().collect();
@@ -241,7 +245,7 @@ impl Condition {
         }
     }
 
-    /// Values that are enough to meet the condition.
+    /// Values that suffice to meet the condition.
     fn sufficient(&self) -> impl Iterator<Item = &str> {
         let values = match &self.test {
             Test::All(values) => values.as_slice(),
@@ -255,7 +259,7 @@ impl Condition {
 impl Test {
     fn of_one(&self, found: Option<&str>) -> bool {
         match self {
-            // `All` of something that has one value lists one value.
+            // `All` on an attribute that has one value lists one value.
             Self::Any(values) | Self::All(values) => found.is_some_and(|value| values.contains(value)),
             Self::Present => found.is_some(),
         }

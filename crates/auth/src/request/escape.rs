@@ -2,7 +2,7 @@
 
 use super::Malformed;
 
-/// The byte the escape at `at` (where the `%` stands) means; `None` when it is no escape.
+/// The byte that the escape at `at` (where the `%` stands) encodes; `None` when there is no escape.
 pub(super) fn byte(text: &[u8], at: usize) -> Option<u8> {
     match text.get(at..at + 3)? {
         [b'%', high, low] => Some(digit(*high)? << 4 | digit(*low)?),
@@ -10,8 +10,8 @@ pub(super) fn byte(text: &[u8], at: usize) -> Option<u8> {
     }
 }
 
-/// The character that the run of escapes at `at` encodes in UTF-8, and the length of the run in bytes. Every
-/// octet of it must be an escape, as raw bytes outside of ASCII are refused.
+/// The character that the run of escapes at `at` encodes in UTF-8, and the length of the run in
+/// bytes. Every octet of it must be an escape, since raw bytes outside ASCII are refused.
 pub(super) fn character(text: &[u8], at: usize) -> Result<(char, usize), Malformed> {
     let lead = byte(text, at).ok_or(Malformed::BadEscape)?;
     let octets = match lead {
@@ -29,7 +29,7 @@ pub(super) fn character(text: &[u8], at: usize) -> Result<(char, usize), Malform
     text.chars().next().map(|c| (c, 3 * octets)).ok_or(Malformed::InvalidUtf8)
 }
 
-/// Appends `%XX`.
+/// Appends a byte as `%XX`.
 pub(super) fn push(out: &mut String, byte: u8) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     out.push('%');

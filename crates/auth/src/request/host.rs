@@ -1,4 +1,4 @@
-//! The authority: one host, one port, one spelling (RFC 9110 §4.2.3, RFC 3986 §3.2.2).
+//! Authority of a request: one host, one port, one spelling (RFC 9110 §4.2.3, RFC 3986 §3.2.2).
 
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
@@ -33,10 +33,11 @@ impl Authority<'_> {
     }
 }
 
-/// The one authority of a request: the target's, the `Host` field's, or both where they mean the same.
+/// The authority of a request: the target's, the `Host` field's, or both if they are equal.
 ///
-/// RFC 9112 §3.2.2 has a proxy prefer the target's and RFC 9113 §8.3.1 has it refuse a difference; a
-/// difference is refused in either version, because the upstream may look at the other one.
+/// If they differ, RFC 9112 §3.2.2 makes a proxy prefer the target's, and RFC 9113 §8.3.1 makes it
+/// refuse the request. Here a difference is refused in both versions, since the upstream may read
+/// the other one.
 pub(super) fn agreed<'a>(
     target: Option<&'a [u8]>,
     field: Option<&'a [u8]>,
@@ -64,7 +65,8 @@ fn parse(raw: &[u8], scheme: Scheme) -> Result<Authority<'_>, Malformed> {
     let length = host.len();
     let text = match (host, port) {
         (host, None) => host,
-        // Normal already when the port is spelled as we would, right behind a host that is normal.
+        // The raw text is in normal form already if the port has its normal spelling and directly
+        // follows a normal host.
         (Cow::Borrowed(host), Some(port)) if is_normal(raw, host, port) => Cow::Borrowed(raw),
         (host, Some(port)) => Cow::Owned(format!("{host}:{port}")),
     };
@@ -90,7 +92,7 @@ fn split(raw: &str) -> Result<(&str, Option<&str>), Malformed> {
     }
 }
 
-/// The number of a port; none when it is empty, which the grammar allows (RFC 3986 §6.2.3).
+/// The number of a port; `None` when it is empty, which the grammar allows (RFC 3986 §6.2.3).
 fn number(text: &str) -> Result<Option<u16>, Malformed> {
     if text.is_empty() {
         return Ok(None);
@@ -105,7 +107,8 @@ fn number(text: &str) -> Result<Option<u16>, Malformed> {
 pub(super) fn name(raw: &str) -> Result<Cow<'_, str>, Malformed> {
     if let Some(literal) = raw.strip_prefix('[') {
         let address = literal.strip_suffix(']').ok_or(Malformed::Host)?;
-        // Zone identifiers and future versions do not parse: they mean nothing beyond one link or today.
+        // Zone identifiers and future address versions do not parse: they mean nothing outside one
+        // link, or today.
         let address: Ipv6Addr = address.parse().map_err(|_| Malformed::Host)?;
         let normal = format!("[{address}]");
         return Ok(if normal == raw { Cow::Borrowed(raw) } else { Cow::Owned(normal) });
@@ -113,14 +116,15 @@ pub(super) fn name(raw: &str) -> Result<Cow<'_, str>, Malformed> {
     match labels(raw)? {
         Spelling::Normal => Ok(Cow::Borrowed(without_root(raw))),
         Spelling::UpperCase => Ok(Cow::Owned(without_root(raw).to_ascii_lowercase())),
-        // No name of a legal length has a longer spelling than four bytes for each of its own.
+        // A name of legal length has at most four bytes of spelling for each of its own bytes.
         Spelling::International if raw.len() > 4 * MAX_HOST => Err(Malformed::HostTooLong),
         Spelling::International => {
             let ascii = Uts46::new()
                 .to_ascii(raw.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore)
                 .map_err(|_| Malformed::Host)?
                 .into_owned();
-            // The mapping may have produced delimiters, dots or nothing at all: it is checked like any other.
+            // The mapping may produce delimiters, dots or nothing at all: its result is checked
+            // like any other name.
             match labels(&ascii)? {
                 Spelling::Normal => Ok(Cow::Owned(without_root(&ascii).to_owned())),
                 Spelling::International if ascii.is_ascii() => {
@@ -132,7 +136,7 @@ pub(super) fn name(raw: &str) -> Result<Cow<'_, str>, Malformed> {
     }
 }
 
-/// A name without the one trailing dot that stands for the DNS root.
+/// A name without the trailing dot that stands for the DNS root.
 fn without_root(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
@@ -142,12 +146,12 @@ fn without_root(name: &str) -> &str {
 enum Spelling {
     Normal,
     UpperCase,
-    /// Holds bytes outside of ASCII or an `xn--` label: for UTS 46 to judge.
+    /// Holds bytes outside ASCII or an `xn--` label: UTS 46 decides.
     International,
 }
 
-/// Checks the labels of a name: letters, digits, hyphens, and underscores, which names outside of the public
-/// DNS do have; 1 to 63 bytes each, 253 together.
+/// Checks the labels of a name: letters, digits, hyphens, and underscores, which occur in names
+/// outside the public DNS. Each label has 1 to 63 bytes, all together at most 253.
 fn labels(name: &str) -> Result<Spelling, Malformed> {
     let name = without_root(name);
     let bytes = name.as_bytes();
@@ -164,7 +168,7 @@ fn labels(name: &str) -> Result<Spelling, Malformed> {
                 label(at - start)?;
                 start = at + 1;
             }
-            // Lengths count in A-labels: they are checked again behind the mapping.
+            // Lengths count in A-labels: they are checked again after the mapping.
             0x80.. => return Ok(Spelling::International),
             _ => return Err(Malformed::Host),
         }

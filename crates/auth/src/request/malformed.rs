@@ -1,37 +1,41 @@
-//! Why a request has no canonical form.
+//! Malformed requests: why a request has no canonical form.
 
-/// A request that has no single reading. Answered with [`Malformed::status`]; nothing reaches an upstream.
+/// Why a request has more than one possible reading. It is answered with [`Malformed::status`];
+/// nothing reaches an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Malformed {
-    /// The method is no token (RFC 9110 §9.1) or longer than [`MAX_METHOD`](super::MAX_METHOD).
+    /// The method is not a token (RFC 9110 §9.1), or is longer than
+    /// [`MAX_METHOD`](super::MAX_METHOD).
     #[error("the method is not a token of at most 32 characters")]
     Method,
-    /// `CONNECT` or `TRACE`.
+    /// The method is `CONNECT` or `TRACE`.
     #[error("the method is not served: CONNECT and TRACE are refused")]
     MethodRefused,
-    /// A method with a lower-case letter. Methods are case-sensitive (RFC 9110 §9.1) and all registered ones are
-    /// in upper case; some servers raise what is not, and would serve a method that no rule has judged.
+    /// The method has a lower-case letter. Methods are case-sensitive (RFC 9110 §9.1), and all
+    /// registered ones are in upper case. Some servers convert others to upper case, and would
+    /// serve a method that no rule has checked.
     #[error("the method is not in upper case")]
     MethodCase,
-    /// Neither an authority nor a `Host` field (RFC 9112 §3.2).
+    /// The request has neither an authority nor a `Host` field (RFC 9112 §3.2).
     #[error("the request names no host")]
     HostMissing,
-    /// Authority and `Host` are two different hosts (RFC 9113 §8.3.1).
+    /// Authority and `Host` name two different hosts (RFC 9113 §8.3.1).
     #[error("the authority of the target and the host field differ")]
     HostMismatch,
-    /// The host is empty or one of its labels is (RFC 9110 §4.2.1).
+    /// The host is empty, or one of its labels is (RFC 9110 §4.2.1).
     #[error("the host or one of its labels is empty")]
     HostEmpty,
-    /// The host is longer than 253 bytes, or a label than 63.
+    /// The host is longer than 253 bytes, or one of its labels is longer than 63.
     #[error("the host is longer than 253 bytes or has a label longer than 63")]
     HostTooLong,
-    /// The host is no name and no IP literal, or its internationalised label is invalid (UTS 46).
+    /// The host is neither a name nor an IP literal, or its internationalised label is invalid (UTS
+    /// 46).
     #[error("the host is neither a name nor an address")]
     Host,
-    /// The authority carries user information (RFC 9110 §4.2.4).
+    /// The authority has user information (RFC 9110 §4.2.4).
     #[error("the authority carries user information")]
     UserInfo,
-    /// The port is no number between 1 and 65535.
+    /// The port is not a number between 1 and 65535.
     #[error("the port is not a number between 1 and 65535")]
     Port,
     /// The target is longer than [`MAX_TARGET`](super::MAX_TARGET).
@@ -43,49 +47,50 @@ pub enum Malformed {
     /// The target begins with `//`, which reads as an authority (RFC 3986 §3.3).
     #[error("the target begins with //, which reads as an authority")]
     AuthorityTarget,
-    /// `*` with another method than `OPTIONS` (RFC 9112 §3.2.4).
+    /// The target is `*`, and the method is not `OPTIONS` (RFC 9112 §3.2.4).
     #[error("the target * belongs to OPTIONS alone")]
     AsteriskMethod,
-    /// A raw `#`: fragments are never sent (RFC 9110 §7.1).
+    /// The target has a raw `#`: fragments are never sent (RFC 9110 §7.1).
     #[error("the target holds a fragment")]
     Fragment,
-    /// A raw backslash, which some servers read as `/`.
+    /// The target has a raw backslash, which some servers read as `/`.
     #[error("the target holds a backslash")]
     Backslash,
-    /// A raw space or control character.
+    /// The target has a raw space or control character.
     #[error("the target holds a space or a control character")]
     Control,
-    /// A raw byte outside of ASCII.
+    /// The target has a raw byte outside ASCII.
     #[error("the target holds a byte outside of ascii: it must be percent-encoded")]
     NonAscii,
-    /// A `%` that is not followed by two hexadecimal digits.
+    /// The target has a `%` that is not followed by two hexadecimal digits.
     #[error("a percent sign is not followed by two hexadecimal digits")]
     BadEscape,
-    /// An escape of `/ \ ; ? #`, of NUL, or in the path of any control character.
+    /// The target has an escape of `/ \ ; ? #` or of NUL, or in its path of any control character.
     #[error("a percent escape hides a delimiter or a control character")]
     ForbiddenEscape,
-    /// Escapes that do not decode to UTF-8.
+    /// The target has escapes that do not decode to UTF-8.
     #[error("the percent escapes do not decode to utf-8")]
     InvalidUtf8,
-    /// A `.` or `..` segment, however it is spelled, parameters aside (`..;a=b`).
+    /// The path has a `.` or `..` segment, in any spelling, without regard to parameters
+    /// (`..;a=b`).
     #[error("the path holds a dot segment")]
     DotSegment,
-    /// An empty segment that is not the last one: `/a//b`, `/a/;b/c`.
+    /// The path has an empty segment that is not the last one: `/a//b`, `/a/;b/c`.
     #[error("the path holds an empty segment")]
     EmptySegment,
-    /// An escape that, decoded again, hides a delimiter, a control character or a dot segment, or that is
-    /// nested more than three deep.
+    /// The path has an escape that, decoded again, hides a delimiter, a control character or a dot
+    /// segment. Or its escapes are nested more than three deep.
     #[error("the path is percent-encoded more than once and hides a delimiter or a dot segment")]
     NestedEscape,
 }
 
 impl Malformed {
-    /// The status code of the answer: 414 for a target that is too long, else 400.
+    /// Status code of the response: 414 for a target that is too long, otherwise 400.
     pub const fn status(self) -> u16 {
         if matches!(self, Self::TargetTooLong) { 414 } else { 400 }
     }
 
-    /// A stable word for logs and metrics.
+    /// A stable identifier for logs and metrics.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Method => "method",

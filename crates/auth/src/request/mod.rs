@@ -1,16 +1,18 @@
-//! The one canonical request.
+//! Canonical request: the one normal form of a request.
 //!
-//! Owns: what counts as the same request. [`Canonical::parse`] turns a method, an authority and a target as
-//! received into the one value that is matched, authorized, logged and forwarded, or refuses it with a
-//! [`Malformed`]. Nothing behind it looks at the received bytes again, so there is no second reading that an
-//! attacker could steer.
+//! Owns: which requests are equal. [`Canonical::parse`] turns the received method, authority and
+//! target into the one value that is matched, authorized, logged and forwarded, or refuses it with
+//! a [`Malformed`]. No later code reads the received bytes again, so an attacker cannot cause a
+//! second, different reading.
 //!
-//! Does not own: message framing and field syntax (the codecs), what a host or a path means (`policy`).
+//! Does not own: message framing and field syntax (the codecs), what a host or a path means
+//! (`policy`).
 //!
-//! Flow: `RawRequest → method token → authority and Host agree → path segments → query escapes → Canonical`.
+//! Flow: `RawRequest → method token → authority and Host agree → path segments → query escapes →
+//! Canonical`.
 //!
-//! A request that is canonical already, as nearly all are, is borrowed: one pass over the path, one over the
-//! query, one over the host, no allocation.
+//! A request that is canonical already, as nearly all are, is borrowed. That takes one pass over
+//! the path, one over the query, one over the host, and no allocation.
 
 mod escape;
 mod host;
@@ -32,21 +34,21 @@ pub const MAX_METHOD: usize = 32;
 /// Longest accepted host in bytes, without port: the longest DNS name (RFC 1035 §2.3.4).
 pub const MAX_HOST: usize = 253;
 
-/// One header field as received.
+/// One header field, as it was received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// The field name, in whatever case it arrived.
+    /// The field name, in the case in which it arrived.
     pub name: &'a str,
     /// The field value without the optional white space around it (RFC 9110 §5.5).
     pub value: &'a [u8],
 }
 
-/// The scheme of the effective request URI: what the client's side of the connection was.
+/// The scheme of the effective request URI, from the connection of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// Clear text.
+    /// Unencrypted (`http`).
     Http,
-    /// TLS.
+    /// Over TLS (`https`).
     Https,
 }
 
@@ -59,7 +61,7 @@ impl Scheme {
         }
     }
 
-    /// The port an authority without one means (RFC 9110 §4.2.1, §4.2.2).
+    /// The port that an authority without a port means (RFC 9110 §4.2.1, §4.2.2).
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -68,12 +70,12 @@ impl Scheme {
     }
 }
 
-/// The parts of a request head that name what is asked for, as the codec received them.
+/// The parts of a request head that identify the target, as the codec received them.
 #[derive(Debug, Clone, Copy)]
 pub struct RawRequest<'a> {
     /// The method; a codec has checked at most that it is UTF-8.
     pub method: &'a str,
-    /// The scheme of the connection it came in on.
+    /// The scheme of the connection on which the request came.
     pub scheme: Scheme,
     /// `:authority`, or the authority of an absolute-form target.
     pub authority: Option<&'a [u8]>,
@@ -83,13 +85,14 @@ pub struct RawRequest<'a> {
     pub target: &'a [u8],
 }
 
-/// A request in its normal form: equal requests have equal bytes. Where servers read one normal form in
-/// several ways, routing asks about all of them ([`RouteTable::find`](crate::policy::route::RouteTable::find)).
+/// A request in its normal form: equal requests have equal bytes. Where servers read one normal
+/// form in several ways, routing checks all of them
+/// ([`RouteTable::find`](crate::policy::route::RouteTable::find)).
 ///
-/// * The host is a lower-case A-label name without trailing dot, or an IP literal in its RFC 5952 spelling;
-///   the port is absent when it is the scheme's own.
-/// * The path is absolute, without dot segments and empty interior segments; unreserved characters are
-///   never escaped, all others that need it are, in upper-case hexadecimal (RFC 3986 §6.2.2).
+/// * The host is a lower-case A-label name without trailing dot, or an IP literal in its RFC 5952
+///   spelling. The port is absent when it is the scheme's default.
+/// * The path is absolute, without dot segments and empty interior segments. Unreserved characters
+///   are never escaped; all others that need it are, in upper-case hexadecimal (RFC 3986 §6.2.2).
 /// * The query is as received, with well-formed escapes that decode to UTF-8 without NUL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Canonical<'a> {
@@ -101,11 +104,11 @@ pub struct Canonical<'a> {
 }
 
 impl<'a> Canonical<'a> {
-    /// Reads a request as received.
+    /// Parses a request as it was received.
     ///
     /// # Errors
-    /// [`Malformed`] when there is no single reading; the request must be answered with its status and
-    /// reach no upstream.
+    /// [`Malformed`] when the request has no single reading. It must be answered with that error's
+    /// status, and reach no upstream.
     pub fn parse(raw: &RawRequest<'a>) -> Result<Self, Malformed> {
         let method = method(raw.method)?;
         let authority = host::agreed(raw.authority, raw.host, raw.scheme)?;
@@ -114,7 +117,7 @@ impl<'a> Canonical<'a> {
         }
         let target = str::from_utf8(raw.target).map_err(|_| Malformed::NonAscii)?;
         let (path, query) = if target == "*" {
-            // Only OPTIONS may ask about the server as a whole (RFC 9112 §3.2.4).
+            // Only OPTIONS may be about the server as a whole (RFC 9112 §3.2.4).
             if method != "OPTIONS" {
                 return Err(Malformed::AsteriskMethod);
             }
@@ -133,13 +136,13 @@ impl<'a> Canonical<'a> {
         self.method
     }
 
-    /// The method whose right is needed: `GET` for `HEAD`, which discloses what `GET` would (RFC 9110
-    /// §9.3.2); else the method.
+    /// The method whose permission is needed: `GET` for `HEAD`, which discloses what `GET` would
+    /// (RFC 9110 §9.3.2); otherwise the method itself.
     pub fn right(&self) -> &str {
         if self.method == "HEAD" { "GET" } else { self.method }
     }
 
-    /// The scheme of the connection.
+    /// The scheme of the client's connection.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
@@ -154,7 +157,8 @@ impl<'a> Canonical<'a> {
         self.authority.port()
     }
 
-    /// `host[:port]`, as the upstream's `Host` or `:authority` is to read when the client's is passed on.
+    /// `host[:port]`, for the upstream's `Host` or `:authority` when the client's host is passed
+    /// on.
     pub fn authority(&self) -> &str {
         self.authority.as_str()
     }
@@ -164,17 +168,17 @@ impl<'a> Canonical<'a> {
         self.path.as_str()
     }
 
-    /// The query as received, without its `?`; `Some("")` when there is a `?` and nothing behind it.
+    /// The query as received, without its `?`; `Some("")` when nothing follows the `?`.
     pub fn query(&self) -> Option<&str> {
         self.query
     }
 
-    /// What some servers read in the place of the path: see [`readings`]. Empty for most paths.
+    /// Paths that some servers read instead of this one: see [`readings`]. Empty for most paths.
     pub(crate) fn other_readings(&self) -> Vec<String> {
         if self.path.has_readings() { readings::others(self.path()) } else { Vec::new() }
     }
 
-    /// Appends path and query as they are to be forwarded and logged.
+    /// Appends path and query in the form that is forwarded and logged.
     pub fn write_target(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.path().as_bytes());
         if let Some(query) = self.query {
@@ -183,14 +187,15 @@ impl<'a> Canonical<'a> {
         }
     }
 
-    /// The decoded values of every query parameter of that name, in order, read as a form
-    /// (`application/x-www-form-urlencoded`: `+` is a space, no `=` is an empty value).
+    /// The decoded values of every query parameter of this name, in order, read as a form
+    /// (`application/x-www-form-urlencoded`: `+` is a space, and without `=` the value is empty).
     pub fn query_values<'s>(&'s self, name: &'s str) -> impl Iterator<Item = Cow<'s, str>> {
         pairs(self.query).filter(move |(key, _)| key.is(name)).map(|(_, value)| value.decode())
     }
 
-    /// The path behind a prefix that ends on a segment boundary, for prefix stripping: `/` when nothing is
-    /// left, `None` when the path is not below it. A trailing `/` of the prefix has no meaning.
+    /// The path after a prefix that ends on a segment boundary, for prefix stripping. `/` when
+    /// nothing is left, `None` when the path is not below the prefix. A trailing `/` of the prefix
+    /// has no meaning.
     pub fn path_below(&self, prefix: &str) -> Option<&str> {
         let rest = self.path().strip_prefix(prefix.strip_suffix('/').unwrap_or(prefix))?;
         match rest.as_bytes() {
@@ -200,11 +205,11 @@ impl<'a> Canonical<'a> {
         }
     }
 
-    /// The same request with another path, normalised anew; the query stays.
+    /// The same request with another path, which is normalised again; the query stays.
     ///
     /// # Errors
-    /// As [`Canonical::parse`] for the path, and [`Malformed::TargetForm`] when it holds a `?` or this
-    /// request is `OPTIONS *`.
+    /// As [`Canonical::parse`] for the path, and [`Malformed::TargetForm`] when it holds a `?` or
+    /// this request is `OPTIONS *`.
     pub fn rewritten(&self, new_path: &str) -> Result<Canonical<'_>, Malformed> {
         let path = self.new_path(new_path)?;
         let Self { method, scheme, query, .. } = *self;
@@ -232,8 +237,8 @@ impl<'a> Canonical<'a> {
     }
 }
 
-/// The normal form of a configured path, so that patterns and requests are compared in the same spelling, and
-/// whether servers could read it in another way too.
+/// The normal form of a configured path, and whether servers could read it in another way too. So
+/// patterns and requests are compared in the same spelling.
 pub(crate) fn canonical_path(path: &str) -> Result<(Cow<'_, str>, bool), Malformed> {
     let (normal, end) = path::canonical(path)?;
     let several = normal.has_readings();
@@ -250,8 +255,8 @@ pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Checks a method. `CONNECT` would open a tunnel past every rule and `TRACE` reflects credentials; both are
-/// refused in any case, because some upstreams ignore it.
+/// Checks a method. `CONNECT` would open a tunnel past every rule, and `TRACE` reflects
+/// credentials. Both are refused in any letter case, since some upstreams ignore the case.
 fn method(method: &str) -> Result<&str, Malformed> {
     if matches!(method, "GET" | "POST" | "PUT" | "HEAD" | "PATCH" | "DELETE" | "OPTIONS") {
         return Ok(method);
@@ -268,7 +273,7 @@ fn method(method: &str) -> Result<&str, Malformed> {
     Ok(method)
 }
 
-/// Whether a method is spelled otherwise than all registered ones.
+/// Whether a method has a lower-case letter, unlike all registered ones.
 pub(crate) fn has_lower_case(method: &str) -> bool {
     method.bytes().any(|b| b.is_ascii_lowercase())
 }

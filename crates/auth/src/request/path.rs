@@ -1,18 +1,19 @@
-//! The path in normal form (RFC 3986 §6.2.2), or a refusal where servers are known to disagree.
+//! Path normalisation (RFC 3986 §6.2.2); paths on which servers are known to disagree are refused.
 //!
-//! Two walks over the same grammar: [`canonical`] runs over paths that hold nothing but plain characters and
-//! slashes and borrows them; at the first segment that holds anything else, [`Walk`] takes over, which still
-//! copies only from the first difference on.
+//! There are two parsers for the same grammar. [`canonical`] handles paths that hold only plain
+//! characters and slashes, and borrows them. At the first segment that holds anything else,
+//! [`Walk`] takes over, and copies only from the first difference on.
 //!
-//! Refused rather than repaired: dot segments and empty segments. Upstreams remove or merge them, each in its
-//! own order (`/a//../b`), so that the path authorized here would not be the path served there. A trailing
-//! slash is an empty *last* segment and stays: it is significant and nobody merges it away.
+//! Dot segments and empty segments are refused, not repaired. Upstreams remove or merge them, each
+//! in its own order (`/a//../b`), so the path authorized here would not be the path served there. A
+//! trailing slash is an empty *last* segment and stays: it is significant, and no server merges it
+//! away.
 
 use std::borrow::Cow;
 
 use super::{Malformed, escape};
 
-/// How many times over an escape may itself be escaped (`%252541`) before the path is refused unread.
+/// How deep escapes may be nested (`%252541`) before the path is refused unread.
 const MAX_NESTING: usize = 3;
 
 /// A path in normal form.
@@ -31,7 +32,7 @@ impl Path<'_> {
         &self.text
     }
 
-    /// Whether servers could read it in other ways too ([`super::readings`]).
+    /// Whether servers could read the path in other ways too ([`super::readings`]).
     pub(super) const fn has_readings(&self) -> bool {
         self.readings
     }
@@ -47,22 +48,23 @@ impl<'a> Path<'a> {
     }
 }
 
-/// What a byte means to the walk.
+/// Meaning of a byte in a path.
 #[derive(Clone, Copy)]
 enum Class {
-    /// Stands for itself: unreserved, sub-delimiters without `;`, `:` and `@` (RFC 3986 §3.3).
+    /// The byte stands for itself: unreserved, sub-delimiters without `;`, `:` and `@` (RFC 3986
+    /// §3.3).
     Plain,
-    /// `/`
+    /// The separator `/`.
     Slash,
-    /// `?`, and the end of the text.
+    /// A `?`, or the end of the text.
     End,
-    /// `;`
+    /// A `;`, which begins parameters.
     Semicolon,
-    /// `%`
+    /// A `%`, which begins an escape.
     Percent,
-    /// Printable, not in the grammar, yet sent raw by browsers: taken as its escape.
+    /// Printable and not in the grammar, but sent raw by browsers: replaced by its escape.
     Escape,
-    /// Never raw in a target.
+    /// Never allowed raw in a target.
     Refused(Malformed),
 }
 
@@ -89,7 +91,7 @@ const CLASS: [Class; 256] = {
     }
 };
 
-/// Bytes that a path holds as they are, within a segment.
+/// Bytes that stand for themselves within a segment of a path.
 const PLAIN: [bool; 256] = {
     let mut set = [false; 256];
     let mut byte = 0;
@@ -105,7 +107,7 @@ pub(super) fn is_plain(byte: u8) -> bool {
     PLAIN[usize::from(byte)]
 }
 
-/// Bytes that a query holds as they are: all but `%` and those refused raw.
+/// Bytes that stand for themselves in a query: all but `%` and those that are refused raw.
 pub(super) const PLAIN_IN_QUERY: [bool; 256] = {
     let mut set = [false; 256];
     let mut byte = 0;
@@ -120,12 +122,13 @@ fn class(text: &[u8], at: usize) -> Class {
     text.get(at).map_or(Class::End, |&byte| CLASS[usize::from(byte)])
 }
 
-/// Why a byte may stand raw neither in a path nor in a query.
+/// Why a byte is allowed raw neither in a path nor in a query; `None` when it is.
 pub(super) fn refused(byte: u8) -> Option<Malformed> {
     if let Class::Refused(fault) = CLASS[usize::from(byte)] { Some(fault) } else { None }
 }
 
-/// The normal path at the beginning of `target`, and where it ends: at the first `?` or at the end.
+/// The normal path at the beginning of `target`, and where it ends: at the first `?`, or at the
+/// end.
 pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
     let bytes = target.as_bytes();
     match bytes {
@@ -151,7 +154,7 @@ pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
     }
 }
 
-/// How many bytes at the beginning of `text` are in `set`.
+/// Number of bytes at the beginning of `text` that are in `set`.
 pub(super) fn run(text: &[u8], set: &[bool; 256]) -> usize {
     text.iter().position(|&byte| !set[usize::from(byte)]).unwrap_or(text.len())
 }
@@ -165,20 +168,20 @@ fn segment(name: &[u8], last: bool) -> Result<(), Malformed> {
     }
 }
 
-/// The general walk.
+/// The general parser, for paths with escapes or parameters.
 struct Walk<'a> {
     raw: &'a str,
     /// The normal form of `raw[..copied]`; empty until the first difference.
     out: String,
     copied: usize,
-    /// Characters, and dots among them, of the current segment's name as decoded.
+    /// Number of decoded characters, and of dots among them, in the name of the current segment.
     name: usize,
     dots: usize,
-    /// Behind the first `;` of the current segment.
+    /// Whether the first `;` of the current segment was passed.
     behind_name: bool,
-    /// Parameters, or an escape of what may stand raw, were seen.
+    /// Whether parameters, or an escape of a character that may stand raw, were seen.
     readings: bool,
-    /// An escaped `%` was seen: the path may be encoded more than once.
+    /// Whether an escaped `%` was seen: the path may be encoded more than once.
     percent: bool,
 }
 
@@ -189,7 +192,7 @@ impl<'a> Walk<'a> {
         Self { raw, out, copied, name, dots, behind_name: false, readings: false, percent: false }
     }
 
-    /// Walks from `at`, the first byte of a segment.
+    /// Parses from `at`, the first byte of a segment.
     fn run(mut self, mut at: usize) -> Result<(Path<'a>, usize), Malformed> {
         let bytes = self.raw.as_bytes();
         loop {
@@ -223,7 +226,7 @@ impl<'a> Walk<'a> {
         Ok((Path { text, readings: self.readings }, at))
     }
 
-    /// Counts one character of the segment.
+    /// Counts one character of the segment's name.
     fn named(&mut self, byte: u8) {
         if !self.behind_name {
             self.name += 1;
@@ -232,7 +235,7 @@ impl<'a> Walk<'a> {
     }
 
     fn end_segment(&mut self, last: bool) -> Result<(), Malformed> {
-        // Parameters of nothing (`/;a/b`) leave an empty segment behind wherever they are cut off.
+        // Parameters without a name (`/;a/b`) leave an empty segment when a server removes them.
         if self.name == 0 && (!last || self.behind_name) {
             return Err(Malformed::EmptySegment);
         }
@@ -243,7 +246,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Reads the escape at `at`; answers its length.
+    /// Reads the escape at `at`; returns its length.
     fn escape(&mut self, at: usize) -> Result<usize, Malformed> {
         let bytes = self.raw.as_bytes();
         let byte = escape::byte(bytes, at).ok_or(Malformed::BadEscape)?;
@@ -268,7 +271,8 @@ impl<'a> Walk<'a> {
         Ok(length)
     }
 
-    /// Replaces `length` bytes at `at`. `at` is never 0, where the `/` is: `copied == 0` means no difference.
+    /// Replaces `length` bytes at `at`. `at` is never 0, where the `/` is: `copied == 0` means that
+    /// there is no difference yet.
     fn replace(&mut self, at: usize, length: usize, write: impl FnOnce(&mut String)) {
         if self.copied == 0 {
             self.out.reserve(self.raw.len() + 16);
@@ -279,16 +283,17 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Characters whose escape hides a delimiter from one reader that another one sees.
+/// Whether an escape of this byte hides a delimiter from one server that another one sees.
 fn is_forbidden(byte: u8) -> bool {
     matches!(byte, b'/' | b'\\' | b';' | b'?' | b'#' | 0..=0x1F | 0x7F)
 }
 
-/// Decodes a path again and again, as a chain of careless servers would, and refuses it when anything comes
-/// to light that would have been refused in plain sight.
+/// Decodes a path repeatedly, as a chain of servers might. Refuses it when decoding reveals
+/// anything that is refused in plain form.
 fn nested(path: &[u8]) -> Result<(), Malformed> {
     let mut text = path.to_vec();
-    // The first round decodes what the walk has judged already; the others are the nested ones.
+    // The first round decodes what the parser has checked already; the others decode nested
+    // escapes.
     for _ in 0..=MAX_NESTING {
         let mut decoded = Vec::with_capacity(text.len());
         let mut at = 0;

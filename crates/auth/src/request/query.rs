@@ -1,11 +1,11 @@
-//! The query: kept as received, checked, and read as a form where a rule names a parameter.
+//! Query: kept as received, checked, and read as a form where a rule names a parameter.
 
 use std::borrow::Cow;
 
 use super::{Malformed, escape, path};
 
-/// Checks a query: no byte that is refused raw, well-formed escapes, UTF-8 and no NUL behind them. Escaped
-/// delimiters are the ordinary thing here.
+/// Checks a query: no byte that is refused raw, well-formed escapes that decode to UTF-8 without
+/// NUL. Escaped delimiters are common here, and allowed.
 pub(super) fn validate(query: &str) -> Result<(), Malformed> {
     let bytes = query.as_bytes();
     let mut at = 0;
@@ -46,9 +46,12 @@ impl<'a> Encoded<'a> {
         self.bytes().eq(text.bytes())
     }
 
-    /// Whether some reader could take this parameter name for `name`: without regard to case; up to the `[` of
-    /// the array notation of PHP, Rails and qs; and as PHP makes variables of names, where spaces in front are
-    /// nothing and others, dots and an unclosed `[` are underscores.
+    /// Whether some server could take this parameter name for `name`:
+    ///
+    /// - without regard to case;
+    /// - up to the `[` of the array notation of PHP, Rails and qs;
+    /// - as PHP turns names into variables: it drops leading spaces, and replaces other spaces,
+    ///   dots and an unclosed `[` by underscores.
     pub(crate) fn resembles(self, name: &str) -> bool {
         fn folded(bytes: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
             bytes.skip_while(|b| *b == b' ').map(|b| match b {
@@ -64,7 +67,7 @@ impl<'a> Encoded<'a> {
     /// The decoded text; borrowed when there is nothing to decode.
     pub(crate) fn decode(self) -> Cow<'a, str> {
         if self.0.bytes().any(|b| matches!(b, b'%' | b'+')) {
-            // UTF-8 by `validate`, which every canonical request has passed.
+            // UTF-8 is certain: every canonical request has passed `validate`.
             Cow::Owned(String::from_utf8_lossy(&self.bytes().collect::<Vec<_>>()).into_owned())
         } else {
             Cow::Borrowed(self.0)

@@ -1,12 +1,14 @@
-//! What else a normal path can mean: the spellings that servers take for one another, though RFC 3986 leaves
-//! them apart.
+//! Other readings of a normal path: spellings that servers take for one another, although RFC 3986
+//! distinguishes them.
 //!
-//! * Parameters (`/admin;v=1/users`, §3.3): some servers count them as part of the path, others cut them off.
-//! * Escapes of characters that may stand raw (`/%40admin` for `/@admin`, §2.2): nearly every server decodes
-//!   them before it looks, and few would tell the two apart.
+//! * Parameters (`/admin;v=1/users`, §3.3): some servers treat them as part of the path, others
+//!   remove them.
+//! * Escapes of characters that may stand raw (`/%40admin` for `/@admin`, §2.2): nearly all servers
+//!   decode them first, and few distinguish the two.
 //!
-//! Neither is normalised away, since what is forwarded would then mean something else to the servers that do
-//! tell them apart. Owns the other spellings. Does not own what follows from them; that is routing's.
+//! Neither is normalised away, since the forwarded path would then mean something else to servers
+//! that distinguish them. Owns: the other spellings. Does not own: what follows from them (routing
+//! decides).
 
 use super::{escape, path};
 
@@ -19,7 +21,7 @@ pub(super) fn others(path: &str) -> Vec<String> {
     all
 }
 
-/// The path as a server reads it that cuts parameters off (`;` to the end of each segment).
+/// The path as read by a server that removes parameters (from `;` to the end of each segment).
 fn without_parameters(path: &str) -> String {
     let mut plain = String::with_capacity(path.len());
     for segment in path.split_inclusive('/') {
@@ -34,7 +36,7 @@ fn without_parameters(path: &str) -> String {
     plain
 }
 
-/// The path with every character raw that may stand raw.
+/// The path with every character unescaped that may stand raw.
 fn unescaped(path: &str) -> String {
     let mut text = String::with_capacity(path.len());
     let mut rest = path;

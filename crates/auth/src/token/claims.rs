@@ -1,7 +1,7 @@
-//! The registered claims (RFC 7519 §4.1, RFC 9068 §2.2), checked by type and value after the signature.
+//! Registered claims (RFC 7519 §4.1, RFC 9068 §2.2), checked by type and value after the signature.
 //!
-//! A claim of the wrong JSON type denies, `null` included: a library that read `"exp":"never"` as "no `exp`"
-//! let forever-valid tokens in (CVE-2026-25537).
+//! A claim of the wrong JSON type denies, including `null`: a library that read `"exp":"never"` as
+//! "no `exp`" accepted tokens that never expired (CVE-2026-25537).
 
 use std::time::Duration;
 
@@ -13,10 +13,11 @@ use crate::token_error::{ClaimError, ClaimFault, TokenError};
 /// The last second of the year 9999, in seconds since the Unix epoch.
 const LAST_SECOND: u64 = 253_402_300_799;
 
-/// What whole seconds tell.
+/// Resolution of times in whole seconds.
 const GRAIN: Duration = Duration::from_secs(1);
 
-/// The header's `typ`, as far as it matters (RFC 7515 §4.1.9: a media type, `application/` optional).
+/// The header's `typ`, as far as it matters (RFC 7515 §4.1.9: a media type, `application/`
+/// optional).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Typ {
     AccessToken,
@@ -42,13 +43,13 @@ impl Typ {
     }
 }
 
-/// From when until when the token is valid, clock skew applied.
+/// Validity interval of the token, clock skew applied.
 pub(super) struct Validity {
     pub(super) not_before: Timestamp,
     pub(super) expires: Timestamp,
 }
 
-/// Checks everything the mapping does not.
+/// Checks everything that the mapping does not check.
 pub(super) fn check(
     claims: Value<'_>,
     typ: Typ,
@@ -79,9 +80,10 @@ pub(super) fn check(
     Ok(Validity { not_before, expires })
 }
 
-/// Whether `iat` is a time that has come. What takes back everything before a moment is compared with it, so one that lies ahead would
-/// let a token outlive that. It has whole seconds as a rule, and some round it up, Postern's own provider among them where everything before
-/// was ended: a second ahead is none.
+/// Checks that `iat` is not in the future. Revocations of everything before a moment are compared
+/// with it, so a token with a later `iat` would survive them. It usually has whole seconds, and
+/// some issuers round it up, as Postern's own provider does after such a revocation: one second
+/// ahead is permitted.
 pub(crate) fn check_issued(
     issued: Option<Timestamp>,
     now: Timestamp,
@@ -93,17 +95,17 @@ pub(crate) fn check_issued(
     }
 }
 
-/// `exp`. Rounded against the token, like its counterpart: a fraction of a millisecond never lengthens a life.
+/// `exp`, rounded down like `iat`: a fraction of a millisecond never lengthens the validity.
 pub(crate) fn expires(claims: Value<'_>) -> Result<Option<Timestamp>, TokenError> {
     Ok(date(claims, "exp", f64::floor)?)
 }
 
-/// `iat`, rounded against the token.
+/// `iat`, rounded down.
 pub(crate) fn issued(claims: Value<'_>) -> Result<Option<Timestamp>, ClaimError> {
     date(claims, "iat", f64::floor)
 }
 
-/// `iat`, or the beginning of time where there is none.
+/// `iat`, or the earliest time if there is none.
 pub(crate) fn issued_at(claims: Value<'_>) -> Timestamp {
     issued(claims).ok().flatten().unwrap_or(Timestamp::from_millis(0))
 }
@@ -116,12 +118,12 @@ pub(crate) fn read_at(claims: Value<'_>) -> Option<Timestamp> {
     }
 }
 
-/// `nbf`; without it, since ever.
+/// `nbf`, rounded up; the earliest time if there is none.
 pub(crate) fn not_before(claims: Value<'_>) -> Result<Timestamp, TokenError> {
     Ok(date(claims, "nbf", f64::ceil)?.unwrap_or(Timestamp::from_millis(0)))
 }
 
-/// Access token, or one of its look-alikes?
+/// Checks that the token is an access token and not one of a similar kind.
 fn check_kind(claims: Value<'_>, typ: Typ, accepted: TokenTypes) -> Result<(), TokenError> {
     match (typ, accepted) {
         (Typ::AccessToken, _)
@@ -132,16 +134,18 @@ fn check_kind(claims: Value<'_>, typ: Typ, accepted: TokenTypes) -> Result<(), T
     check_marks(claims, typ == Typ::AccessToken)
 }
 
-/// Whether claims bear the marks of something else than an access token; `declared`: something else says that it is one.
+/// Refuses claims that have the marks of something other than an access token. `declared`: another
+/// part of the token says that it is one.
 pub(crate) fn check_marks(claims: Value<'_>, mut declared: bool) -> Result<(), TokenError> {
-    // Security events and logout tokens; ID tokens (OpenID Connect Core §3.1.3.6, §3.3.2.11); request objects
-    // (RFC 9101 §4). No access token has a use for these.
+    // Security events and logout tokens; ID tokens (OpenID Connect Core §3.1.3.6, §3.3.2.11);
+    // request objects (RFC 9101 §4). No access token needs these.
     for mark in ["events", "at_hash", "c_hash", "s_hash", "response_type"] {
         if claims.get(mark).is_some() {
             return Err(TokenError::NotAnAccessToken(mark));
         }
     }
-    // Keycloak tells its kinds apart by a claim `typ` (Bearer, ID, Refresh, Logout …), Cognito by `token_use`.
+    // Keycloak distinguishes its kinds by a claim `typ` (Bearer, ID, Refresh, Logout …), Cognito by
+    // `token_use`.
     for (name, kinds) in [("typ", &["bearer"][..]), ("token_use", &["access", "access_token"])] {
         if let Some(value) = claims.get(name) {
             let is = |kind: &&str| value.as_str().is_some_and(|v| v.eq_ignore_ascii_case(kind));
@@ -151,8 +155,8 @@ pub(crate) fn check_marks(claims: Value<'_>, mut declared: bool) -> Result<(), T
             declared = true;
         }
     }
-    // A nonce is an ID token's, but older Keycloaks copy it into access tokens: then the token has to say
-    // itself what it is.
+    // A nonce belongs to an ID token, but older versions of Keycloak copy it into access tokens.
+    // Then the token itself has to state that it is an access token.
     if !declared && claims.get("nonce").is_some() {
         return Err(TokenError::NotAnAccessToken("nonce"));
     }
@@ -162,7 +166,8 @@ pub(crate) fn check_marks(claims: Value<'_>, mut declared: bool) -> Result<(), T
     Ok(())
 }
 
-/// `aud`: a string or an array of strings (RFC 7519 §4.1.3), one of them ours.
+/// Checks `aud`: a string or an array of strings (RFC 7519 §4.1.3), one of which is an accepted
+/// audience.
 pub(crate) fn check_audience(claims: Value<'_>, audiences: &[Box<str>]) -> Result<(), TokenError> {
     let fault = || ClaimError::new("aud", ClaimFault::NotA("a string or an array of strings"));
     let ours = |audience: &str| audiences.iter().any(|a| **a == *audience);
@@ -170,7 +175,8 @@ pub(crate) fn check_audience(claims: Value<'_>, audiences: &[Box<str>]) -> Resul
     let found = if let Some(audience) = aud.as_str() {
         ours(audience)
     } else {
-        // Every element is looked at, a match among them or not: one of the wrong type spoils the claim.
+        // Every element is checked, even after a match: one of the wrong type makes the claim
+        // invalid.
         let mut found = false;
         for item in aud.items().ok_or_else(fault)? {
             found |= ours(item.as_str().ok_or_else(fault)?);
@@ -200,7 +206,7 @@ pub(crate) fn date(
     instant(number, round).map(Some).ok_or_else(|| ClaimError::new(name, ClaimFault::OutOfRange))
 }
 
-/// The same in milliseconds, rounded down.
+/// The same with milliseconds instead of seconds, rounded down.
 pub(crate) fn date_in_millis(claims: Value<'_>, name: &str) -> Result<Option<Timestamp>, ClaimError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let number = value.as_number().ok_or_else(|| ClaimError::new(name, ClaimFault::NotA("a number")))?;

@@ -1,8 +1,9 @@
-//! What a login's tokens say: ID tokens (`OpenID` Connect Core 1.0 §2) and logout tokens (`OpenID` Connect Back-Channel Logout 1.0
-//! §2.4), once a key has vouched for them.
+//! Tokens of a login: ID tokens (`OpenID` Connect Core 1.0 §2) and logout tokens (`OpenID` Connect
+//! Back-Channel Logout 1.0 §2.4), after their signature was verified.
 //!
-//! Owns: everything that tells one from the other and from all other tokens, and what they must say. Does not own: the
-//! signature ([`super::jwt::Unverified::signed`]), whether a logout token was seen before, what follows from either.
+//! Owns: everything that distinguishes the two from each other and from all other tokens, and their
+//! required content. Does not own: the signature ([`super::jwt::Unverified::signed`]), whether a
+//! logout token was used before, what follows from either.
 
 use std::time::Duration;
 
@@ -13,53 +14,54 @@ use crate::json::Value;
 use crate::time::Timestamp;
 use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
-/// The event of a logout token.
+/// The event type of a logout token.
 const LOGOUT: &str = "http://schemas.openid.net/event/backchannel-logout";
-/// How old a logout token may be: longer than any delivery takes, shorter than anybody's patience with a list of used ones.
+/// Maximum age of a logout token. It is longer than any delivery takes, and short enough to keep a
+/// list of used tokens.
 pub const LOGOUT_LIFETIME: Duration = Duration::from_mins(5);
 
-/// Whose tokens are expected, and for whom.
+/// The expected issuer and recipient of a token.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedIdToken<'e> {
     /// The provider's exact `iss`.
     pub issuer: &'e str,
-    /// The client that they must be for.
+    /// The client that they must be issued to.
     pub client_id: &'e str,
-    /// How far the provider's clock may be from ours.
+    /// Tolerated difference between the provider's clock and this one.
     pub clock_skew: Duration,
 }
 
-/// What an ID token says.
+/// Content of an ID token.
 #[derive(Clone, Copy)]
 pub struct IdToken<'t> {
-    /// All of it, an object.
+    /// All claims, an object.
     pub claims: Value<'t>,
-    /// Of whom, within the issuer.
+    /// The user, within the issuer.
     pub subject: &'t str,
     /// The provider's own session.
     pub sid: Option<&'t str>,
 }
 
-/// What a logout token says.
+/// Content of a logout token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogoutToken<'t> {
-    /// Who is logged out; `None`: whoever has the session.
+    /// The user who is logged out; `None`: the user of the session.
     pub subject: Option<&'t str>,
-    /// The provider's session that ended; `None`: all of the subject.
+    /// The provider's session that ended; `None`: all sessions of the subject.
     pub sid: Option<&'t str>,
-    /// Names this token: one is good once.
+    /// Identifies this token, which may be used once.
     pub jti: &'t str,
-    /// When it was made: what began later is not meant.
+    /// When it was issued: sessions that began later are not ended.
     pub issued: Timestamp,
-    /// From when on it is refused for its age.
+    /// From when on it is refused because of its age.
     pub expires: Timestamp,
 }
 
-/// Checks an ID token (§3.1.3.7). `nonce` is the one that was sent; `None` for one that came with a refresh, which need not
-/// have any (§12.2).
+/// Checks an ID token (§3.1.3.7). `nonce` is the one that was sent; `None` for a token from a
+/// refresh, which need not have a nonce (§12.2).
 ///
 /// # Errors
-/// What is wrong with it.
+/// [`TokenError`] says what is wrong with the token.
 pub fn id_token<'t>(
     signed: Signed<'t>,
     expected: &ExpectedIdToken<'_>,
@@ -75,7 +77,7 @@ pub fn id_token<'t>(
             return Err(TokenError::NotAnIdToken(mark));
         }
     }
-    // Keycloak tells its kinds apart by a claim, Cognito by another.
+    // Keycloak distinguishes its kinds by one claim, Cognito by another.
     for (name, kind) in [("typ", "id"), ("token_use", "id")] {
         if let Some(value) = claims.get(name)
             && !value.as_str().is_some_and(|value| value.eq_ignore_ascii_case(kind))
@@ -102,10 +104,10 @@ pub fn id_token<'t>(
     Ok(IdToken { claims, subject, sid: text(claims, "sid")? })
 }
 
-/// Checks a logout token (§2.6), but for whether it was seen before.
+/// Checks a logout token (§2.6), except whether it was used before.
 ///
 /// # Errors
-/// What is wrong with it.
+/// [`TokenError`] says what is wrong with the token.
 pub fn logout_token<'t>(
     signed: Signed<'t>,
     expected: &ExpectedIdToken<'_>,
@@ -139,7 +141,7 @@ pub fn logout_token<'t>(
     Ok(LogoutToken { subject, sid, jti, issued, expires })
 }
 
-/// No type, or the one that says nothing (RFC 7519 §5.1).
+/// No type, or the generic one (RFC 7519 §5.1).
 fn is_plain(typ: Option<&str>) -> bool {
     typ.is_none_or(|typ| is_media_type(typ, "jwt"))
 }
@@ -151,7 +153,7 @@ fn is_from_and_for(claims: Value<'_>, expected: &ExpectedIdToken<'_>) -> Result<
     check_audience(claims, &[expected.client_id.into()])
 }
 
-/// Whether it is of this time; tells when it was made.
+/// Checks that the token is valid at `now`; returns when it was issued.
 fn is_of_now(
     claims: Value<'_>,
     expected: &ExpectedIdToken<'_>,
@@ -169,7 +171,7 @@ fn is_of_now(
     Ok(issued)
 }
 
-/// A text that may name somebody or something; an empty one names nothing.
+/// A text that identifies a user or a thing; an empty one is an error.
 fn text<'t>(claims: Value<'t>, name: &str) -> Result<Option<&'t str>, TokenError> {
     let Some(text) = claims::string(claims, name)? else { return Ok(None) };
     if text.is_empty() {
@@ -197,7 +199,7 @@ mod tests {
         clock_skew: Duration::from_secs(30),
     };
 
-    /// The members of `base` with those of `changes` in their place; `null` takes one out.
+    /// The members of `base`, replaced by those of `changes`; `null` removes one.
     fn with(base: &str, changes: &str) -> Document {
         let mut object: serde_json::Map<_, _> = serde_json::from_str(base).unwrap();
         let changes: serde_json::Map<_, _> = serde_json::from_str(changes).unwrap();

@@ -1,20 +1,22 @@
-//! What is expected of one issuer's tokens, checked when the configuration is read.
+//! Issuer configuration: what is expected of one issuer's tokens, checked when the configuration is
+//! read.
 
 use std::time::Duration;
 
 use crate::algorithm::AlgorithmSet;
 use crate::mapping::Mapping;
 
-/// The largest clock difference that may be forgiven. More would keep expired tokens alive.
+/// Largest permitted clock difference. A larger one would keep expired tokens valid.
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 
-/// Which `typ` headers count as an access token. Each step accepts what the one before does, and more.
+/// Which `typ` headers count as an access token. Each variant accepts what the one before accepts,
+/// and more.
 ///
-/// Whatever the step, tokens that carry the marks of another kind (ID token, logout token, request object,
-/// refresh token) are refused.
+/// With every variant, tokens that have the marks of another kind (ID token, logout token, request
+/// object, refresh token) are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenTypes {
-    /// Only `at+jwt`, with every claim RFC 9068 §2.2 requires.
+    /// Only `at+jwt`, with every claim that RFC 9068 §2.2 requires.
     Rfc9068,
     /// `at+jwt` or `JWT`: providers older than RFC 9068, Keycloak among them.
     Jwt,
@@ -22,7 +24,7 @@ pub enum TokenTypes {
     Untyped,
 }
 
-/// An issuer: whom to believe, and what about.
+/// An issuer: how its tokens are recognized, verified and mapped.
 #[derive(Debug, Clone)]
 pub struct IssuerConfig {
     name: Box<str>,
@@ -43,21 +45,21 @@ pub enum IssuerConfigError {
     /// The issuer identifier is empty.
     #[error("issuer identifier is empty; give the exact `iss` of its tokens")]
     NoIssuer,
-    /// No audience, or an empty one.
+    /// There is no audience, or an empty one.
     #[error("issuer has no audience or an empty one; give the `aud` its tokens for this gateway carry")]
     NoAudience,
     /// The algorithm set is empty.
     #[error("issuer has no allowed algorithm")]
     NoAlgorithm,
-    /// More than [`MAX_CLOCK_SKEW`].
+    /// The clock skew is larger than [`MAX_CLOCK_SKEW`].
     #[error("clock skew of {0:?} is more than 60 s; correct the clocks instead")]
     ClockSkew(Duration),
 }
 
 impl IssuerConfig {
-    /// An issuer by its configured `name`, its exact `iss`, and the audiences of which a token must name at
-    /// least one. All algorithms, [`TokenTypes::Jwt`], no clock skew and the default mapping, until told
-    /// otherwise.
+    /// Creates an issuer from its configured `name`, its exact `iss`, and the audiences of which a
+    /// token must name at least one. The defaults are all algorithms, [`TokenTypes::Jwt`], no clock
+    /// skew and the default mapping.
     pub fn new(name: &str, issuer: &str, audiences: Vec<Box<str>>) -> Result<Self, IssuerConfigError> {
         if name.is_empty() {
             return Err(IssuerConfigError::NoName);
@@ -95,7 +97,7 @@ impl IssuerConfig {
         self
     }
 
-    /// Forgives clocks this far apart, at most [`MAX_CLOCK_SKEW`].
+    /// Tolerates a clock difference of at most [`MAX_CLOCK_SKEW`].
     pub fn with_clock_skew(mut self, clock_skew: Duration) -> Result<Self, IssuerConfigError> {
         if clock_skew > MAX_CLOCK_SKEW {
             return Err(IssuerConfigError::ClockSkew(clock_skew));
@@ -104,7 +106,7 @@ impl IssuerConfig {
         Ok(self)
     }
 
-    /// Maps claims to identities this way.
+    /// Maps claims to identities with this mapping.
     #[must_use]
     pub fn with_mapping(mut self, mapping: Mapping) -> Self {
         self.mapping = mapping;
@@ -121,7 +123,7 @@ impl IssuerConfig {
         &self.issuer
     }
 
-    /// A token must name one of these in `aud`.
+    /// Accepted audiences: a token must name one of these in `aud`.
     pub fn audiences(&self) -> &[Box<str>] {
         &self.audiences
     }
@@ -136,12 +138,12 @@ impl IssuerConfig {
         self.types
     }
 
-    /// How far apart the clocks may be.
+    /// Tolerated clock difference.
     pub fn clock_skew(&self) -> Duration {
         self.clock_skew
     }
 
-    /// How claims become an identity.
+    /// Mapping of claims to an identity.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }

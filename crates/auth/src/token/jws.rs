@@ -1,10 +1,10 @@
-//! Making tokens: private keys, and compact JWS (RFC 7515 §7.1) signed with them.
+//! Signing of tokens: private keys, and compact JWS (RFC 7515 §7.1) signed with them.
 //!
-//! Owns: signing keys, their PKCS#8 form, their public JWK and its RFC 7638 thumbprint, which is the `kid`.
-//! Does not own: what goes into a token, where keys are kept, when they are replaced.
+//! Owns: signing keys, their PKCS#8 form, their public JWK and its RFC 7638 thumbprint, which is
+//! the `kid`. Does not own: the content of a token, where keys are stored, when they are replaced.
 //!
-//! Keys are generated, and ECDSA nonces drawn, by the crypto library's own generator: it takes no other, and
-//! a predictable one must not be possible here.
+//! The crypto library's own generator creates keys and draws ECDSA nonces. The library accepts no
+//! other generator, and a predictable one must not be possible here.
 
 use std::fmt;
 
@@ -24,19 +24,19 @@ use zeroize::Zeroizing;
 use super::pem;
 use crate::algorithm::Algorithm;
 
-/// The algorithms tokens are signed with.
+/// The algorithms that tokens are signed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SigningAlgorithm {
-    /// ECDSA on P-256: quick to sign, small, understood by everyone.
+    /// ECDSA on P-256: fast to sign, small, supported by all clients.
     Es256,
-    /// RSA of 2048 bits: quickest to verify, understood by everyone, slow to sign.
+    /// RSA with 2048 bits: fastest to verify, supported by all clients, slow to sign.
     Rs256,
-    /// Ed25519: quick and small, not understood by every client.
+    /// Ed25519: fast and small, not supported by all clients.
     EdDsa,
 }
 
 impl SigningAlgorithm {
-    /// The algorithm by its verifying name.
+    /// The corresponding algorithm of verification.
     pub const fn algorithm(self) -> Algorithm {
         match self {
             Self::Es256 => Algorithm::Es256,
@@ -46,16 +46,17 @@ impl SigningAlgorithm {
     }
 }
 
-/// Why a key could not be made or used.
+/// Why a key could not be created or used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignerError {
-    /// Not PEM with exactly one `PRIVATE KEY` block.
+    /// The text is not PEM with exactly one `PRIVATE KEY` block.
     #[error("key is not pem with one `PRIVATE KEY` block; convert it with `openssl pkcs8 -topk8 -nocrypt`")]
     NotPem,
-    /// PKCS#8, but no P-256, Ed25519 or RSA key of 2048 to 8192 bits; or not PKCS#8 at all.
+    /// The key is PKCS#8, but not P-256, Ed25519 or RSA of 2048 to 8192 bits; or it is not PKCS#8
+    /// at all.
     #[error("key is not an unencrypted pkcs#8 key of type p-256, ed25519 or rsa of at least 2048 bits")]
     UnsupportedKey,
-    /// The crypto library could not generate, export or sign: it is out of memory or of randomness.
+    /// The crypto library could not generate, export or sign: it has no memory or no randomness.
     #[error("crypto library failed")]
     Crypto,
     /// The claims do not serialize to a JSON object.
@@ -94,7 +95,7 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// A new key.
+    /// Generates a new private key.
     pub fn generate(algorithm: SigningAlgorithm) -> Result<Self, SignerError> {
         let pair = match algorithm {
             SigningAlgorithm::Es256 => {
@@ -106,7 +107,8 @@ impl Signer {
         pair.map(Self::new).map_err(|_| SignerError::Crypto)
     }
 
-    /// From unencrypted PKCS#8 DER (RFC 5958); the type of the key decides the algorithm.
+    /// Reads a key from unencrypted PKCS#8 DER (RFC 5958); the type of the key decides the
+    /// algorithm.
     pub fn from_pkcs8_der(der: &[u8]) -> Result<Self, SignerError> {
         EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der)
             .map(Pair::Es256)
@@ -116,7 +118,7 @@ impl Signer {
             .map_err(|_| SignerError::UnsupportedKey)
     }
 
-    /// From unencrypted PKCS#8 PEM (RFC 7468 §10).
+    /// Reads a key from unencrypted PKCS#8 PEM (RFC 7468 §10).
     pub fn from_pkcs8_pem(pem: &[u8]) -> Result<Self, SignerError> {
         Self::from_pkcs8_der(&pem::decode(pem).ok_or(SignerError::NotPem)?)
     }
@@ -127,7 +129,7 @@ impl Signer {
         match &self.pair {
             Pair::Es256(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
             Pair::Rs256(pair) => pair.as_der().map(|der| copy(der.as_ref())),
-            // Version 1, which OpenSSL's command line reads too.
+            // Version 1, which the OpenSSL command line reads too.
             Pair::EdDsa(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
         }
         .map_err(|_| SignerError::Crypto)
@@ -143,7 +145,7 @@ impl Signer {
         Self { pair, kid }
     }
 
-    /// What it signs with.
+    /// The algorithm that the key signs with.
     pub fn algorithm(&self) -> Algorithm {
         match self.pair {
             Pair::Es256(_) => Algorithm::Es256,
@@ -166,8 +168,8 @@ impl Signer {
         Value::Object(jwk)
     }
 
-    /// A compact JWS over `claims`, which must serialize to an object. `header` adds string members to `alg`
-    /// and `kid`, `typ` for instance.
+    /// Signs `claims`, which must serialize to an object, as a compact JWS. `header` adds string
+    /// members to `alg` and `kid`, such as `typ`.
     pub fn sign(&self, header: &[(&str, &str)], claims: &impl Serialize) -> Result<String, SignerError> {
         if header.iter().any(|(name, _)| ["alg", "kid", "crit", "b64"].contains(name)) {
             return Err(SignerError::ReservedHeader);
@@ -207,7 +209,7 @@ impl Signer {
 }
 
 impl fmt::Debug for Signer {
-    /// Names the key, and shows nothing of it.
+    /// Shows algorithm and `kid`, and nothing of the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Signer")
             .field("algorithm", &self.algorithm())
@@ -221,7 +223,7 @@ pub fn public_jwks<'a>(signers: impl IntoIterator<Item = &'a Signer>) -> Value {
     json!({ "keys": signers.into_iter().map(Signer::public_jwk).collect::<Vec<_>>() })
 }
 
-/// The members that make up the public key, in the lexicographic order RFC 7638 §3 hashes them in.
+/// The members of the public key, in the lexicographic order in which RFC 7638 §3 hashes them.
 fn members(pair: &Pair) -> Vec<(&'static str, String)> {
     let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
     match pair {
@@ -242,9 +244,9 @@ fn members(pair: &Pair) -> Vec<(&'static str, String)> {
     }
 }
 
-/// RFC 7638 §3.
+/// The key's thumbprint (RFC 7638 §3).
 fn thumbprint(pair: &Pair) -> String {
-    // Base64url and the fixed words need no escaping.
+    // Base64url and the fixed texts need no escaping.
     let members: Vec<_> =
         members(pair).iter().map(|(name, value)| format!(r#""{name}":"{value}""#)).collect();
     URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, format!("{{{}}}", members.join(",")).as_bytes()))

@@ -1,7 +1,7 @@
-//! JSON Web Tokens in compact serialization (RFC 7519, RFC 7515 §7.1), read strictly (RFC 8725).
+//! JSON Web Tokens in compact serialization (RFC 7519, RFC 7515 §7.1), parsed strictly (RFC 8725).
 //!
-//! The key decides the algorithm: a token's `alg` only has to agree with the issuer's allow list and with the
-//! key it names. `jwk`, `jku`, `x5u` and `x5c` are not looked at, let alone fetched.
+//! The key decides the algorithm: a token's `alg` only has to be in the issuer's allow list and
+//! match the key that the token names. `jwk`, `jku`, `x5u` and `x5c` are neither read nor fetched.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,12 +17,12 @@ use crate::time::Timestamp;
 pub use crate::token_error::TokenError;
 use crate::token_error::{ClaimError, ClaimFault, Part};
 
-/// The longest token looked at, in bytes.
+/// Length of the longest accepted token, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// A token of sound form that nobody has vouched for yet.
+/// A token of valid form whose signature has not been verified.
 pub struct Unverified<'a> {
-    /// What the signature covers: header, dot, payload, as sent.
+    /// What the signature covers: header, dot, payload, as received.
     signed: &'a [u8],
     signature: Vec<u8>,
     algorithm: Algorithm,
@@ -33,42 +33,45 @@ pub struct Unverified<'a> {
     payload: Document,
 }
 
-/// Claims that a key vouches for; nothing else is known of them.
+/// Claims whose signature was verified; nothing else was checked.
 #[derive(Clone, Copy)]
 pub struct Signed<'t> {
-    /// `typ` of the header, as sent.
+    /// The header's `typ`, as received.
     pub typ: Option<&'t str>,
-    /// `kid` of the header: which key that is, if the token says.
+    /// The header's `kid`: the key that signed, if the token names it.
     pub key: Option<&'t str>,
-    /// The payload, an object.
+    /// The payload, which is an object.
     pub claims: Value<'t>,
 }
 
-/// What a token follows from: each of these may be taken back before it expires, and the token with it.
+/// What a token depends on: each of these may be revoked before the token expires, and the token
+/// with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lineage<'t> {
-    /// `jti`: itself.
+    /// `jti`: the token itself.
     pub token: Option<&'t str>,
-    /// `family`: the authorization it was granted by, as Postern's own provider tells it.
+    /// `family`: the authorization by which it was granted, as Postern's own provider states it.
     pub family: Option<&'t str>,
-    /// `sid`: the session it was granted in.
+    /// `sid`: the session in which it was granted.
     pub session: Option<&'t str>,
-    /// `sub`, where that is a user; `None` for a client that speaks for itself.
+    /// `sub`, if that is a user; `None` for a client that acts for itself.
     pub user: Option<&'t str>,
-    /// `client_id`, or `azp`: who got it.
+    /// `client_id`, or `azp`: the client that got the token.
     pub client: Option<&'t str>,
-    /// `kid` of the header: the key it is signed with.
+    /// The header's `kid`: the key that signed the token.
     pub key: Option<&'t str>,
     /// `email`, verified or not.
     pub email: Option<&'t str>,
-    /// `iat`. One that does not tell was made before everything.
+    /// `iat`. A token without it counts as issued before all others.
     pub issued_at: Timestamp,
-    /// `read_at`: when what it was granted on was read, in the time of its issuer's log; Postern's own provider tells it.
+    /// `read_at`: when the state that the token was granted on was read, in the time of its
+    /// issuer's log. Postern's own provider states it.
     pub read_at: Option<Timestamp>,
 }
 
 impl<'t> Lineage<'t> {
-    /// Of claims, or of an introspection's members, which have the same names. `key`: what they are signed with.
+    /// The lineage in claims, or in an introspection's members, which have the same names. `key` is
+    /// the `kid` of the signing key.
     pub fn of(claims: Value<'t>, key: Option<&'t str>) -> Self {
         let text = |name| claims.get(name).and_then(Value::as_str);
         let client = text("client_id").or_else(|| text("azp"));
@@ -85,15 +88,16 @@ impl<'t> Lineage<'t> {
         }
     }
 
-    /// What a revocation of everything so far is compared with, by those who follow the log of Postern's own provider. `iat` has whole
-    /// seconds, comes from another clock, and is later than what the token was granted on: it is for want of anything better.
+    /// Time that is compared with revocations of everything before a moment, by nodes that follow
+    /// the log of Postern's own provider. `iat` is only the fallback: it has whole seconds, comes
+    /// from another clock, and is later than the state that the token was granted on.
     pub fn in_time_of_log(&self) -> Timestamp {
         self.read_at.unwrap_or(self.issued_at)
     }
 }
 
-/// Checks the form of a token: three canonical parts, strict JSON, a header that holds no surprise, and a
-/// string `iss` by which its issuer can be found.
+/// Checks the form of a token: three canonical parts, strict JSON, a header without unsupported
+/// members, and a string `iss` by which its issuer can be found.
 pub fn parse(token: &[u8]) -> Result<Unverified<'_>, TokenError> {
     if token.len() > MAX_TOKEN_BYTES {
         return Err(TokenError::TooLarge);
@@ -116,7 +120,7 @@ pub fn parse(token: &[u8]) -> Result<Unverified<'_>, TokenError> {
 }
 
 impl Unverified<'_> {
-    /// The `iss` claim, **unverified**: good for choosing whose keys to try, for nothing else.
+    /// The `iss` claim, **unverified**: use it only to choose the keys to try.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
@@ -131,9 +135,10 @@ impl Unverified<'_> {
         self.algorithm
     }
 
-    /// Checks the token against one issuer and its keys, and says what it proves about its holder.
+    /// Verifies the token against one issuer and its keys, and returns what it proves about its
+    /// holder.
     ///
-    /// Of some errors [`Unverified::may_pass_newer_keys`] knows that they need not be the last word.
+    /// Some errors may be due to an old key set: see [`Unverified::may_pass_newer_keys`].
     pub fn verify(&self, config: &IssuerConfig, keys: &KeySet, now: Timestamp) -> Result<Facts, TokenError> {
         if *self.issuer != *config.issuer() {
             return Err(TokenError::WrongIssuer);
@@ -148,13 +153,13 @@ impl Unverified<'_> {
         Ok(Facts { identity, expires: validity.expires, not_before: validity.not_before })
     }
 
-    /// What it follows from. As unverified as everything, until [`Unverified::verify`] has found it good.
+    /// What the token depends on. Unverified until [`Unverified::verify`] has succeeded.
     pub fn lineage(&self) -> Lineage<'_> {
         Lineage::of(self.payload.root(), self.kid())
     }
 
-    /// Checks the signature alone, and gives the claims it covers. For tokens that are no access tokens, whose readers
-    /// check issuer, kind and claims themselves.
+    /// Verifies only the signature, and returns the claims that it covers. For tokens that are not
+    /// access tokens, whose readers check issuer, kind and claims themselves.
     pub fn signed(&self, algorithms: AlgorithmSet, keys: &KeySet) -> Result<Signed<'_>, TokenError> {
         if !algorithms.contains(self.algorithm) {
             return Err(TokenError::AlgorithmNotAllowed);
@@ -163,10 +168,10 @@ impl Unverified<'_> {
         Ok(Signed { typ: self.typ_text.as_deref(), key: self.kid(), claims: self.payload.root() })
     }
 
-    /// Whether the token may be good although [`Unverified::verify`] said `error`, because the issuer's keys are
-    /// newer than those it was checked with. A key that is exchanged gets a new `kid`, as a rule; where it has
-    /// none, or kept it and changed its algorithm, that shows in tokens that no longer fit. A wrong signature of
-    /// a key that the token names is final: it is what a forgery looks like.
+    /// Whether the token may be valid although [`Unverified::verify`] returned `error`, since the
+    /// issuer's keys may be newer than the key set. A rotated key usually gets a new `kid`. If it
+    /// has no `kid`, or kept it and changed its algorithm, tokens no longer fit the old set. A
+    /// wrong signature for a key that the token names is final: a forgery looks like this.
     pub fn may_pass_newer_keys(&self, error: &TokenError) -> bool {
         match error {
             TokenError::UnknownKey | TokenError::KeyMismatch => true,
@@ -177,7 +182,7 @@ impl Unverified<'_> {
 }
 
 impl std::fmt::Debug for Unverified<'_> {
-    /// Says nothing of the claims or the signature.
+    /// Shows nothing of the claims or the signature.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Unverified").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }
@@ -194,8 +199,8 @@ fn split(token: &[u8]) -> Result<[&[u8]; 3], TokenError> {
     }
 }
 
-/// Base64url in its one canonical form (RFC 7515 §2): were there several spellings of one token, a cache or
-/// a deny list keyed by the spelling would not recognise it.
+/// Base64url in its one canonical form (RFC 7515 §2). If a token had several spellings, a cache or
+/// denylist that is keyed by the spelling would not recognize it.
 fn decode(part: Part, text: &[u8]) -> Result<Vec<u8>, TokenError> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Base64(part))
 }
@@ -205,7 +210,7 @@ fn object(part: Part, text: &[u8]) -> Result<Document, TokenError> {
     if document.root().is_object() { Ok(document) } else { Err(TokenError::NotAnObject(part)) }
 }
 
-/// What a JOSE header may tell us.
+/// The members of a JOSE header that are used.
 struct Header {
     algorithm: Algorithm,
     kid: Option<Box<str>>,
@@ -216,7 +221,8 @@ impl Header {
     fn parse(text: &[u8]) -> Result<Self, TokenError> {
         let document = object(Part::Header, text)?;
         let header = document.root();
-        // Any `crit`, empty ones too: an extension the sender calls critical is one we do not know.
+        // Any `crit`, even an empty one: no extension that a sender could call critical is
+        // supported.
         if header.get("crit").is_some() {
             return Err(TokenError::Critical);
         }

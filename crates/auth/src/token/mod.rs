@@ -1,15 +1,18 @@
-//! Tokens: signed JSON Web Tokens, read strictly, believed reluctantly, and made; those of a login
-//! ([`id_token`]); of things that happened ([`security_event`]); and opaque ones ([`opaque`]).
+//! Tokens: parsing, verification and signing of JSON Web Tokens, also those of a login
+//! ([`id_token`]) and security events ([`security_event`]); opaque tokens ([`opaque`]).
 //!
-//! Owns: the strict JSON of tokens and key sets ([`json`]); the signature algorithms ([`Algorithm`]); what
-//! is expected of an issuer's tokens ([`IssuerConfig`]); parsing and verification ([`jwt`]); signing
-//! ([`jws`]); the table of everything that can be wrong ([`TokenError`]); the form of opaque tokens.
+//! Owns: what is expected of an issuer's tokens ([`IssuerConfig`]); parsing and verification
+//! ([`jwt`]); signing ([`jws`]); the form of opaque tokens. It uses the strict JSON parser
+//! ([`crate::json`]), the signature algorithms ([`crate::algorithm`]) and the table of all token
+//! errors ([`crate::token_error`]).
 //!
-//! Does not own: public keys ([`crate::keyset`]), what claims mean ([`crate::mapping`]), fetching, caching.
+//! Does not own: public keys ([`crate::keyset`]), what claims mean ([`crate::mapping`]), fetching,
+//! caching.
 //!
-//! Flow: `jwt::parse(bytes)` checks the form and tells the unverified issuer, by which the caller chooses
-//! an [`IssuerConfig`] and its key set; `verify(config, keys, now)` then checks, in this order, issuer,
-//! algorithm, key, signature, token type, audience, times, and maps the claims to `Facts`.
+//! Flow: `jwt::parse(bytes)` checks the form and returns the unverified issuer. By it the caller
+//! chooses an [`IssuerConfig`] and its key set. `verify(config, keys, now)` then checks, in this
+//! order, issuer, algorithm, key, signature, token type, audience, times, and maps the claims to
+//! `Facts`.
 
 pub(crate) mod claims;
 pub mod id_token;

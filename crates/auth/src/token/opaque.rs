@@ -1,10 +1,12 @@
-//! Opaque tokens: random, and recognisable as ours.
+//! Opaque tokens: random, and recognizable as Postern's.
 //!
-//! Owns: their form, by which a malformed one is refused before anybody is asked about it and a leaked one is found by
-//! scanners, and the digests they are kept as. Does not own: what a token is worth.
+//! Owns: their form, and the digests under which they are stored. Because of the form, a malformed
+//! token is refused before any query about it, and scanners find a leaked one. Does not own: what a
+//! token is valid for.
 //!
-//! Form: a prefix that names the kind, 43 characters for 256 random bits, 6 characters of a checksum over both. The checksum
-//! proves nothing; it tells a mistyped or cut token from an unknown one without I/O.
+//! Form: a prefix that names the kind, 43 characters for 256 random bits, 6 characters of a
+//! checksum over both. The checksum proves nothing; it distinguishes a mistyped or truncated token
+//! from an unknown one without I/O.
 
 use std::fmt;
 
@@ -12,36 +14,37 @@ use aws_lc_rs::{digest, hmac};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use zeroize::Zeroizing;
 
-/// Random bytes in a token.
+/// Number of random bytes in a token.
 pub const RANDOM: usize = 32;
 const RANDOM_TEXT: usize = 43;
 const CHECKSUM: usize = 4;
 const CHECKSUM_TEXT: usize = 6;
 const PREFIX: usize = 7;
 
-/// Which secret it is. A token of one kind is none of another, even where both are looked up in the same place.
+/// Kind of an opaque token. A token of one kind is never accepted as another kind, even where both
+/// are looked up in the same place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OpaqueKind {
-    /// Lets a client into a resource.
+    /// An access token, for a resource.
     Access,
-    /// Gets the next access token.
+    /// A refresh token, for the next access token.
     Refresh,
     /// An authorization code.
     Code,
     /// A device code (RFC 8628).
     Device,
-    /// A pushed authorization request (RFC 9126), behind its URN.
+    /// The reference to a pushed authorization request (RFC 9126), after its URN prefix.
     Pushed,
     /// The cookie of a session.
     Session,
 }
 
 impl OpaqueKind {
-    /// Every kind there is.
+    /// Every kind of opaque token.
     pub const ALL: [Self; 6] =
         [Self::Access, Self::Refresh, Self::Code, Self::Device, Self::Pushed, Self::Session];
 
-    /// What tokens of this kind begin with.
+    /// The prefix of tokens of this kind.
     pub const fn prefix(self) -> &'static str {
         match self {
             Self::Access => "ptn_at_",
@@ -54,7 +57,7 @@ impl OpaqueKind {
     }
 }
 
-/// Makes a token from random bytes that nobody else has.
+/// Creates a token from random bytes, which must not be used elsewhere.
 pub fn mint(kind: OpaqueKind, random: &[u8; RANDOM]) -> Zeroizing<String> {
     let mut token = Zeroizing::new(String::with_capacity(PREFIX + RANDOM_TEXT + CHECKSUM_TEXT));
     token.push_str(kind.prefix());
@@ -64,7 +67,8 @@ pub fn mint(kind: OpaqueKind, random: &[u8; RANDOM]) -> Zeroizing<String> {
     token
 }
 
-/// The kind of a text that has the form of a token; `None`: it is none of ours, whatever the database says.
+/// The kind of a text that has the form of a token; `None` for any other text, which no database
+/// lookup can make valid.
 pub fn kind(text: &str) -> Option<OpaqueKind> {
     let kind = OpaqueKind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix()))?;
     if text.len() != PREFIX + RANDOM_TEXT + CHECKSUM_TEXT {
@@ -82,11 +86,12 @@ fn checksum(token: &[u8]) -> [u8; CHECKSUM] {
     sum
 }
 
-/// Makes the digests that tokens are kept and looked up as. `Debug` prints nothing of the key.
+/// Key for the digests under which tokens are stored and looked up. `Debug` prints nothing of the
+/// key.
 pub struct DigestKey(hmac::Key);
 
 impl DigestKey {
-    /// From a secret that stays the same as long as the digests.
+    /// Creates the key from a secret, which must stay the same for as long as the digests are used.
     pub fn new(secret: &[u8; 32]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }

@@ -1,4 +1,4 @@
-//! The PEM armour of a private key (RFC 7468 §10): one `PRIVATE KEY` block, nothing else.
+//! PEM form of a private key (RFC 7468 §10): one `PRIVATE KEY` block, nothing else.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,10 +6,10 @@ use zeroize::Zeroizing;
 
 const BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const END: &str = "-----END PRIVATE KEY-----";
-/// RFC 7468 §2: lines of 64 characters.
+/// Characters of a line (RFC 7468 §2).
 const LINE: usize = 64;
 
-/// The armoured form of `der`.
+/// Encodes `der` as PEM.
 pub(super) fn encode(der: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut body = Zeroizing::new(vec![0; der.len().div_ceil(3) * 4]);
     let length = STANDARD.encode_slice(der, &mut body).unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn encode(der: &[u8]) -> Zeroizing<Vec<u8>> {
     pem
 }
 
-/// The bytes inside the armour; `None` when there is anything but one block.
+/// The bytes in the PEM block; `None` when the text is not exactly one block.
 pub(super) fn decode(pem: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let text = std::str::from_utf8(pem).ok()?.trim();
     let body = text.strip_prefix(BEGIN)?.strip_suffix(END)?;

@@ -1,11 +1,14 @@
-//! Security event tokens (RFC 8417) as transmitters of the `OpenID` Shared Signals Framework 1.0 send them, once a key has vouched
-//! for them: what happened (CAEP 1.0, RISC 1.0), when, and to whom (RFC 9493).
+//! Security event tokens (RFC 8417), as transmitters of the `OpenID` Shared Signals Framework 1.0
+//! send them, after their signature was verified. They say what happened (CAEP 1.0, RISC 1.0),
+//! when, and to whom (RFC 9493).
 //!
-//! Owns: what tells such a token from all others, the events that are understood, the names of those they are about. Does not own:
-//! the signature ([`super::jwt::Unverified::signed`]), how the token came, what follows from an event.
+//! Owns: what distinguishes such a token from all others, the supported events, the names of their
+//! subjects. Does not own: the signature ([`super::jwt::Unverified::signed`]), how the token was
+//! delivered, what follows from an event.
 //!
-//! An event that is not understood is told as such: it is nobody's fault, and there will be more of them. One that is understood
-//! and about somebody who is not is an error: whoever sent it means somebody to be refused, and would think that they are.
+//! An unsupported event is returned as [`EventKind::Other`]: it is not an error, and there will be
+//! more such events. A supported event about an unsupported subject is an error. The transmitter
+//! wants that subject to be refused, and would otherwise assume that it is.
 
 use std::time::Duration;
 
@@ -16,69 +19,70 @@ use crate::mapping::MAX_VALUE_BYTES;
 use crate::time::Timestamp;
 use crate::token_error::{ClaimError, ClaimFault, TokenError};
 
-/// Events that one token may hold; RFC 8417 §2.2 means several aspects of one happening.
+/// Most events in one token; RFC 8417 §2.2 uses several for the aspects of one occurrence.
 const MAX_EVENTS: usize = 16;
-/// Names of one subject, aliases among them.
+/// Most names of one subject, including aliases.
 const MAX_NAMES: usize = 32;
 
 const CAEP: &str = "https://schemas.openid.net/secevent/caep/event-type/";
 const RISC: &str = "https://schemas.openid.net/secevent/risc/event-type/";
 const SSF: &str = "https://schemas.openid.net/secevent/ssf/event-type/";
 
-/// Whose tokens are expected, and for whom.
+/// The expected issuer and audiences of a token.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedEvents<'e> {
     /// The transmitter's exact `iss`.
     pub issuer: &'e str,
-    /// Of which a token must name one.
+    /// Audiences of which a token must name one.
     pub audiences: &'e [Box<str>],
-    /// How far the transmitter's clock may be from ours.
+    /// Tolerated difference between the transmitter's clock and this one.
     pub clock_skew: Duration,
 }
 
-/// What a token says.
+/// Content of a security event token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecurityEvents<'t> {
-    /// Names the token.
+    /// Identifies the token.
     pub jti: &'t str,
-    /// When it was made.
+    /// When the token was issued.
     pub issued: Timestamp,
-    /// What happened; at least one.
+    /// The events; at least one.
     pub events: Vec<SecurityEvent<'t>>,
 }
 
-/// Something that happened.
+/// One event of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecurityEvent<'t> {
-    /// What.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// When: `event_timestamp`, or `toe`, or when the token was made.
+    /// When it happened: `event_timestamp`, or `toe`, or when the token was issued.
     pub at: Timestamp,
-    /// In which unit that was said.
+    /// The unit in which that time was given.
     pub unit: Unit,
-    /// To whom: each is a name of one who is meant. Empty for events about a stream, and those that are not understood.
+    /// The subjects: each name identifies one that is meant. Empty for events about a stream, and
+    /// for unsupported events.
     pub names: Vec<SubjectName<'t>>,
-    /// What a verification gives back (SSF §8.1.4.1), where it does.
+    /// The state that a verification event returns (SSF §8.1.4.1), if it has one.
     pub state: Option<&'t str>,
 }
 
 /// The unit of an event's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// As RFC 8417 has it.
+    /// Seconds, as RFC 8417 requires.
     Seconds,
-    /// As it should not be.
+    /// Milliseconds, contrary to RFC 8417.
     Milliseconds,
 }
 
-/// What can happen.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// A session, or all of somebody's, ended (CAEP §3.1; RISC `sessions-revoked`).
+    /// A session, or all sessions of a user, ended (CAEP §3.1; RISC `sessions-revoked`).
     SessionRevoked,
-    /// Claims of tokens are not what they were (CAEP §3.2).
+    /// Claims of tokens have changed (CAEP §3.2).
     TokenClaimsChange,
-    /// A password or another credential was changed, made or taken away (CAEP §3.3).
+    /// A password or another credential was changed, created or removed (CAEP §3.3).
     CredentialChange,
     /// An account was disabled (RISC §2.3).
     AccountDisabled,
@@ -88,12 +92,12 @@ pub enum EventKind {
     Verification,
     /// The transmitter has paused, stopped or resumed the stream (SSF §8.1.5).
     StreamUpdated,
-    /// None of these.
+    /// Any other event type, which is not supported.
     Other,
 }
 
 impl EventKind {
-    /// All of them.
+    /// Every kind of event.
     pub const ALL: [Self; 8] = [
         Self::SessionRevoked,
         Self::TokenClaimsChange,
@@ -105,7 +109,7 @@ impl EventKind {
         Self::Other,
     ];
 
-    /// By the URI of its type. One that does not name an event gives [`Kind::Other`].
+    /// The kind with this event type URI; [`EventKind::Other`] when the type is not supported.
     pub fn of(uri: &str) -> Self {
         let (caep, risc, ssf) = (uri.strip_prefix(CAEP), uri.strip_prefix(RISC), uri.strip_prefix(SSF));
         match (caep, risc, ssf) {
@@ -120,7 +124,7 @@ impl EventKind {
         }
     }
 
-    /// The URI of its type; `None` for [`Kind::Other`].
+    /// The URI of its type; `None` for [`EventKind::Other`].
     pub fn uri(self) -> Option<String> {
         let base = match self {
             Self::SessionRevoked | Self::TokenClaimsChange | Self::CredentialChange => CAEP,
@@ -131,7 +135,7 @@ impl EventKind {
         Some(format!("{base}{}", self.word()))
     }
 
-    /// Its last part, for logs, metrics and configurations.
+    /// The last part of the URI, for logs, metrics and configurations.
     pub fn word(self) -> &'static str {
         match self {
             Self::SessionRevoked => "session-revoked",
@@ -145,33 +149,35 @@ impl EventKind {
         }
     }
 
-    /// Whether it is about somebody.
+    /// Whether events of this kind have a subject.
     fn has_subject(self) -> bool {
         !matches!(self, Self::Verification | Self::StreamUpdated | Self::Other)
     }
 }
 
-/// A name of somebody or something that an event is about (RFC 9493).
+/// A name of a subject of an event (RFC 9493).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubjectName<'t> {
-    /// A user, by the issuer that knows them so; `None`: by the transmitter's own.
+    /// A user, by issuer and subject; `None`: the transmitter itself is the issuer.
     User(Option<&'t str>, &'t str),
     /// A session, by its `sid`.
     Session(&'t str),
     /// One token, by its issuer and `jti`.
     Token(&'t str, &'t str),
-    /// Whoever has this e-mail address.
+    /// The user who has this e-mail address.
     Email(&'t str),
-    /// What the transmitter calls so: a user, a session, or what tokens were granted by.
+    /// An identifier of the transmitter: for a user, a session, or an authorization that granted
+    /// tokens.
     Opaque(&'t str),
-    /// What a user allowed an application.
+    /// The consent of a user for an application.
     Consent(&'t str, &'t str),
 }
 
-/// Checks a token, but for its signature.
+/// Checks a token, except for its signature.
 ///
 /// # Errors
-/// What is wrong with it. [`TokenError::UnsupportedSubject`]: it is a good one, and about somebody who cannot be told here.
+/// [`TokenError`] says what is wrong with it. [`TokenError::UnsupportedSubject`]: the token is
+/// valid, but its subject is not supported.
 pub fn security_events<'t>(
     signed: Signed<'t>,
     expected: &ExpectedEvents<'_>,
@@ -181,8 +187,8 @@ pub fn security_events<'t>(
     if !signed.typ.is_some_and(|typ| super::is_media_type(typ, "secevent+jwt")) {
         return Err(TokenError::WrongType);
     }
-    // It never expires (RFC 8417 §2.2, SSF §4.1.7), and is about nobody by `sub` (SSF §4.1.3): one that has these may be meant as
-    // something else.
+    // A security event token never expires (RFC 8417 §2.2, SSF §4.1.7), and has no `sub` (SSF
+    // §4.1.3): a token with these may be meant as something else.
     for mark in ["exp", "sub", "nonce"] {
         if claims.get(mark).is_some() {
             return Err(TokenError::NotASecurityEvent(mark));
@@ -207,7 +213,7 @@ pub fn security_events<'t>(
     Ok(SecurityEvents { jti, issued, events: events.collect::<Result<_, _>>()? })
 }
 
-/// Of whom a whole token is.
+/// The subject that the whole token names.
 struct Whom<'t> {
     subject: Option<Value<'t>>,
     sid: Option<&'t str>,
@@ -218,7 +224,8 @@ impl<'t> Whom<'t> {
         Ok(Self { subject: claims.get("sub_id"), sid: text(claims, "sid")? })
     }
 
-    /// The names of those that an event is about. Earlier drafts put the subject into the event; where it is in both, both are meant.
+    /// The names of an event's subjects. Earlier drafts put the subject into the event; if it is in
+    /// both places, both are meant.
     fn names(&self, payload: Value<'t>) -> Result<Vec<SubjectName<'t>>, TokenError> {
         let mut names = Vec::new();
         for subject in [self.subject, payload.get("subject")].into_iter().flatten() {
@@ -252,12 +259,12 @@ fn event<'t>(
     Ok(SecurityEvent { kind, at, unit, names, state })
 }
 
-/// When something happened, and how that was said.
+/// When something happened, and how that was given.
 #[derive(Clone, Copy)]
 struct Moment {
     at: Timestamp,
     unit: Unit,
-    /// The member that said it.
+    /// The member that gave the time.
     said_by: &'static str,
 }
 
@@ -267,9 +274,10 @@ impl Moment {
     }
 }
 
-/// The time of an event. A `NumericDate` has seconds, and some transmitters send milliseconds all the same: a number too large for seconds (it
-/// would lie after the year 9999) is read as those, since whoever is meant would not be refused otherwise. In milliseconds such a number is a
-/// time after January 1978, so none is ambiguous.
+/// The time of an event. A `NumericDate` is in seconds, but some transmitters send milliseconds. A
+/// number that is too large for seconds (after the year 9999) is read as milliseconds, since
+/// otherwise the subject would not be refused. In milliseconds such a number is a time after
+/// January 1978, so no number is ambiguous.
 fn moment(object: Value<'_>, name: &'static str) -> Result<Option<Moment>, ClaimError> {
     match claims::date(object, name, f64::floor) {
         Err(ClaimError { fault: ClaimFault::OutOfRange, .. }) => {
@@ -280,7 +288,7 @@ fn moment(object: Value<'_>, name: &'static str) -> Result<Option<Moment>, Claim
     }
 }
 
-/// The names in one subject identifier.
+/// Appends the names in one subject identifier.
 fn read<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), TokenError> {
     match format(subject)? {
         "complex" => complex(subject, names),
@@ -288,7 +296,7 @@ fn read<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), 
             let all = subject.get("identifiers").and_then(Value::items);
             let all = all.filter(|all| (1..=MAX_NAMES).contains(&all.len()));
             for alias in all.ok_or(TokenError::UnsupportedSubject("its `identifiers` are no list of them"))? {
-                // Aliases of aliases are forbidden (RFC 9493 §3.2.8), and would be a way to nest.
+                // Aliases of aliases are forbidden (RFC 9493 §3.2.8), and would permit nesting.
                 names.push(simple(alias)?);
             }
             Ok(())
@@ -300,7 +308,7 @@ fn read<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), 
     }
 }
 
-/// A subject of several parts (SSF §3.2): whatever has all of them.
+/// A subject of several parts (SSF §3.2): it means what matches all of them.
 fn complex<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), TokenError> {
     let (mut user, mut session, mut application) = (None, None, None);
     for (part, value) in subject.members().into_iter().flatten() {
@@ -320,7 +328,7 @@ fn complex<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(
         }
     }
     let whole = match (user, session, application) {
-        // One session, whoever has it.
+        // One session, regardless of its user.
         (_, Some(SubjectName::Opaque(sid) | SubjectName::Session(sid) | SubjectName::User(_, sid)), None) => {
             SubjectName::Session(sid)
         }
@@ -362,7 +370,7 @@ fn simple(subject: Value<'_>) -> Result<SubjectName<'_>, TokenError> {
     })
 }
 
-/// The format of a subject; earlier drafts knew a complex one by its having none.
+/// The format of a subject; in earlier drafts a complex subject had none.
 fn format(subject: Value<'_>) -> Result<&str, TokenError> {
     if !subject.is_object() {
         return Err(TokenError::UnsupportedSubject("it is no object"));
@@ -374,7 +382,7 @@ fn format(subject: Value<'_>) -> Result<&str, TokenError> {
     }
 }
 
-/// A text that names somebody or something; an empty one names nothing.
+/// A text that identifies a user or a thing; an empty one is an error.
 fn text<'t>(claims: Value<'t>, name: &str) -> Result<Option<&'t str>, TokenError> {
     let Some(text) = claims::string(claims, name)? else { return Ok(None) };
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! The permit: what is in it, what can be done with it, and how a decision is explained.
+//! The permit: its content, what can be done with it, and how a decision is explained.
 
 use auth::decide::explain::{Explanation, NoTrace};
 use auth::decide::{Denial, Permit, RuleContext, decide};

@@ -1,4 +1,4 @@
-//! The decision: who passes, who does not, and what they are told.
+//! The decision: which requests are permitted and refused, and the responses to refusals.
 
 use auth::decide::explain::NoTrace;
 use auth::decide::{Denial, decide};
@@ -127,7 +127,7 @@ fn a_repeated_parameter_that_the_policy_reads_is_refused() {
         }
         assert_eq!(ask(&policy, &get("/?namespace=a&x=1&x=2")), Ok(()));
     }
-    // What nobody reads may be repeated.
+    // A parameter that no condition reads may be repeated.
     assert_eq!(ask(&policy(vec![rule(vec![])], vec![]), &get("/?namespace=a&namespace=b")), Ok(()));
 }
 

@@ -1,11 +1,11 @@
-//! Short ways to write requests and identities.
+//! Short forms for requests and identities.
 
 use auth::identity::{CredentialKind, Facts, Identity};
 use auth::policy::rule::{Attribute, ConditionSpec, Policy, RuleSet, RuleSpec, TestSpec, Vocabulary};
 use auth::request::{Canonical, Malformed, RawRequest, Scheme};
 use auth::time::Timestamp;
 
-/// What [`facts`] are valid from, until, and at.
+/// When [`facts`] begin to be valid, when they expire, and the time of the tests.
 pub(crate) const NOT_BEFORE: Timestamp = Timestamp::from_secs(1000);
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1500);
 pub(crate) const EXPIRES: Timestamp = Timestamp::from_secs(2000);
@@ -20,7 +20,7 @@ pub(crate) fn parse<'a>(method: &'a str, host: &'a str, target: &'a str) -> Resu
     })
 }
 
-/// A request that is well-formed, else the test is wrong.
+/// A request that must be well-formed.
 pub(crate) fn request<'a>(method: &'a str, host: &'a str, target: &'a str) -> Canonical<'a> {
     parse(method, host, target).unwrap_or_else(|e| panic!("{method} {host} {target}: {e}"))
 }
@@ -29,7 +29,7 @@ pub(crate) fn get(target: &str) -> Canonical<'_> {
     request("GET", "example.com", target)
 }
 
-/// A target's fault, or what it was accepted as.
+/// A target's fault, or its accepted form.
 pub(crate) fn target(target: &[u8]) -> Result<String, Malformed> {
     let raw = RawRequest {
         method: "GET",
@@ -41,7 +41,7 @@ pub(crate) fn target(target: &[u8]) -> Result<String, Malformed> {
     Canonical::parse(&raw).map(|request| forwarded(&request))
 }
 
-/// The target as it goes to the upstream.
+/// The target as it is forwarded to the upstream.
 pub(crate) fn forwarded(request: &Canonical<'_>) -> String {
     let mut out = Vec::new();
     request.write_target(&mut out);
@@ -102,7 +102,7 @@ pub(crate) fn rule(conditions: Vec<ConditionSpec>) -> RuleSpec {
     RuleSpec { authenticated: conditions.is_empty(), conditions }
 }
 
-/// The names the fixtures' rules may use.
+/// The names that the fixtures' rules may use.
 pub(crate) const KNOWN: Vocabulary<'static> =
     Vocabulary { issuers: &["main", "other"], claims: &["realm.dept", "tenant"] };
 

@@ -1,4 +1,4 @@
-//! Identity headers: what the upstream is told.
+//! Identity headers: what the upstream receives.
 
 use auth::headers::{HeaderFault, HeaderSource, IdentityHeaders};
 use auth::identity::Identity;
@@ -20,7 +20,7 @@ fn custom(sources: Vec<(&str, HeaderSource)>) -> IdentityHeaders {
         .unwrap()
 }
 
-/// One group's spelling in a header.
+/// The spelling of one group in a header.
 fn group(name: &str) -> String {
     let mut identity = identity();
     identity.groups = boxes(&[name]);

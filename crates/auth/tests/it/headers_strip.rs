@@ -1,4 +1,4 @@
-//! Identity headers: what is deleted before anything is set, and what a client cannot have deleted.
+//! Strip set: what is deleted before anything is set, and what a client cannot cause to be deleted.
 
 use auth::headers::{IdentityHeaders, StripFault, StripSet, is_per_hop, may_be_nominated};
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ const PROTECTED: [&str; 34] = [
     "_WSSC",
 ];
 
-/// Names that tell of a client's certificate or address, by what their parts say.
+/// Names that, by their parts, describe a client's certificate or address.
 const OF_THE_CLIENT: [&str; 42] = [
     "X-Client-DN",
     "X-Client-S-DN",
@@ -87,7 +87,7 @@ const OF_THE_CLIENT: [&str; 42] = [
     "x-azure-socketip-of-a-long-name-and-a-cert",
 ];
 
-/// Names that are like those, and say nothing of who somebody is.
+/// Similar names that say nothing about the caller.
 const LIKE_THEM: [&str; 43] = [
     "X-Client-Id",
     "X-Client-Version",

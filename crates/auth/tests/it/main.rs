@@ -1,4 +1,4 @@
-//! The rules of the security design that are pure, each as a test named after it.
+//! The rules of the security design that need no I/O, each as a test named after it.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

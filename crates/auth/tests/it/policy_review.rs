@@ -1,4 +1,4 @@
-//! What Kubernetes is asked about a request, and what its answers lead to.
+//! Access reviews: what Kubernetes is asked about a request, and what its answers lead to.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use auth::request::{Canonical, Field};
 
 use crate::fixtures::{self, NOW, any, facts, identity, parse, rule, rules};
 
-/// Answers from a list, and writes down what it was asked.
+/// Answers from a list, and records the questions.
 #[derive(Default)]
 struct Oracle {
     says: Option<bool>,
@@ -70,7 +70,7 @@ fn table() -> RouteTable {
     RouteTable::build(vec![RouteMatch { name: "n".into(), path, ..RouteMatch::default() }]).expect("sound")
 }
 
-/// Decides with an oracle; the verdict, and what was asked.
+/// Decides with an oracle; returns the verdict, and the questions.
 fn decided(
     policy: &Policy,
     (method, target): (&str, &str),

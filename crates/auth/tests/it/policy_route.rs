@@ -1,4 +1,4 @@
-//! Routes: what matches, what comes first, what is refused at build time.
+//! Routes: what matches, which route is chosen, what the build refuses.
 
 use auth::headers::Repeats;
 use auth::policy::PolicyProblem;
@@ -27,7 +27,7 @@ fn header(name: &str, value: Option<&str>) -> HeaderMatch {
     HeaderMatch { name: name.into(), value: value.map(Into::into) }
 }
 
-/// Routes by name, found by request.
+/// Routes with their names, looked up by request.
 struct Routes {
     names: Vec<String>,
     table: RouteTable,
@@ -436,7 +436,7 @@ fn guards_are_whoever_serves_the_path_on_any_host() {
     ];
     let guards = Guards::build(routes).unwrap();
     let of = |host, path| guards.of(&request("GET", host, path), &[]);
-    // Routes for other hosts count; for the own host the most specific one does.
+    // Routes for other hosts count; for the request's own host the most specific one counts.
     assert_eq!(of("www.example.com", "/admin"), Ok(vec![5, 9]));
     assert_eq!(of("www.example.com", "/pub"), Ok(vec![3, 9]));
     assert_eq!(of("www.example.com", "/a/x"), Ok(vec![7, 9]));
@@ -554,7 +554,8 @@ fn an_empty_table_finds_nothing() {
     assert_eq!(table.find(&get("/"), &[]), None);
 }
 
-/// The precedence of the module's header, spelled out over all routes: what the index must agree with.
+/// The precedence in the module's header, applied to all routes in turn: the index must agree with
+/// it.
 mod model {
     use super::*;
     use proptest::prelude::*;
@@ -618,7 +619,7 @@ mod model {
 
         #[test]
         fn the_index_agrees_with_the_precedence(routes in prop::collection::vec(a_route(), 1..12)) {
-            // Random lists often hold twins: those are for the build to refuse.
+            // Random lists often contain equal routes, which the build refuses.
             if let Ok(table) = RouteTable::build(routes.clone()) {
                 for host in ["a.x", "b.a.x", "c.b.a.x", "x", "ax", "y"] {
                     for path in ["/", "/a", "/b", "/a/", "/a/b", "/ab", "/ab/a", "/a/b/a", "/a/c/b", "/b/b/b/b"] {

@@ -1,4 +1,4 @@
-//! Rules: conditions, how they read, what is refused at build time.
+//! Rules: conditions, their text, what the build refuses.
 
 use auth::identity::CredentialKind;
 use auth::policy::PolicyProblem;

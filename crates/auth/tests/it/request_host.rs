@@ -6,7 +6,7 @@ fn raw<'a>(scheme: Scheme, authority: Option<&'a [u8]>, host: Option<&'a [u8]>) 
     RawRequest { method: "GET", scheme, authority, host, target: b"/" }
 }
 
-/// The normal authority of an https request.
+/// The normal authority of an HTTPS request.
 fn normal(host: &str) -> Result<String, Malformed> {
     let raw = raw(Scheme::Https, None, Some(host.as_bytes()));
     Canonical::parse(&raw).map(|request| request.authority().to_owned())

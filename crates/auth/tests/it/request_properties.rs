@@ -1,11 +1,11 @@
-//! One canonical request: what holds for every input.
+//! Canonical requests: what is true for every input.
 
 use auth::request::{Canonical, RawRequest, Scheme};
 use proptest::prelude::*;
 
 use crate::fixtures::forwarded;
 
-/// Targets dense in what matters: dots, slashes, escapes, escaped escapes, parameters.
+/// Targets with many significant parts: dots, slashes, escapes, escaped escapes, parameters.
 fn targets() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "/",
@@ -47,7 +47,7 @@ fn targets() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..12).prop_map(|pieces| format!("/{}", pieces.concat()))
 }
 
-/// Hosts dense in case, dots, ports and foreign letters.
+/// Hosts with many upper-case letters, dots, ports and non-ASCII letters.
 fn hosts() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "a",

@@ -1,4 +1,4 @@
-//! Key sets: what is used, what is skipped and why.
+//! Key sets: which keys are used, which are skipped and why.
 
 use auth::algorithm::Algorithm;
 use auth::json::JsonError;
@@ -13,8 +13,8 @@ fn parse(set: &Value) -> (KeySet, Vec<SkipReason>) {
     (set, skipped.into_iter().map(|key| key.reason).collect())
 }
 
-/// Why the first key of ours that fits `algorithm`, changed this way, is skipped; `None` when it is used.
-/// `null` removes a member.
+/// Why the first of the issuer's keys that fits `algorithm`, changed in this way, is skipped;
+/// `None` when it is used. `null` removes a member.
 fn skipped(algorithm: Algorithm, changes: Value) -> Option<SkipReason> {
     let mut jwk = OURS.jwks().into_iter().find(|jwk| jwk["kid"] == kid_for(algorithm)).unwrap();
     let Value::Object(changes) = changes else { panic!("changes are an object") };
@@ -191,11 +191,11 @@ fn tokens_first_key_of_a_kid_wins() {
     let (set, reasons) = parse(&json!({"keys": [mine, other]}));
     assert_eq!(reasons, [SkipReason::Duplicate]);
     assert_eq!(class_of(&verify_at(&token(&claims()), &config(), &set, NOW)), "accepted");
-    // The same kid for another type of key is no duplicate (RFC 7517 §4.5).
+    // The same `kid` for another type of key is not a duplicate (RFC 7517 §4.5).
     let mut ec = OURS.jwks().remove(1);
     ec["kid"] = "ed25519".into();
     assert_eq!(parse(&json!({"keys": [mine, ec]})).1, []);
-    // Without kid nothing can be told apart, and nothing needs to be.
+    // Keys without `kid` cannot be distinguished, and need not be.
     other.as_object_mut().unwrap().remove("kid");
     assert_eq!(parse(&json!({"keys": [other, other]})).1, []);
 }
@@ -233,8 +233,8 @@ fn tokens_key_sets_are_bounded_and_strict() {
     assert!(parse(&json!({"keys": []})).0.is_empty());
 }
 
-/// The examples of RFC 7515 appendix A.2 (RS256) and A.3 (ES256): their claims lack `aud`, which is noticed
-/// only once the signature is right.
+/// The examples of RFC 7515 appendix A.2 (RS256) and A.3 (ES256): their claims lack `aud`, which is
+/// reported only after the signature was verified.
 #[test]
 fn tokens_of_rfc_7515_have_right_signatures() {
     let n = concat!(

@@ -1,4 +1,4 @@
-//! From claims and certificates to identities.
+//! Mapping: from claims and certificates to identities.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What holds for every input.
+//! Tokens: what is true for every input.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -142,7 +142,7 @@ proptest! {
 }
 
 proptest! {
-    // Signing costs more than everything else together.
+    // Signing takes longer than everything else together.
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]

@@ -29,7 +29,7 @@ fn tokens_of_every_algorithm_are_accepted() {
 
 #[test]
 fn tokens_key_decides_the_algorithm() {
-    // Whatever the header claims, whatever really signed: only a key filed under that algorithm is tried.
+    // Only a key of the header's algorithm is tried, whatever key really signed.
     for claimed in Algorithm::ALL {
         for kid in ["rsa", "p256", "p384", "p521", "ed25519"] {
             let token = OURS.token(claimed, &header(claimed.as_str(), kid), &claims().to_string());
@@ -141,7 +141,7 @@ fn tokens_b64_is_refused() {
 
 #[test]
 fn tokens_embedded_keys_are_ignored() {
-    // The forger brings his own key along, inside and by reference.
+    // The attacker adds a key of their own, inline and by reference.
     let theirs = THEIRS.jwks().remove(4);
     let forged = json!({
         "alg": "EdDSA", "kid": "ed25519", "typ": "at+jwt", "jwk": theirs, "jku": "http://127.0.0.1:1/jwks",
@@ -153,7 +153,8 @@ fn tokens_embedded_keys_are_ignored() {
     without_kid.as_object_mut().unwrap().remove("kid");
     let token = THEIRS.token(Algorithm::EdDsa, &without_kid.to_string(), &claims().to_string());
     assert_eq!(class(&token), "bad_signature");
-    // Ours is accepted with the same header, and with nonsense there: nobody looks.
+    // A valid token with the same header members, or with nonsense in them, is accepted: they are
+    // not read.
     assert_eq!(class(&token_of(&forged.to_string(), &claims().to_string())), "accepted");
     let nonsense =
         r#"{"alg":"EdDSA","kid":"ed25519","typ":"at+jwt","jwk":7,"jku":[],"x5u":null,"x5c":{"a":1}}"#;
@@ -252,7 +253,7 @@ fn tokens_keys_of_two_issuers_never_mix() {
     let theirs = IssuerConfig::new("theirs", "https://other.example", vec![AUDIENCE.into()]).unwrap();
     let head = header("EdDSA", "ed25519");
     let for_theirs = claims_with(json!({"iss": "https://other.example"})).to_string();
-    // The other issuer signs in our issuer's name, and the other way round.
+    // Another issuer signs in this issuer's name, and the other way round.
     let forged = THEIRS.token(Algorithm::EdDsa, &head, &claims().to_string());
     assert_eq!(class_of(&verify_at(&forged, &config(), &OURS.set(), NOW)), "bad_signature");
     assert_eq!(class_of(&verify_at(&forged, &theirs, &THEIRS.set(), NOW)), "wrong_issuer");
@@ -264,7 +265,7 @@ fn tokens_keys_of_two_issuers_never_mix() {
     assert_eq!(&*facts.identity.issuer, "theirs");
 }
 
-/// What each set of accepted types makes of a header `typ` (`null`: absent) and claims.
+/// Results of each set of accepted types for a header `typ` (`null`: absent) and claims.
 fn by_types(typ: Value, changes: Value) -> [&'static str; 3] {
     let mut header = json!({"alg": "EdDSA", "kid": "ed25519"});
     if !typ.is_null() {

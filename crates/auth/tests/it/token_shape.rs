@@ -1,4 +1,4 @@
-//! The form of a token. Every vector declares the class of its failure.
+//! The form of a token. Every vector states the class of its failure.
 
 use auth::algorithm::Algorithm;
 use auth::token::jwt;
@@ -40,7 +40,8 @@ fn tokens_encrypted_ones_are_refused_by_name() {
     assert_classes(&[(&format!("{header}.a2V5.aXY.Y3Q.dGFn"), "encrypted"), ("....", "encrypted")]);
 }
 
-/// A sound token of exactly `length` bytes. Base64 cannot meet every length, so the header is padded as well.
+/// A valid token of exactly `length` bytes. Base64 cannot have every length, so the header is
+/// padded as well.
 fn of_length(length: usize) -> String {
     let padded = |head: usize, body: usize| {
         let header = json!({"alg": "EdDSA", "kid": "ed25519", "typ": "at+jwt", "pad": "x".repeat(head)});
@@ -86,8 +87,8 @@ fn tokens_base64_is_canonical() {
 
 #[test]
 fn tokens_stray_trailing_bits_are_refused() {
-    // An Ed25519 signature has 64 bytes: its last character carries four bits too many. All sixteen spellings
-    // decode to the same bytes in a lenient reader.
+    // An Ed25519 signature has 64 bytes: its last character has four bits too many. All sixteen
+    // spellings decode to the same bytes in a lenient reader.
     let token = token(&claims());
     let (rest, last) = token.split_at(token.len() - 1);
     let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -1,4 +1,4 @@
-//! Signing keys, and tokens made with them.
+//! Signing keys, and tokens signed with them.
 
 use auth::identity::Facts;
 use auth::keyset::KeySet;

@@ -1,4 +1,5 @@
-//! Keys of every kind, and tokens made from raw text, so that a test can break exactly one thing.
+//! Keys of every kind, and tokens made from raw text, so that a test can break exactly one
+//! property.
 
 use std::sync::LazyLock;
 
@@ -30,7 +31,7 @@ pub(crate) struct Keys {
 
 /// The issuer's keys; their `kid`s are `rsa`, `p256`, `p384`, `p521`, `ed25519`.
 pub(crate) static OURS: LazyLock<Keys> = LazyLock::new(Keys::generate);
-/// Somebody else's keys, under the same `kid`s.
+/// Keys of another issuer, under the same `kid`s.
 pub(crate) static THEIRS: LazyLock<Keys> = LazyLock::new(Keys::generate);
 
 impl Keys {
@@ -114,7 +115,7 @@ pub(crate) fn b64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A set in which every key is usable.
+/// A set in which every key must be usable.
 pub(crate) fn key_set(jwks: &[Value]) -> KeySet {
     let (set, skipped) = KeySet::from_jwks_json(json!({ "keys": jwks }).to_string().as_bytes()).unwrap();
     assert_eq!(skipped, []);
@@ -152,17 +153,17 @@ pub(crate) fn claims_with(changes: Value) -> Value {
     claims
 }
 
-/// A token with these claims, signed by us with Ed25519 under a plain header.
+/// A token with these claims, signed by the issuer with Ed25519 under a plain header.
 pub(crate) fn token(claims: &Value) -> String {
     token_of(r#"{"alg":"EdDSA","kid":"ed25519","typ":"at+jwt"}"#, &claims.to_string())
 }
 
-/// A token of exactly these texts, signed by us with Ed25519.
+/// A token of exactly these texts, signed by the issuer with Ed25519.
 pub(crate) fn token_of(header: &str, payload: &str) -> String {
     OURS.token(Algorithm::EdDsa, header, payload)
 }
 
-/// What our gateway makes of a token at [`NOW`].
+/// The result of the verification of a token at [`NOW`].
 pub(crate) fn verify(token: &str) -> Result<Facts, TokenError> {
     verify_with(token, &config())
 }

@@ -38,7 +38,8 @@ fn tokens_not_before_is_kept() {
 
 #[test]
 fn tokens_issued_in_the_future_are_refused() {
-    // What takes back all tokens made before a moment is compared with `iat`: one that lies ahead would outlive it.
+    // Revocations of all tokens issued before a moment are compared with `iat`: a token with a
+    // later `iat` would survive them.
     let claims = claims_with(json!({"exp": 3_000, "iat": 2_500}));
     assert_eq!(at(1_000_000, &claims, 0), "in_future");
     assert_eq!(at(2_498_999, &claims, 0), "in_future");

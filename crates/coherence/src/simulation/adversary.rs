@@ -1,11 +1,18 @@
-//! Somebody who sits on the network, and has no key.
+//! Adversary: an attacker on the network who has no key.
 //!
-//! Owns: what she has recorded (messages, questions, answers), and what she does with it: repeats it to anybody at any time, hands one question's answer
-//! to another, changes what is asked or answered on its way, cuts it short, makes some up, keeps messages from somebody. No loss and no partition stops
-//! her. Does not own: the world that she does it in.
+//! Owns: what the attacker has recorded (messages, questions, answers), and what the attacker does
+//! with it:
 //!
-//! What a server was asked about a token by itself ([`Packet::Read`]) carries no MAC: of that she repeats what was said of the same token, and the
-//! lease has to do the rest.
+//! - repeats it to any node at any time;
+//! - uses one question's answer for another question;
+//! - changes questions and answers on their way, and cuts them short;
+//! - makes some up;
+//! - withholds messages from a consumer.
+//!
+//! No loss and no partition stops the attacker. Does not own: the simulated world.
+//!
+//! A plain read of a token ([`Packet::Read`]) carries no MAC: the attacker repeats earlier answers
+//! about the same token, and the lease has to bound the effect.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +22,14 @@ use super::{CONSUMERS, NODES, Packet, Random, World};
 use crate::log_types::{ConsumerName, Epoch};
 use crate::wire::{Body, Keys, Message};
 
-/// Things of one kind that she remembers: what comes then takes the place of another.
+/// Most items of one kind that the attacker remembers: a further one replaces another.
 const HELD: usize = 64;
-/// Where the parts of an answer begin: see [`crate::query`].
+/// Offsets of the parts of an answer: see [`crate::query`].
 const SEQ: usize = 3 + 16 + 16;
 const MORE: usize = SEQ + 8;
 const COUNT: usize = MORE + 1;
 
-/// What an answer was given to: a token, or a page.
+/// What an answer is about: a token, or a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
     Token(u64),
@@ -31,7 +38,7 @@ pub(super) enum About {
 
 #[derive(Default)]
 pub(super) struct Adversary {
-    /// How often she does something, in thousandths.
+    /// How often the attacker acts, in thousandths.
     malice: u64,
     /// From nodes to consumers.
     messages: Vec<Bytes>,
@@ -59,7 +66,7 @@ fn keep<T>(held: &mut Vec<T>, one: T, random: &mut Random) {
     }
 }
 
-/// One of these, more often one that is about the same.
+/// One of these items, more often one about the same subject.
 fn one_about(held: &[(About, Bytes)], about: About, random: &mut Random) -> Option<Bytes> {
     let same: Vec<_> = held.iter().filter(|(of, _)| *of == about).collect();
     let from_same = !same.is_empty() && random.chance(700);
@@ -73,14 +80,15 @@ impl World {
         !self.healed && self.random.chance(self.adversary.malice)
     }
 
-    /// A message goes to consumers.
+    /// Records a message to consumers.
     pub(super) fn overhears(&mut self, message: &Bytes) {
         if self.adversary.malice > 0 {
             keep(&mut self.adversary.messages, message.clone(), &mut self.random);
         }
     }
 
-    /// A consumer says something to nodes. If it asks how far the log has got, she says that it got no further.
+    /// Records a message of a consumer to nodes. If it is a probe, the attacker may forge an echo
+    /// that says that the log got no further.
     pub(super) fn overhears_consumer(&mut self, to: usize, body: &Body, message: &Bytes) {
         if self.adversary.malice > 0 {
             keep(&mut self.adversary.said, message.clone(), &mut self.random);
@@ -89,13 +97,13 @@ impl World {
         if self.is_malicious() {
             let body = Body::Echo { nonce: *nonce, head: *head };
             let message = Message { authority: ConsumerName::new("main").expect("a name"), body };
-            // Of the right number, and not the right one.
+            // The key number is right, and the key is not.
             let bytes = Keys::one(1, &[9; 32]).write(&message).expect("it fits");
             self.at(self.tick + 1, Packet::ToConsumer(to, bytes.into()));
         }
     }
 
-    /// Now and then messages are kept from a consumer, who can ask all the same.
+    /// Now and then withholds messages from a consumer, whose queries still work.
     pub(super) fn deafens(&mut self) {
         if self.random.chance(5) && self.is_malicious() {
             let at = self.random.index(CONSUMERS);
@@ -107,7 +115,7 @@ impl World {
         !self.healed && self.adversary.deaf[at] > self.tick
     }
 
-    /// Now and then: something of what she has overheard, to whomever, sometimes not all of it.
+    /// Now and then repeats a recorded message to any receiver, sometimes cut short.
     pub(super) fn repeats(&mut self) {
         if !self.is_malicious() {
             return;
@@ -126,7 +134,7 @@ impl World {
         self.at(self.tick + 1, packet);
     }
 
-    /// A question is on its way: what becomes of it. `None`: she has answered it herself.
+    /// Decides what happens to a question on its way. `None`: the attacker has answered it.
     pub(super) fn intercepts(
         &mut self,
         about: About,
@@ -147,7 +155,7 @@ impl World {
         if self.is_malicious()
             && let Some(other) = one_about(&self.adversary.questions, about, &mut self.random)
         {
-            // Version, kind and nonce are this one's; what is asked is the other's.
+            // Version, kind and nonce are of this question; the content is of the other one.
             let same_kind = other[..2] == question[..2];
             if same_kind {
                 sent = [&question[..18], &other[18..]].concat().into();
@@ -157,7 +165,7 @@ impl World {
         Some(sent)
     }
 
-    /// An answer is on its way: what comes of it, and how much later.
+    /// Decides what happens to an answer on its way, and how much later it arrives.
     pub(super) fn tampers(&mut self, about: About, answer: Bytes) -> (Bytes, u64) {
         if self.adversary.malice == 0 {
             return (answer, 0);
@@ -169,14 +177,14 @@ impl World {
         let late = self.random.one_of(&[0, 0, 10, 40]);
         let mut bytes = answer.to_vec();
         match self.random.below(5) {
-            // Nothing more is denied.
+            // The answer hides that there is more.
             0 => bytes[MORE] = 0,
-            // Nothing is denied.
+            // The answer says that nothing is denied.
             1 => {
                 bytes.truncate(COUNT);
                 bytes.extend([0; 4]);
             }
-            // It knows more than it does.
+            // The answer claims to include more than it does.
             2 => bytes[SEQ..MORE].copy_from_slice(&(self.database.head + 1).to_be_bytes()),
             3 => bytes.truncate(self.random.index(bytes.len())),
             _ => {}
@@ -184,7 +192,7 @@ impl World {
         (bytes.into(), late)
     }
 
-    /// A server says by itself what it has read of a token: she says what it said before.
+    /// Replaces the answer to a plain read by an earlier one about the same token.
     pub(super) fn recalls(&mut self, token: u64, good: bool, as_of: (Epoch, u64)) -> (bool, (Epoch, u64)) {
         if self.adversary.malice == 0 {
             return (good, as_of);

@@ -1,7 +1,8 @@
-//! The consumers' side: requests with tokens, what is asked about them, copies of what is denied.
+//! Consumers of the simulation: requests with tokens, queries about them, copies of the denylist.
 //!
-//! A token is asked about in one of two ways. What a server has only read ([`Packet::Read`]), perhaps one that lags behind, admits under the lease
-//! alone. A query ([`crate::query`]) is answered by a server that is in force, and its answer admits by itself.
+//! A token is queried in one of two ways. A plain read ([`Packet::Read`]) is answered by any
+//! server, perhaps one that lags behind; its answer admits only under the lease. A query
+//! ([`crate::query`]) is answered by the primary, and its answer admits by itself.
 
 use std::collections::BTreeMap;
 
@@ -15,31 +16,32 @@ use crate::mutation::{self, Mutation};
 use crate::query::{CopyProgress, DenylistCopying, LogAnswer, LogQuery, LogQuestion};
 use crate::view::{CredentialCheck, EntryState, QuestionTicket};
 
-/// Denials of one page.
+/// Denylist entries in one page.
 const PAGE: usize = 4;
-/// Ticks after which a page is asked for again, and how often.
+/// Ticks after which a page is requested again, and the number of attempts.
 const PAGE_AGAIN: u64 = 30;
 const TRIES: u32 = 3;
-/// A request that waited for nothing that was asked before it came.
+/// Time of a request that waited for no query from before it came.
 const NOW: u64 = u64::MAX;
 
-/// A question about a token that is under way.
+/// A query about a token that is in flight.
 pub(super) struct Flight {
     pub(super) token: u64,
     pub(super) ticket: QuestionTicket,
     pub(super) began: u64,
-    /// Absent of what is only read.
+    /// `None` for a plain read.
     query: Option<LogQuery>,
-    /// It was asked without a lease: nobody joins it, and its answer is for the request that asked.
+    /// It was sent without a lease: no request joins it, and its answer is only for the request
+    /// that sent it.
     alone: bool,
 }
 
-/// A copy of what is denied that is under way.
+/// A copy of the denylist that is in progress.
 pub(super) struct Load {
     ticket: u64,
     copying: DenylistCopying,
     query: LogQuery,
-    /// Of the page.
+    /// Number of the page.
     number: u64,
     asked: u64,
     tries: u32,
@@ -54,7 +56,7 @@ fn denied_by(log: &BTreeMap<u64, LogEvent>, as_of: u64) -> Vec<(Tag, DenylistEnt
 }
 
 impl World {
-    /// All that is denied after a tag, as a node reads it.
+    /// Everything that is denied after a tag, as a node reads it.
     fn page(&mut self, node: usize, after: Option<Tag>) -> Option<LogAnswer> {
         let (head, log) = self.page_of(node)?;
         let mut denied: Vec<_> =
@@ -72,14 +74,14 @@ impl World {
         Some(LogAnswer { head, denied, more })
     }
 
-    /// Which of these are denied, by a node whose server is in force.
+    /// Which of these tags are denied, by a node whose server is the primary.
     fn confirm(&mut self, node: usize, tags: &[Tag]) -> Option<LogAnswer> {
         let (head, log) = self.prove_log(node)?;
         let denied = denied_by(log, head.seq).into_iter().filter(|(tag, _)| tags.contains(tag)).collect();
         Some(LogAnswer { head, denied, more: false })
     }
 
-    /// A node gets a query, if it is there.
+    /// Delivers a query to a node, unless the node is down.
     pub(super) fn queried(&mut self, node: usize, about: About, bytes: &Bytes, to: (usize, u64, u64)) {
         if self.down_until[node] > self.tick {
             return;
@@ -101,7 +103,7 @@ impl World {
         }
     }
 
-    /// Sends a query to some node, or to whoever sits between.
+    /// Sends a query to some node, or to the adversary.
     fn ask(&mut self, at: usize, about: About, number: u64, query: &LogQuery) {
         let (life, bytes) = (self.caches[at].life, Bytes::copy_from_slice(query.bytes()));
         let answered = |bytes| Packet::Sealed { to: at, life, number, bytes };
@@ -116,7 +118,7 @@ impl World {
         }
     }
 
-    /// An answer to a query comes, or what somebody takes for one. One that is refused is none.
+    /// Delivers an answer to a query, genuine or forged. An answer that does not verify is dropped.
     pub(super) fn sealed(&mut self, at: usize, life: u64, number: u64, bytes: &Bytes) {
         if self.caches[at].life != life {
             return;
@@ -141,7 +143,7 @@ impl World {
         }
         let denials = view.denials().expect("it has them");
         if denials.denies(&token.tags(), token.issued) {
-            // A copy under way decides nothing: what is kept may rest on less.
+            // A denylist that is being loaded decides nothing: the kept state may rest on less.
             if denials.is_whole() {
                 self.refuse(at, token);
             }
@@ -158,7 +160,7 @@ impl World {
         }
     }
 
-    /// A server says what it has read of a token.
+    /// Delivers the answer to a plain read of a token.
     pub(super) fn answered(&mut self, at: usize, flight: u64, good: bool, as_of: (Epoch, u64)) {
         let Some(flight) = self.caches[at].flights.remove(&flight) else { return };
         let now = self.caches[at].now(self.tick);
@@ -184,9 +186,9 @@ impl World {
         self.refuse(at, token);
     }
 
-    // Copies of what is denied.
+    // Copies of the denylist.
 
-    /// Begins a copy.
+    /// Begins a copy of the denylist.
     pub(super) fn load(&mut self, at: usize, ticket: u64) {
         self.next_page(at, (ticket, DenylistCopying::default()));
     }
@@ -205,7 +207,8 @@ impl World {
         self.ask(at, About::Page, number, &query);
     }
 
-    /// Asks again for a page that did not come, each time with a query of its own, and gives up after some.
+    /// Requests a page again that did not arrive, each time with a new query, and gives up after
+    /// some attempts.
     pub(super) fn page_again(&mut self, at: usize) {
         let tick = self.tick;
         if self.caches[at].load.as_ref().is_none_or(|load| tick - load.asked < PAGE_AGAIN) {
@@ -235,7 +238,8 @@ impl World {
 
     // Requests.
 
-    /// Admits a request, which must not be admitted after what was told `before` it came.
+    /// Admits a request. That breaks a promise if the token was confirmed as revoked, or refused,
+    /// `before` the request came.
     fn admit(&mut self, at: usize, token: Token, before: u64) {
         if token.lost {
             return;
@@ -270,7 +274,7 @@ impl World {
         self.caches[at].refused.entry(number).or_insert(tick);
     }
 
-    /// A request; whether it was answered from the cache.
+    /// Sends a request; returns whether it was answered from the cache.
     pub(super) fn request(&mut self, at: usize, number: u64) -> bool {
         let (tick, token) = (self.tick, self.tokens[&number]);
         let cache = &mut self.caches[at];
@@ -314,7 +318,7 @@ impl World {
         false
     }
 
-    /// Has a token asked about, unless that is under way.
+    /// Queries a token, unless a query that this request can join is in flight.
     fn ask_about(&mut self, at: usize, token: Token) {
         let (number, tick) = (token.number, self.tick);
         let cache = &self.caches[at];

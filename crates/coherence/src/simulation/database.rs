@@ -1,8 +1,10 @@
-//! The database: its log, who is written down in it, and what is read of it where.
+//! Database of the simulation: its log, its list of consumers, and what nodes read of it.
 //!
-//! A head, and what is said of single tokens, has to be *proved* ([`World::prove`]): by a server that is in force. What else is read may be of a replica that
-//! lags behind, or of a server that was deposed and does not know it ([`Old`]). After a failover the history is another one as soon as anything
-//! is written, and until then nothing is proved. A database that takes no changes proves all the same, unless that has yet to be written.
+//! A head, and what is answered about single tokens, has to be *proved* ([`World::prove`]): by a
+//! server that is the primary. Other reads may come from a replica that lags behind, or from a
+//! deposed primary that does not know it ([`Old`]). After a failover the epoch changes as soon as
+//! anything is written, and until then nothing is proved. A database that accepts no writes proves
+//! all the same, unless a new epoch has yet to be written.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +20,21 @@ pub(super) struct Database {
     pub(super) epoch: u64,
     pub(super) head: u64,
     pub(super) log: BTreeMap<u64, LogEvent>,
-    /// How many servers have been in force, and which of them wrote last.
+    /// How many servers have been the primary, and which of them wrote last.
     servers: u64,
     written_by: u64,
     /// Until when nothing can be written.
     full_until: u64,
     /// The head at each tick: what replicas know.
     heads: Vec<(u64, u64)>,
-    /// Who follows.
+    /// Recorded consumers, by their identifiers.
     list: BTreeMap<ConsumerId, Entry>,
 }
 
 struct Entry {
     follower: Follower,
     written: u64,
-    /// When it was marked: it is about to be struck off.
+    /// When it was marked: it is about to be removed.
     marked: Option<u64>,
 }
 
@@ -60,7 +62,7 @@ impl Default for Database {
 
 impl Database {
     fn visible(&self) -> LogHead {
-        // With numbers drawn early there may be holes below.
+        // Numbers that were drawn early may leave gaps below.
         LogHead { epoch: epoch(self.epoch), seq: last(&self.log) }
     }
 }
@@ -78,7 +80,7 @@ impl World {
         self.tick < self.database.full_until
     }
 
-    /// From here on nothing can be written, for a while.
+    /// Begins a period in which nothing can be written.
     pub(super) fn fill_up(&mut self) {
         if self.is_full() {
             return;
@@ -91,18 +93,18 @@ impl World {
         self.database.full_until = until;
     }
 
-    /// Just now changes were refused.
+    /// Whether writes were refused until just now.
     pub(super) fn has_room_again(&self) -> bool {
         self.tick > 0 && self.tick == self.database.full_until
     }
 
-    /// Nothing is wrong any more.
+    /// Removes all faults of the database.
     pub(super) fn repair(&mut self) {
         self.database.full_until = 0;
         self.old.fill_with(|| None);
     }
 
-    /// Whether a node can write.
+    /// Whether a node can write to the database.
     pub(super) fn is_writable(&self, node: usize) -> bool {
         !self.is_full() && self.old[node].is_none()
     }
@@ -116,7 +118,7 @@ impl World {
         }
     }
 
-    // What is revoked.
+    // Revocations.
 
     pub(super) fn revoke(&mut self) {
         let live: Vec<_> = self.tokens.values().filter(|t| t.revoked.is_none()).map(|t| t.number).collect();
@@ -132,7 +134,7 @@ impl World {
     pub(super) fn revoke_token(&mut self, chosen: Token, whole_subject: bool) {
         self.database.head += 1;
         let named = if whole_subject { tag(2, chosen.subject) } else { tag(1, chosen.number) };
-        // What is issued in this very tick is spared: it comes after this.
+        // Tokens issued in this very tick are not revoked: they come after this.
         let not_before = whole_subject.then(|| i64::try_from(self.tick).expect("few"));
         let event = LogEvent { seq: self.database.head, tags: vec![named], not_before, until: i64::MAX };
         let concerned = |t: &&Token| {
@@ -184,7 +186,7 @@ impl World {
         self.publish(Body::Event { epoch: epoch(self.database.epoch), event: event.clone() });
     }
 
-    /// Some event of the log once more.
+    /// Publishes some event of the log once more.
     pub(super) fn push_again(&mut self) {
         if self.database.log.is_empty() {
             return;
@@ -195,7 +197,7 @@ impl World {
         }
     }
 
-    /// The last of the log is lost, and another history begins. Some nodes are not told.
+    /// The end of the log is lost, and another epoch begins. Some nodes do not notice.
     pub(super) fn fail_over(&mut self) {
         for node in 0..NODES {
             if self.random.chance(500) {
@@ -216,7 +218,7 @@ impl World {
         self.database.servers += 1;
     }
 
-    /// Something is written: by another server than the last time, in another history.
+    /// Something is written: a new epoch begins if another server wrote last.
     fn draw(&mut self) {
         if self.database.written_by != self.database.servers {
             self.database.written_by = self.database.servers;
@@ -224,9 +226,9 @@ impl World {
         }
     }
 
-    // Who follows.
+    // The list of consumers.
 
-    /// Writes down who follows: never less of the same history than is written.
+    /// Records consumers, never with less progress in the same epoch.
     pub(super) fn note(&mut self, followers: &[Follower]) {
         for follower in followers {
             let mut follower = follower.clone();
@@ -243,7 +245,7 @@ impl World {
         }
     }
 
-    /// Forgets whoever is gone, in two steps.
+    /// Removes consumers that are gone, in two steps.
     fn strike_off(&mut self) {
         let (mark, gone) = (ticks(consumers::MARK), ticks(consumers::GONE));
         let (tick, at_once) = (self.tick, mutation::is(Mutation::StruckAtOnce));
@@ -257,7 +259,7 @@ impl World {
         });
     }
 
-    /// Looks at the list for those who wait.
+    /// Checks the list for revokers that wait.
     pub(super) fn wait(&mut self) {
         if !self.is_full() {
             self.strike_off();
@@ -276,9 +278,10 @@ impl World {
         });
     }
 
-    // What is read, and where.
+    // Reads of the nodes.
 
-    /// The head, by a node whose server is in force. Where nothing can be written, a history that has yet to begin is not proved.
+    /// The head, by a node whose server is the primary. While nothing can be written, an epoch that
+    /// has yet to begin is not proved.
     pub(super) fn prove(&mut self, node: usize) -> Option<LogHead> {
         if let Some(old) = &self.old[node] {
             let read = LogHead { epoch: epoch(old.epoch), seq: last(&old.log) };
@@ -291,7 +294,7 @@ impl World {
         Some(self.database.visible())
     }
 
-    /// The head for those who have asked, and who of them must not be told.
+    /// The head for the consumers that asked, and those of them that must not get it.
     pub(super) fn read_head(
         &mut self,
         node: usize,
@@ -314,7 +317,7 @@ impl World {
         (self.prove(node), unlisted)
     }
 
-    /// A stretch of the log, as a node reads it.
+    /// A range of the log, as a node reads it.
     pub(super) fn range(&self, node: usize, after: u64, limit: usize) -> (Epoch, Vec<LogEvent>) {
         let (of, log) = match &self.old[node] {
             Some(old) => (old.epoch, &old.log),
@@ -323,7 +326,7 @@ impl World {
         (epoch(of), log.range(after + 1..).take(limit).map(|(_, event)| event.clone()).collect())
     }
 
-    /// What a server knows that may lag behind: the history, and the last event of it.
+    /// What a server knows that may lag behind: the epoch, and its last event.
     pub(super) fn known(&mut self) -> (u64, u64) {
         let behind = if self.healed { 0 } else { self.random.between(0, self.lag) };
         let then = usize::try_from(self.tick.saturating_sub(behind)).expect("few");
@@ -333,7 +336,7 @@ impl World {
         }
     }
 
-    /// What a node has read of the log that need not be in force: the history, how far it goes, and its events.
+    /// What a node reads of the log without proof: the epoch, the last event, and the events.
     pub(super) fn read_log(&mut self, node: usize) -> (u64, u64, &BTreeMap<u64, LogEvent>) {
         let (of, seq) = self.known();
         match &self.old[node] {
@@ -342,20 +345,21 @@ impl World {
         }
     }
 
-    /// The same as far as it is proved, with the log.
+    /// The same with a proved head.
     pub(super) fn prove_log(&mut self, node: usize) -> Option<(LogHead, &BTreeMap<u64, LogEvent>)> {
         let proven = self.prove(node);
         let (of, seq, log) = self.read_log(node);
         match proven {
-            // What lags behind proves nothing.
+            // A replica that lags behind proves nothing.
             Some(head) => Some((head, log)),
             None if mutation::is(Mutation::ConfirmUnproven) => Some((LogHead { epoch: epoch(of), seq }, log)),
             None => None,
         }
     }
 
-    /// What a page of all that is denied is taken from: the log of a server, and its head. Nodes of a former version read both without proof, over one
-    /// connection: then the head tells that the page is old.
+    /// What a page of the denylist is read from: the log of a server, and its head. Nodes of an
+    /// earlier version read both without proof, over one connection: then the head shows that the
+    /// page is old.
     pub(super) fn page_of(&mut self, node: usize) -> Option<(LogHead, &BTreeMap<u64, LogEvent>)> {
         if mutation::is(Mutation::PageUnproven) && self.old[node].is_some() {
             let head = self.database.visible();
@@ -368,11 +372,11 @@ impl World {
         Some((LogHead { epoch: epoch(of), seq }, log))
     }
 
-    /// What a server says of a token, and as of which event.
+    /// What a server answers about a token, and as of which event.
     pub(super) fn answer(&mut self, token: u64) -> (bool, (Epoch, u64)) {
         let (of, as_of) = self.known();
         let revoked = self.tokens.get(&token).and_then(|token| token.revoked);
-        // With numbers drawn early, what is counted need not be visible.
+        // With numbers drawn early, an event that is counted need not be visible.
         let visible = revoked.is_some_and(|revoked| {
             revoked.epoch <= of && revoked.seq <= as_of && self.database.log.contains_key(&revoked.seq)
         });

@@ -1,7 +1,9 @@
-//! A world in which one way works and loses most of what is said: whoever follows keeps its lease all the same, and has its questions answered.
+//! Lossy network: a simulation in which one transport works and loses most messages. A consumer
+//! must keep its lease all the same, and have its queries answered.
 //!
-//! Owns: a consumer, a node of the authority, the way between them, and events that may be lost like the rest. Nothing can be copied: HTTP
-//! is dead. Time goes in ticks of 5 ms, since what is repeated is so after tens of milliseconds.
+//! Owns: a consumer, a node of the authority, the transport between them, and events that may be
+//! lost like other messages. The denylist cannot be copied: HTTP is down. Time advances in ticks of
+//! 5 ms, since messages are repeated after tens of milliseconds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,21 +19,22 @@ use crate::time::Boot;
 use crate::wire::{Body, Keys};
 
 const TICK: u64 = 5_000_000;
-/// A minute.
+/// Ticks of a run: one minute.
 const STEPS: u64 = 12_000;
-/// Ticks for which there may be no lease: in the beginning, and when what was missed had to be flushed. Whoever asks meanwhile has an answer.
+/// Ticks for which there may be no lease: in the beginning, and after a flush. Queries are answered
+/// meanwhile.
 const FLUSHED: u64 = 1000;
-/// Ticks that a request waits for the answer to its question.
+/// Ticks that a request waits for the answer to its query.
 const PATIENCE: u64 = 400;
-/// Of a thousand messages in each direction.
+/// Lost messages of a thousand, in each direction.
 const MOST_LOSS: u64 = 600;
 
-/// What went wrong.
+/// The promise that was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
     /// There was no lease for too long.
     Lease,
-    /// A question was not answered in time.
+    /// A query was not answered in time.
     Question,
 }
 
@@ -53,7 +56,7 @@ struct World {
     packets: BTreeMap<(u64, u64), Packet>,
     node: LogAuthority,
     consumer: Consumer,
-    /// What is asked, and when that began.
+    /// The open query, and the tick at which it began.
     asked: Option<(RepeatedMessage, u64)>,
     log: Vec<LogEvent>,
     name: ConsumerName,

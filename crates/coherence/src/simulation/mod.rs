@@ -1,11 +1,20 @@
-//! A world that is as bad as it may be, run from a seed.
+//! Simulation: runs the protocol in the worst permitted environment, from a seed.
 //!
-//! Owns: two nodes of an authority on one database ([`database`]), three consumers with caches ([`asking`]), a network that loses, repeats,
-//! delays and reorders, partitions of one direction, pauses, crashes, failovers that lose what was durable, servers that were deposed and do not know
-//! it, a database that takes no changes, answers of replicas that lag behind, somebody on the network who repeats, changes and makes up messages and answers ([`adversary`]); and the promises that must hold
-//! in it. Does not own: any line of the protocol.
+//! Owns the environment, and the promises that must hold in it:
 //!
-//! Time goes in ticks of 100 ms. At the end of each run the world is healed, and everything has to work again.
+//! - two nodes of an authority on one database ([`database`]), three consumers with caches
+//!   ([`asking`]);
+//! - a network that loses, repeats, delays and reorders, partitions of one direction, pauses,
+//!   crashes;
+//! - failovers that lose durable events, deposed primaries that do not know it, a database that
+//!   accepts no writes, answers of replicas that lag behind;
+//! - an attacker on the network who repeats, changes and forges messages and answers
+//!   ([`adversary`]).
+//!
+//! Does not own: any line of the protocol.
+//!
+//! Time advances in ticks of 100 ms. At the end of each run all faults are removed, and everything
+//! has to work again.
 
 mod adversary;
 mod asking;
@@ -31,10 +40,10 @@ use crate::view::{EntryStamp, View};
 use crate::wire::{Body, Keys, Message};
 
 const TICK: u64 = 100_000_000;
-/// How wrong the rate of a clock is at most.
+/// Largest error of a clock's rate.
 const RHO: f64 = 0.001;
 const STEPS: u64 = 1500;
-/// Ticks of the healed world, at least.
+/// Ticks of the run after all faults are removed, at least.
 const HEALED: u64 = 150;
 const CONSUMERS: usize = 3;
 const NODES: usize = 2;
@@ -45,19 +54,20 @@ const SUBJECTS: u64 = 6;
 /// A broken promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
-    /// Admitted too long after it was revoked.
+    /// A request was admitted too long after its token was revoked.
     Bounded,
-    /// Admitted although the request came after one with the same token was refused.
+    /// A request was admitted although it came after one with the same token was refused.
     Monotone,
-    /// Admitted by who has applied its revocation.
+    /// A request was admitted by a consumer that has applied the token's revocation.
     Applied,
-    /// Admitted although the request came after whoever revoked it was told that it is refused everywhere.
+    /// A request was admitted although it came after the revoker was told that the token is refused
+    /// everywhere.
     Confirmed,
-    /// Refused although it was never revoked.
+    /// A request was refused although its token was never revoked.
     Refused,
-    /// Not believed again although all is well.
+    /// A token was not admitted from the cache after all faults were removed.
     Stuck,
-    /// Taken for silent although it was heard of within a lease.
+    /// An authority counted as silent although the consumer had a lease.
     Hasty,
 }
 
@@ -104,7 +114,8 @@ fn tag(kind: u8, number: u64) -> Tag {
 /// The event that revoked a token.
 #[derive(Debug, Clone, Copy)]
 struct Revoked {
-    /// The history in which it was written. Whoever knows only an earlier one does not know it, whatever its number is.
+    /// The epoch in which it was written. A server that knows only an earlier one does not know the
+    /// event, whatever its number.
     epoch: u64,
     seq: u64,
     /// The tick in which the revoker was answered.
@@ -118,11 +129,11 @@ struct Token {
     revoked: Option<Revoked>,
     /// When it was issued, in ticks.
     issued: i64,
-    /// Whether it is verified without asking anybody.
+    /// Whether it is verified without a query.
     local: bool,
     /// A failover lost its revocation: nothing is promised.
     lost: bool,
-    /// The tick in which everybody had applied its revocation, and whoever waited was told so.
+    /// The tick in which every consumer had applied its revocation, and the revoker was told so.
     confirmed: Option<u64>,
 }
 
@@ -135,10 +146,10 @@ impl Token {
 enum Packet {
     ToNode(usize, Bytes),
     ToConsumer(usize, Bytes),
-    /// What a node had read, with its start: another life of it does not get the answer.
+    /// What a node had read, with its start: the node does not get the answer after a restart.
     HeadRead(Process, Option<LogHead>, Vec<ConsumerId>),
     RangeRead(Process, Nonce, LogHead, Option<(Epoch, Vec<LogEvent>)>),
-    /// To whatever server: what is to be read of a token?
+    /// To any server: a plain read of a token.
     Read {
         from: usize,
         flight: u64,
@@ -150,14 +161,14 @@ enum Packet {
         good: bool,
         as_of: (Epoch, u64),
     },
-    /// To a node, by a life of a consumer and the number of what it is for.
+    /// To a node, from a life of a consumer, with the number of what it is for.
     Query {
         node: usize,
         about: About,
         from: (usize, u64, u64),
         bytes: Bytes,
     },
-    /// What answers that, or is meant to look like it.
+    /// The answer to that, or a forged one.
     Sealed {
         to: usize,
         life: u64,
@@ -180,7 +191,7 @@ struct Cache {
     flights: BTreeMap<u64, Flight>,
     load: Option<Load>,
     denied: HashMap<u64, Boot>,
-    /// Since which tick; of this node, however often it was started.
+    /// Since which tick; kept over restarts of this node.
     refused: HashMap<u64, u64>,
     rate: f64,
     paused_until: u64,
@@ -202,16 +213,18 @@ struct World {
     nodes: Vec<LogAuthority>,
     rosters: Vec<Consumers>,
     database: Database,
-    /// For each node that was not told of a failover: what it still reads.
+    /// For each node that did not notice a failover: what it still reads.
     old: Vec<Option<Old>>,
-    /// What somebody waits for until it is in force everywhere, and the tokens that it concerns.
+    /// Heads that revokers wait for until they are applied everywhere, and the tokens that are
+    /// concerned.
     awaited: Vec<(LogHead, Vec<u64>)>,
     started: Vec<u64>,
     down_until: Vec<u64>,
     caches: Vec<Cache>,
     tokens: BTreeMap<u64, Token>,
     issued: u64,
-    /// Until when nothing gets through: by consumer, to it or from it.
+    /// Until when nothing gets through: by consumer, and whether it is the direction to the
+    /// consumer.
     parted: HashMap<(usize, bool), u64>,
     loss: u64,
     repeat: u64,
@@ -220,7 +233,7 @@ struct World {
     crash: u64,
     forget: u64,
     lag: u64,
-    /// How often the database begins to take no changes, in ten thousandths.
+    /// How often the database begins to accept no writes, in ten thousandths.
     full: u64,
     limit: usize,
     /// How long a denial is remembered.
@@ -238,7 +251,7 @@ fn epoch(number: u64) -> Epoch {
     Epoch(tag(9, number).0)
 }
 
-/// Of a history: later ones have higher numbers.
+/// Number of an epoch: later ones have higher numbers.
 fn number(epoch: Epoch) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&epoch.0[..8]);
@@ -287,7 +300,7 @@ impl World {
             lag: random.one_of(&[0, 20, 200]),
             full: random.one_of(&[0, 10, 100]),
             limit,
-            // Denials are in a table of bounded size: they may be forgotten at once.
+            // Denials are in a table of bounded size: they may be evicted at once.
             denial: Duration::from_secs(random.one_of(&[0, 2])),
             broken: Vec::new(),
             adversary: Adversary::new(random.one_of(&[0, 100, 500])),
@@ -295,7 +308,7 @@ impl World {
             random,
         };
         (0..LATEST).for_each(|_| world.issue());
-        // Nobody stands in the list yet.
+        // No consumer is in the list yet.
         let full_at_first = world.random.one_of(&[0, 0, 100]);
         world.fill_up_for(full_at_first);
         world
@@ -321,7 +334,7 @@ impl World {
         self.packets.insert((tick, self.next), packet);
     }
 
-    /// Over the network, between a consumer and whoever.
+    /// Sends over the network, between a consumer and any other side.
     fn send(&mut self, consumer: usize, inbound: bool, packet: impl Fn() -> Packet) {
         if self.healed {
             return self.at(self.tick + 1, packet());
@@ -356,7 +369,7 @@ impl World {
             match action {
                 authority::AuthorityAction::Send(body) => self.publish(body),
                 authority::AuthorityAction::ReadHead(asking) => {
-                    // Read at once, and told late: the oldest head that may be told.
+                    // Read at once, and delivered late: the oldest head that may be sent.
                     let (read, unlisted) = self.read_head(at, &asking);
                     let read = read.filter(|_| self.healed || !self.random.chance(20));
                     let after = if self.healed { 0 } else { self.random.between(0, 3) };
@@ -366,7 +379,7 @@ impl World {
                     let read = Some(self.range(at, after.seq, limit));
                     self.at(self.tick + 1, Packet::RangeRead(process, nonce, after, read));
                 }
-                // Queries take a way of their own here.
+                // Queries are sent directly here, not as messages.
                 authority::AuthorityAction::Answer(_) => {}
             }
         }
@@ -547,28 +560,28 @@ impl World {
         self.tick += 1;
     }
 
-    /// Nothing is wrong any more: everybody must be believed again, and from the cache.
+    /// Removes all faults: every consumer must admit requests again, and from the cache.
     fn heal(&mut self) {
         self.healed = true;
         self.parted.clear();
         self.down_until.fill(0);
         self.repair();
-        // Nodes that wait for a reading that was begun in bad times get it; those that were told to stop are new.
+        // Nodes that wait for a read from before get its result; nodes that were restarted are new.
         self.caches.iter_mut().for_each(|cache| cache.paused_until = 0);
         let last = *self.tokens.last_key_value().expect("some").1;
         self.revoke_token(last, true);
-        // Issued after all of its subject's were revoked, and nothing happens afterwards.
+        // Issued after all tokens of the subject were revoked, and nothing happens afterwards.
         let asked = self.issue_to(last.subject, false);
         let local = self.issue_to(last.subject, true);
         (0..HEALED).for_each(|_| self.step());
         self.all_are_admitted(&[asked, local]);
-        // For two leases and more, nothing can be revoked; and nobody notices.
+        // For two leases and more, nothing can be written; this must have no effect.
         self.fill_up_for(u64::MAX);
         (0..HEALED).for_each(|_| self.step());
         self.all_are_admitted(&[asked, local]);
     }
 
-    /// From every cache.
+    /// Checks that every cache admits these tokens.
     fn all_are_admitted(&mut self, numbers: &[u64]) {
         for (at, number) in (0..CONSUMERS).flat_map(|at| numbers.iter().map(move |number| (at, *number))) {
             let hit = (0..20).any(|_| {
@@ -602,7 +615,7 @@ fn consumer(number: u64, limit: usize) -> Consumer {
     )
 }
 
-/// Runs seeds on all cores until one breaks a promise; the seed, and what it broke.
+/// Runs seeds on all cores until one breaks a promise; returns the seed, and what it broke.
 fn first_broken(
     seeds: std::ops::Range<u64>,
     mutation: Option<Mutation>,

@@ -1,16 +1,22 @@
-//! Over a broker that speaks AMQP 1.0: ActiveMQ Classic, Artemis, RabbitMQ, IBM MQ.
+//! AMQP 1.0 transport: over ActiveMQ Classic, Artemis, RabbitMQ or IBM MQ.
 //!
-//! Owns: the connection to one of the brokers, a link for each topic and direction, and when there counts as
-//! being none. Does not own: what is in a message, or who may read it at the broker.
+//! Owns: the connection to one of the brokers, a link for each topic and direction, and when the
+//! connection counts as down. Does not own: the content of messages, or who may read them at the
+//! broker.
 //!
-//! One code for all of them, so it keeps to what IBM MQ takes, which is the least: one session on a
-//! connection, no transactions, links named by their topic and asked for by the capability `topic`,
-//! subscriptions that are private and end with the connection, messages that are not persistent, settled when
-//! they are sent (AMQP 1.0 part 2.6.12), and live for [`TIME_TO_LIVE`]. What differs is how a topic is
-//! written as an address: [`Addressing`].
+//! One implementation serves all brokers, so it uses only what IBM MQ supports, which is the least:
 //!
-//! One task owns the connection. Links are tasks of its own, so that a broker that takes no messages of one
-//! topic holds up no other; they end with the connection, and the next one attaches them anew.
+//! - one session on a connection, and no transactions;
+//! - links named by their topic, and requested with the capability `topic`;
+//! - subscriptions that are private and end with the connection;
+//! - messages that are not persistent, are settled when they are sent (AMQP 1.0 part 2.6.12), and
+//!   live for [`TIME_TO_LIVE`].
+//!
+//! Brokers differ in how a topic is written as an address: [`Addressing`].
+//!
+//! One task owns the connection. Each link is a task of its own, so that a broker that accepts no
+//! messages of one topic delays no other. Links end with the connection, and the next connection
+//! attaches them anew.
 
 mod backoff;
 mod diagnosis;
@@ -45,26 +51,26 @@ use crate::transport::amqp::backoff::Backoff;
 use crate::transport::amqp::diagnosis::Broker;
 use crate::wire;
 
-/// How long a broker keeps a message for a subscriber that is slow: that of a lease, after which it says
-/// nothing.
+/// How long a broker keeps a message for a slow subscriber: as long as a lease, after which the
+/// message is useless.
 pub const TIME_TO_LIVE: Duration = Duration::from_secs(5);
 
-/// How long a broker may take for an answer.
+/// Time limit for an answer of the broker.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a farewell may take.
+/// Time limit for closing a link or connection.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A connection that has lived for so long is no reason to wait before the next.
+/// A connection that lasted this long resets the backoff.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// Largest frame, in bytes: a message and what is around it.
+/// Largest frame, in bytes: a message and its envelope.
 const FRAME: u32 = 64 * 1024;
 
-/// Connections of this process so far.
+/// Number of connections that this process has opened.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
-/// How a topic is written as an address.
+/// How a topic is written as an address of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addressing {
     /// `NAME`: Artemis, IBM MQ.
@@ -85,18 +91,18 @@ impl Addressing {
     }
 }
 
-/// Who this is, by a mechanism of SASL (AMQP 1.0 part 5.3).
+/// How this client authenticates, by a SASL mechanism (AMQP 1.0 part 5.3).
 #[derive(Clone, PartialEq, Eq)]
 pub enum AmqpLogin {
-    /// Nobody in particular.
+    /// ANONYMOUS: without credentials.
     Anonymous,
-    /// Whom the certificate names that is shown over TLS.
+    /// EXTERNAL: by the client certificate of the TLS connection.
     External,
-    /// An account.
+    /// PLAIN: with an account of the broker.
     Plain {
-        /// Its name.
+        /// Name of the account.
         user: String,
-        /// Its password; never printed.
+        /// Password of the account; never printed.
         password: String,
     },
 }
@@ -110,7 +116,7 @@ impl AmqpLogin {
         }
     }
 
-    /// As sentences call it.
+    /// The login, as diagnosis sentences name it.
     fn who(&self) -> String {
         match self {
             Self::Anonymous => "of nobody (ANONYMOUS)".into(),
@@ -139,33 +145,33 @@ impl fmt::Debug for AmqpLogin {
 /// TLS from the first byte on, as on port 5671.
 #[derive(Debug, Clone)]
 pub struct AmqpTls {
-    /// Whom to trust, and what to show.
+    /// Trusted authorities, and the client certificate.
     pub config: Arc<rustls::ClientConfig>,
-    /// The name that certificates must be for; `None`: the host of the broker's address.
+    /// Name that the broker's certificate must have; `None`: the host of the broker's address.
     pub name: Option<String>,
 }
 
-/// Where a broker is, and how to speak to it.
+/// Addresses of brokers, and how to connect to them.
 #[derive(Debug, Clone)]
 pub struct AmqpSettings {
     /// `host:port` of each broker that carries the same topics; they are tried in order.
     pub brokers: Vec<String>,
-    /// `None`: in the clear.
+    /// TLS settings; `None`: not encrypted.
     pub tls: Option<AmqpTls>,
-    /// Who this is.
+    /// How this client authenticates.
     pub login: AmqpLogin,
     /// How a topic is written as an address.
     pub addressing: Addressing,
-    /// Random, another one for each way: tells it from others at the broker, and spreads its attempts in
-    /// time.
+    /// Random, and different for each transport: makes its name unique at the broker, and spreads
+    /// its attempts in time.
     pub seed: u64,
 }
 
-/// A way over a broker. Its task and its socket end with it.
+/// A transport over a broker. Its task and its socket end with it.
 #[derive(Debug)]
 pub struct Amqp {
     shared: Arc<Shared>,
-    /// Its end tells the task to end.
+    /// Requests to the task; the task ends when this sender is dropped.
     wanted: mpsc::UnboundedSender<Wanted>,
 }
 
@@ -194,7 +200,7 @@ impl Transport for Amqp {
         }
         let mut outgoing = self.shared.outgoing.lock();
         let message = match outgoing.get(topic).map(|queue| queue.try_send(message.clone())) {
-            // Its link is gone, or was never there.
+            // The link has ended, or was never attached.
             None | Some(Err(mpsc::error::TrySendError::Closed(_))) => message,
             Some(Ok(()) | Err(mpsc::error::TrySendError::Full(_))) => return,
         };
@@ -215,14 +221,14 @@ impl Transport for Amqp {
     }
 }
 
-/// A link that is not there yet.
+/// A link that must be attached.
 #[derive(Debug)]
 enum Wanted {
     Sender(Topic, mpsc::Receiver<Bytes>),
     Receiver(Topic),
 }
 
-/// What the way, its task and its links share.
+/// What the transport, its task and its links share.
 #[derive(Debug)]
 struct Shared {
     state: watch::Sender<TransportState>,
@@ -230,19 +236,19 @@ struct Shared {
     health: Mutex<Health>,
     /// Queues of links, of this connection or of the one before.
     outgoing: Mutex<HashMap<Topic, mpsc::Sender<Bytes>>>,
-    /// Outlives connections.
+    /// Subscribers, which outlive connections.
     subscribers: Subscribers,
 }
 
-/// What the state is made of, apart from its text.
+/// What the state depends on, apart from its text.
 #[derive(Debug, Default)]
 struct Health {
     connected: bool,
-    /// Links whose broker takes nothing at present.
+    /// Number of links whose broker accepts nothing at present.
     stuck: usize,
 }
 
-/// A link is stuck until this is dropped.
+/// Guard: a link counts as stuck until this is dropped.
 struct Stuck(Arc<Shared>);
 
 impl Drop for Stuck {
@@ -257,14 +263,15 @@ impl Drop for Stuck {
 }
 
 impl Shared {
-    /// There is a connection, or none: why.
+    /// Notes that there is a connection, or why there is none.
     fn connected(&self, state: TransportState) {
         let mut health = self.health.lock();
         health.connected = state == TransportState::Up;
         self.tell(state);
     }
 
-    /// A broker that takes nothing is as good as none for who has something to say, though it may still deliver.
+    /// Notes that a link is stuck. A broker that accepts nothing counts as down, although it may
+    /// still deliver.
     fn stuck(self: &Arc<Self>, why: String) -> Stuck {
         let mut health = self.health.lock();
         health.stuck += 1;
@@ -272,7 +279,7 @@ impl Shared {
         Stuck(self.clone())
     }
 
-    /// New queues for what was sent to before; what waits in the old ones is dropped.
+    /// New queues for the topics that were sent to before; what waits in the old ones is dropped.
     fn queues(&self) -> Vec<(Topic, mpsc::Receiver<Bytes>)> {
         let renew = |(topic, to): (&Topic, &mut mpsc::Sender<Bytes>)| {
             let (fresh, queue) = mpsc::channel(QUEUE);
@@ -282,7 +289,7 @@ impl Shared {
         self.outgoing.lock().iter_mut().map(renew).collect()
     }
 
-    /// Says how it is.
+    /// Publishes the state, and reports a failure.
     fn tell(&self, state: TransportState) {
         if let TransportState::Down(why) = &state {
             self.outage.failed(why);
@@ -294,7 +301,7 @@ impl Shared {
         });
     }
 
-    /// A connection has held for a while.
+    /// Notes that a connection has lasted for a while.
     fn held(&self) {
         if self.health.lock().stuck == 0 {
             self.outage.succeeded();
@@ -313,21 +320,21 @@ struct Keeper {
 struct Live {
     broker: String,
     links: JoinSet<Ended>,
-    /// Topics that a link brings messages of.
+    /// Topics with a receiving link.
     receiving: HashSet<Topic>,
     session: SessionHandle<()>,
     connection: ConnectionHandle<()>,
-    /// Last, so that a socket is still there while the rest takes its leave.
+    /// Last, so that the socket still exists while the other fields are dropped.
     _hold: Hold,
 }
 
-/// The way was dropped.
+/// The transport was dropped.
 struct Dropped;
 
-/// A connection is no more.
+/// A connection that has ended.
 struct Lost {
     why: String,
-    /// It had lived for a while.
+    /// Whether it had lasted for a while.
     steady: bool,
 }
 
@@ -357,7 +364,7 @@ impl Keeper {
                 },
                 Err(cause) => causes.push(cause),
             }
-            // All of them, and none is well.
+            // All brokers were tried, and none works.
             if causes.len() == settings.brokers.len() {
                 self.shared.tell(TransportState::Down(causes.join("; ").into()));
                 causes.clear();
@@ -368,7 +375,7 @@ impl Keeper {
         }
     }
 
-    /// Serves while it can be served.
+    /// Serves a connection until it ends.
     async fn live(&mut self, mut live: Live) -> Result<Lost, Dropped> {
         let began = Instant::now();
         if *self.shared.state.borrow() == TransportState::Starting {
@@ -381,9 +388,9 @@ impl Keeper {
         Ok(Lost { why, steady: began.elapsed() >= STEADY })
     }
 
-    /// Attaches what is wanted. Why it ended.
+    /// Attaches the requested links, until the connection ends; returns why.
     async fn serve(&mut self, live: &mut Live) -> Result<String, Dropped> {
-        // Who subscribed while the rest was attached was not listened to.
+        // Topics that were subscribed to while the other links were attached have no link yet.
         for topic in self.shared.subscribers.topics() {
             if let Err(cause) = live.attach(Wanted::Receiver(topic), &self.settings, &self.shared).await {
                 return Ok(cause);
@@ -399,7 +406,7 @@ impl Keeper {
                     }
                 },
                 Some(ended) = live.links.join_next() => match ended {
-                    // Somebody may have subscribed while it was detached.
+                    // The topic may have been subscribed to again while the link was detached.
                     Ok(Ended::Unused(topic)) => {
                         live.receiving.remove(&topic);
                         if !self.shared.subscribers.topics().contains(&topic) {
@@ -429,12 +436,13 @@ impl Keeper {
     }
 }
 
-/// Waits until the way is dropped. What is wanted meanwhile is looked up when there is a connection.
+/// Waits until the transport is dropped. Requests that arrive meanwhile are ignored: the next
+/// connection looks up what it needs.
 async fn dropped(wanted: &mut mpsc::UnboundedReceiver<Wanted>) {
     while wanted.recv().await.is_some() {}
 }
 
-/// A connection with every link that is known to be wanted; or why there is none.
+/// Opens a connection with every link that is known to be needed; the error says why that failed.
 async fn open(address: &str, settings: &Arc<AmqpSettings>, shared: &Arc<Shared>) -> Result<Live, String> {
     let broker = Broker { address, login: &settings.login };
     let connected = timeout(PATIENCE, connect(broker, settings)).await;
@@ -454,7 +462,7 @@ async fn open(address: &str, settings: &Arc<AmqpSettings>, shared: &Arc<Shared>)
     Ok(live)
 }
 
-/// A connection (AMQP 1.0 part 2.4), over TLS if so set.
+/// Opens a connection (AMQP 1.0 part 2.4), over TLS if so set.
 async fn connect(
     broker: Broker<'_>,
     settings: &AmqpSettings,
@@ -467,15 +475,16 @@ async fn connect(
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
     let builder = Connection::builder()
-        // IBM MQ takes letters, digits and one of `%/._`. Each connection has a name of its own: a broker refuses one
-        // whose name another has that has ended, and of which it has not noticed that yet.
+        // IBM MQ accepts letters, digits and one of `%/._`. Each connection has a name of its own:
+        // a broker refuses a name whose former connection has ended without the broker noticing it
+        // yet.
         .container_id(format!("postern.{:016x}.{}", settings.seed, CONNECTIONS.fetch_add(1, Relaxed)))
         .hostname(host)
         .sasl_hostname(host)
         .sasl_profile(settings.login.profile())
         .max_frame_size(FRAME)
         .channel_max(0)
-        // Asks the peer to say something every half of it.
+        // Makes the peer send something every half of it.
         .idle_time_out(silence);
     let opened = match &settings.tls {
         None => builder.scheme("amqp").open_with_stream(socket).await,
@@ -488,7 +497,7 @@ async fn connect(
     opened.map(|connection| (connection, hold)).map_err(|error| broker.opening(&error))
 }
 
-/// A cause, or what the connection ended with.
+/// The given cause, or the one that the connection ended with.
 async fn end_of(broker: Broker<'_>, cause: Option<String>, connection: &mut ConnectionHandle<()>) -> String {
     match cause {
         Some(cause) => cause,

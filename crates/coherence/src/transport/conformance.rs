@@ -1,4 +1,4 @@
-//! What every way must do while it is well.
+//! Conformance: what every transport must do while it works.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use crate::wire;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a full queue may take to be worked off.
+/// Time limit for working off a full queue.
 const BACKLOG: Duration = Duration::from_secs(30);
 
-/// What [`warm`] sends. A second one may be under way when the first has arrived.
+/// Message that [`warm`] sends. A second one may be on its way when the first has arrived.
 const WARM: &[u8] = b"warm";
 
 fn name(text: &str) -> ConsumerName {
     ConsumerName::new(text).expect("a name")
 }
 
-/// Waits until a way is up.
+/// Waits until a transport is up.
 pub async fn up(way: &impl Transport) {
     let mut state = way.state();
     let up = state.wait_for(|state| *state == TransportState::Up);
     tokio::time::timeout(PATIENCE, up).await.expect("it comes up").expect("it lives");
 }
 
-/// The next message, which comes soon.
+/// The next message, which must arrive soon.
 pub async fn next(subscription: &mut Subscription) -> Bytes {
     loop {
         let next = tokio::time::timeout(PATIENCE, subscription.recv()).await;
@@ -38,12 +38,12 @@ pub async fn next(subscription: &mut Subscription) -> Bytes {
     }
 }
 
-/// Whether no message waits.
+/// Whether no message is waiting.
 pub fn nothing(subscription: &mut Subscription) -> bool {
     std::iter::from_fn(|| subscription.try_recv().ok()).all(|message| message == WARM)
 }
 
-/// Sends until something arrives: a subscription may take a while to be known everywhere.
+/// Sends until a message arrives: a subscription may take a while to be known everywhere.
 pub async fn warm(from: &impl Transport, topic: &Topic, to: &mut Subscription) {
     let began = tokio::time::Instant::now();
     loop {
@@ -56,7 +56,8 @@ pub async fn warm(from: &impl Transport, topic: &Topic, to: &mut Subscription) {
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(200), to.recv()).await {}
 }
 
-/// Sends until it has arrived. Others may wait before it, and may fill a queue so that it is dropped.
+/// Sends until this message has arrived. Others may be queued before it, and a full queue may drop
+/// it.
 async fn arrives(from: &impl Transport, topic: &Topic, message: &Bytes, to: &mut Subscription) {
     let began = tokio::time::Instant::now();
     while began.elapsed() < BACKLOG {
@@ -71,12 +72,12 @@ async fn arrives(from: &impl Transport, topic: &Topic, message: &Bytes, to: &mut
     panic!("{message:?} does not arrive on {topic}");
 }
 
-/// Holds ends of one way, each made by `make`, against what is promised.
+/// Checks the promises of a transport, on two instances that `make` creates.
 pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
     let (one, other) = (make().await, make().await);
     up(&one).await;
     up(&other).await;
-    // Names that no broker takes as they are.
+    // Names that no broker accepts as they are.
     let events = Topic::Events(name("https://id.example/realms/Main#>*"));
     let questions = Topic::Questions(name("https://id.example/realms/Main#>*"));
     let elsewhere = Topic::Events(name("https://id.example/realms/main#>*"));
@@ -90,19 +91,19 @@ pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
     warm(&one, &elsewhere, &mut strange).await;
     while at_one.try_recv().is_ok() {}
 
-    // Everybody gets it, as it was, the sender's own end too.
+    // Every subscriber gets the message unchanged, the sender's own too.
     let largest: Vec<u8> = (0..wire::MAX).map(|at| (at % 251).to_le_bytes()[0]).collect();
     for message in [Bytes::from_static(b"\0"), Bytes::from_static(b"second"), Bytes::from(largest)] {
         one.send(&events, message.clone());
         assert_eq!(next(&mut at_one).await, message);
         assert_eq!(next(&mut at_other).await, message);
     }
-    // Topics are kept apart.
+    // Topics are separate.
     one.send(&questions, Bytes::from_static(b"asked"));
     assert_eq!(next(&mut asked).await, "asked");
     assert!(nothing(&mut at_other) && nothing(&mut strange));
 
-    // While nobody is slow, everything arrives, in order.
+    // While no subscriber is slow, everything arrives, in order.
     let many = 1000_u32;
     for number in 0..many {
         one.send(&events, Bytes::copy_from_slice(&number.to_be_bytes()));
@@ -114,7 +115,7 @@ pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
         assert_eq!(next(&mut at_other).await, number.to_be_bytes()[..]);
     }
 
-    // Who does not read holds nobody up, and costs no more than a queue.
+    // A subscriber that does not read blocks nothing, and costs no more than a queue.
     while at_one.try_recv().is_ok() {}
     for _ in 0..QUEUE + 5_000 {
         one.send(&events, Bytes::from_static(b"more"));

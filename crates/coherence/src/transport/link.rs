@@ -1,8 +1,9 @@
-//! What every way over a server has in common.
+//! Link: what all transports over a server have in common.
 //!
-//! Owns: the task that holds the connection, the queue towards it, the order in which servers are tried, the time between
-//! tries, and what the [state](State) is. Does not own: the lines of an [`Outage`], what is spoken with a server, which is a [`Server`]'s, nor
-//! who is subscribed ([`Subscribers`]).
+//! Owns: the task that holds the connection, the queue to it, the order in which servers are tried,
+//! the pauses between attempts, and the reported [state](TransportState). Does not own: the log
+//! lines of an [`Outage`], the protocol of a server ([`Server`] does), nor the subscriptions
+//! ([`Subscribers`]).
 //!
 //! ```text
 //! send ─▶ queue ─▶ ┌ task ──────────────────────────────┐
@@ -10,7 +11,8 @@
 //! subscription ◀── └────────────────────────────────────┘ ─▶ state, log
 //! ```
 //!
-//! The task holds everything: when the [`Link`] is dropped it is aborted, and the connection goes with it.
+//! The task owns everything: when the [`Link`] is dropped, the task is aborted, and the connection
+//! closes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,28 +30,29 @@ use super::{QUEUE, Subscription, Topic, Transport, TransportState};
 
 /// Longest time for a connection to become usable.
 const DIAL: Duration = Duration::from_secs(3);
-/// Time between tries: the first, and the longest.
+/// Pause between attempts: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// What held for so long was sound, and the next try comes soon.
+/// A connection that lasted this long resets the pauses.
 const SOUND: Duration = Duration::from_secs(10);
-/// What held for so long is a connection; a server that takes each and ends it at once is away all the same.
+/// A connection that lasted this long counts as established. A server that accepts each and ends it
+/// at once counts as down.
 pub(super) const HELD: Duration = Duration::from_secs(1);
 
-/// A message on its way out.
+/// A message to send, with its topic.
 pub(super) type Outgoing = (Topic, Bytes);
 
 /// One kind of server: how to get a connection that carries messages.
 pub(super) trait Server: Send + Sync + 'static {
-    /// A connection.
+    /// A connection of this kind.
     type Session: Session;
-    /// What is called so in states and logs.
+    /// Name of this kind in states and logs.
     const KIND: &'static str;
 
-    /// Where to try, in this order.
+    /// Addresses to try, in this order.
     fn addresses(&self) -> &[Address];
 
-    /// Connects, logs in, and has asked for what is subscribed to. The error is the cause, with what to look at; the address
-    /// need not be in it, and no secret may be.
+    /// Connects, logs in, and subscribes to the topics. The error is the cause, with what to check;
+    /// the address need not be in it, and no secret may be.
     fn dial(
         &self,
         address: &Address,
@@ -57,10 +60,11 @@ pub(super) trait Server: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Session, String>> + Send;
 }
 
-/// A connection.
+/// A connection that is ready.
 pub(super) trait Session: Send {
-    /// Carries what is in the queue to the server, what the server has to the subscribers, and their wishes to the server,
-    /// until that fails or the server is [silent](super::socket::SILENCE): the answer is the cause, as for [`Server::dial`].
+    /// Carries messages from the queue to the server, and from the server to the subscribers, and
+    /// updates the server's subscriptions. Runs until that fails or the server is
+    /// [silent](super::socket::SILENCE). Returns the cause, as [`Server::dial`] does.
     fn carry(
         self,
         queue: &mut mpsc::Receiver<Outgoing>,
@@ -68,7 +72,7 @@ pub(super) trait Session: Send {
     ) -> impl Future<Output = String> + Send;
 }
 
-/// A way over a server. The connection ends when this is dropped.
+/// A transport over a server. The connection ends when this is dropped.
 #[derive(Debug)]
 pub struct Link {
     queue: mpsc::Sender<Outgoing>,
@@ -78,12 +82,13 @@ pub struct Link {
 }
 
 impl Link {
-    /// Begins to connect. Needs a runtime around it. What becomes of that is said of this dependency.
+    /// Begins to connect. Needs a Tokio runtime. Failures and recoveries are reported to this
+    /// outage.
     pub(super) fn start(server: impl Server, outage: Outage) -> Self {
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let (told, state) = watch::channel(TransportState::Starting);
         let subscribers = Arc::new(Subscribers::default());
-        // Each connection is tried once: what succeeded is not said again.
+        // A connection reports success only once, so it counts without a calm period.
         let outage = outage.with_calm(Duration::ZERO);
         let keeper = Keeper { server, outgoing, told, subscribers: Arc::clone(&subscribers), outage };
         let task = tokio::spawn(keeper.keep()).abort_handle();
@@ -94,7 +99,7 @@ impl Link {
 impl Transport for Link {
     fn send(&self, topic: &Topic, message: Bytes) {
         if *self.state.borrow() == TransportState::Up {
-            // Full: lost, as the protocol expects.
+            // A full queue drops the message, as the protocol expects.
             let _ = self.queue.try_send((topic.clone(), message));
         }
     }
@@ -114,7 +119,7 @@ impl Drop for Link {
     }
 }
 
-/// What the task holds.
+/// What the task owns.
 struct Keeper<S> {
     server: S,
     outgoing: mpsc::Receiver<Outgoing>,
@@ -129,7 +134,7 @@ impl<S: Server> Keeper<S> {
         loop {
             let why = match dial(&self.server, &self.subscribers).await {
                 Ok((address, session)) => {
-                    // What was meant for the connection before comes too late.
+                    // Messages for the connection before are too late.
                     while self.outgoing.try_recv().is_ok() {}
                     self.tell(TransportState::Up);
                     let began = Instant::now();
@@ -145,7 +150,7 @@ impl<S: Server> Keeper<S> {
         }
     }
 
-    /// Says how it is.
+    /// Publishes the state, and logs a change.
     fn tell(&self, state: TransportState) {
         match &state {
             TransportState::Down(why) => self.outage.failed(why),
@@ -162,7 +167,7 @@ impl<S: Server> Keeper<S> {
     }
 }
 
-/// Until it ends; says when it has held.
+/// Waits for the end of a connection; calls `has_held` once it has lasted for [`HELD`].
 pub(super) async fn held<T>(connection: impl Future<Output = T>, has_held: impl FnOnce()) -> T {
     tokio::pin!(connection);
     match tokio::time::timeout(HELD, &mut connection).await {
@@ -174,7 +179,7 @@ pub(super) async fn held<T>(connection: impl Future<Output = T>, has_held: impl 
     }
 }
 
-/// The first server that can be had, or why none.
+/// Connects to the first server that accepts; the error has the causes of all.
 async fn dial<'a, S: Server>(
     server: &'a S,
     subscribers: &Subscribers,
@@ -194,7 +199,7 @@ fn named<S: Server>(address: &Address, why: impl fmt::Display) -> String {
     format!("{} at {address}: {why}", S::KIND)
 }
 
-/// The cause when there is no answer.
+/// The cause when there is no answer in time.
 pub(super) fn silent(after: Duration) -> String {
     format!(
         "no answer for {} s; is it stopped or overloaded, or is the network between cut?",
@@ -202,7 +207,8 @@ pub(super) fn silent(after: Duration) -> String {
     )
 }
 
-/// Times to wait: each twice the one before, and less by up to a half, so that not everybody comes at once.
+/// Pauses: each twice the one before, and less by up to a half, so that nodes do not reconnect at
+/// the same time.
 struct Pauses(Duration);
 
 impl Default for Pauses {
@@ -212,7 +218,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// A connection has held for so long.
+    /// Notes how long a connection has lasted.
     fn after(&mut self, held: Duration) {
         if held >= SOUND {
             self.0 = PAUSES.0;
@@ -249,7 +255,7 @@ mod tests {
         assert!(pauses.next() <= PAUSES.0);
     }
 
-    /// A server by which nothing is ever carried, and how often it was tried.
+    /// A server that accepts no connection, and how often it was tried.
     struct Absent([Address; 2], watch::Sender<usize>);
 
     impl Server for Absent {
@@ -299,7 +305,8 @@ mod tests {
         let lines = log.clone();
         let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
         let _logged = tracing::subscriber::set_default(subscriber);
-        // With one dispatcher alone, what another test's thread logs first decides for all whether it is of interest.
+        // With only one dispatcher, the first log line on another test's thread decides for all
+        // threads whether it is enabled.
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let (server, mut tried) = absent();
         let _link = Link::start(server, Outage::of("broker nothing"));

@@ -1,4 +1,4 @@
-//! Within one process: the way of a node that is alone.
+//! In-process transport, for a node that is alone.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::subscribers::Subscribers;
 use super::{Subscription, Topic, Transport, TransportState};
 
-/// A way within the process. Clones are ends of the same one.
+/// A transport within the process. Clones are endpoints of the same one.
 #[derive(Debug, Clone)]
 pub struct Memory(Arc<Shared>);
 

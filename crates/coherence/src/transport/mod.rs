@@ -1,12 +1,12 @@
-//! Ways for messages from node to node.
+//! Transports: carry messages from node to node.
 //!
-//! Owns: what a way must offer ([`Transport`]), and the ways there are. Does not own: what is in a message: a transport carries bytes
-//! and knows nothing.
+//! Owns: what a transport must offer ([`Transport`]), and the implementations. Does not own: the
+//! content of messages: a transport carries bytes.
 //!
-//! Little is asked of a way. It may lose messages, repeat, delay and reorder them, and it may be down: the protocol stands all
-//! of that. So nothing here is durable, acknowledged or tried again, and a queue that is full drops. What is asked is that
-//! it is fast while it is well, comes back by itself, never blocks who sends, and says what [state](State) it is in once, when that
-//! changes.
+//! Little is required of a transport. It may lose, repeat, delay and reorder messages, and it may
+//! be down: the protocol tolerates all of that. So nothing here is durable, acknowledged or
+//! retried, and a full queue drops messages. A transport must be fast while it works, reconnect by
+//! itself, never block the sender, and report its [state](TransportState) once for each change.
 
 pub mod amqp;
 pub mod memory;
@@ -31,10 +31,11 @@ pub use self::link::Link;
 pub use self::socket::Address;
 use crate::log_types::ConsumerName;
 
-/// Messages that wait for a subscriber at most; what comes then is dropped.
+/// Most messages that wait for a subscriber; further ones are dropped.
 pub const QUEUE: usize = 16 * 1024;
 
-/// What a message is about and whom it is for: everybody who has subscribed gets it, the sender's node too.
+/// What a message is about, and which side reads it. Every subscriber gets it, including those on
+/// the sender's node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// From the nodes of an authority to every consumer.
@@ -44,14 +45,14 @@ pub enum Topic {
 }
 
 impl fmt::Display for Topic {
-    /// A name that every broker takes: letters, digits and dots.
+    /// A name that every broker accepts: letters, digits and dots.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, name) = match self {
             Self::Events(name) => ("events", name),
             Self::Questions(name) => ("questions", name),
         };
         write!(f, "postern.{kind}.")?;
-        // Whatever else there may be in a name is told apart by its bytes.
+        // Every other character is written as its bytes, so that no two names are equal.
         for byte in name.as_str().bytes() {
             if byte.is_ascii_lowercase() || byte.is_ascii_digit() {
                 write!(f, "{}", char::from(byte))?;
@@ -63,28 +64,28 @@ impl fmt::Display for Topic {
     }
 }
 
-/// How a way is.
+/// Connection state of a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransportState {
     /// Not yet connected for the first time.
     Starting,
-    /// Messages go through, as far as anybody knows.
+    /// Messages go through, as far as is known.
     Up,
-    /// They do not. The text says why, and names what to look at.
+    /// Messages do not go through. The text says why, and what to check.
     Down(Arc<str>),
 }
 
-/// Messages of one topic.
+/// Receives the messages of one topic.
 pub type Subscription = mpsc::Receiver<Bytes>;
 
-/// A way for messages. Ends when it is dropped.
+/// Carries messages. Ends when it is dropped.
 pub trait Transport: Send + Sync + 'static {
-    /// Publishes a message, now or as soon as may be, or never. Does not wait.
+    /// Publishes a message, now or as soon as possible, or drops it. Does not wait.
     fn send(&self, topic: &Topic, message: Bytes);
 
-    /// What is published from now on, or from when the way is up.
+    /// Receives what is published from now on, or from when the transport is up.
     fn subscribe(&self, topic: Topic) -> Subscription;
 
-    /// How it is, and is told to be when that changes.
+    /// The current state, and each change of it.
     fn state(&self) -> watch::Receiver<TransportState>;
 }

@@ -1,8 +1,8 @@
-//! Over NATS: one subject a topic, nothing kept by the server.
+//! NATS transport: one subject for each topic, nothing stored by the server.
 //!
-//! Owns: the conversation with a server. Does not own: when to connect and what is said of the state ([`Link`]). The client is our own:
-//! of the protocol we need six verbs, and what a general client adds (buffers that outlive a connection, its own tries and
-//! tasks) would have to be kept from doing it.
+//! Owns: the protocol session with a server. Does not own: when to connect, and the reported state
+//! ([`Link`]). This client is self-made: the protocol needs six verbs here. What a general client
+//! adds (buffers that outlive a connection, its own retries and tasks) would have to be disabled.
 //!
 //! ```text
 //! server: INFO {…}            ─▶ [TLS]
@@ -32,23 +32,23 @@ use super::link::{Link, Outgoing, Server, Session, silent};
 use super::socket::{self, Address, BEAT, SILENCE, Stream};
 use super::subscribers::{Subscribers, Wanted};
 
-/// Messages that go out with one write at most.
+/// Most messages in one write.
 const BATCH: usize = 256;
-/// Bytes that there is room for when more is read.
+/// Free space in the buffer before each read, in bytes.
 const READ: usize = 16 * 1024;
 
-/// Servers, and how to be let in.
+/// Servers, and how to log in.
 #[derive(Debug, Clone)]
 pub struct NatsConfig {
-    /// Servers of one cluster, tried in this order. Their port is 4222 as a rule.
+    /// Servers of one cluster, tried in this order. Their port is usually 4222.
     pub servers: Vec<Address>,
-    /// Whom to trust, and our own certificate. With it, a server without TLS is not spoken to.
+    /// Trusted authorities, and this client's certificate. If set, a server without TLS is refused.
     pub tls: Option<Arc<ClientConfig>>,
-    /// Who we are.
+    /// Credentials of this client.
     pub login: NatsLogin,
 }
 
-/// A way over NATS. Begins to connect at once; needs a runtime around it.
+/// Starts a transport over NATS. It begins to connect at once; needs a Tokio runtime.
 pub fn connect(config: NatsConfig) -> Link {
     Link::start(config, Outage::of("broker nats"))
 }
@@ -67,7 +67,7 @@ impl Server for NatsConfig {
         let greeting = greeting(&mut stream, &mut arrived).await?;
         let stream = match &self.tls {
             Some(tls) => {
-                // What came before the encryption is nobody's word.
+                // Bytes from before the encryption are not authentic.
                 arrived.clear();
                 encrypted(stream, tls, address, &greeting).await?
             }
@@ -123,7 +123,7 @@ async fn fill(reader: &mut (impl AsyncReadExt + Unpin), arrived: &mut BytesMut) 
 }
 
 impl NatsConfig {
-    /// The answer to a greeting.
+    /// The `CONNECT` fields that answer a greeting.
     fn connect(&self, greeting: &Value) -> Result<Value, String> {
         let mut fields = self.login.fields(greeting["nonce"].as_str())?;
         let ours = json!({
@@ -143,19 +143,19 @@ impl NatsConfig {
     }
 }
 
-/// A connection to a server.
+/// A connection to a server, in both directions.
 pub(super) struct Conversation {
     listener: Listener,
     speaker: Speaker,
     shared: Shared,
 }
 
-/// What both directions know.
+/// State that both directions share.
 #[derive(Default)]
 struct Shared {
-    /// What the number of a subscription stands for.
+    /// The topic of each subscription's number.
     topics: Mutex<HashMap<u64, Topic>>,
-    /// The server has asked whether we are here.
+    /// Notified when the server sends a PING.
     asked: Notify,
 }
 
@@ -173,7 +173,7 @@ struct Speaker {
 }
 
 impl Conversation {
-    /// Logs in and subscribes. Whatever is wrong with that is said before the answer to the question at its end.
+    /// Logs in and subscribes. The server reports any error before it answers the PING at the end.
     async fn introduce(&mut self, connect: Value, subscribers: &Subscribers) -> Result<(), String> {
         self.speaker.out.extend_from_slice(format!("CONNECT {connect}\r\n").as_bytes());
         self.speaker.subscribe(&self.shared, subscribers);
@@ -198,8 +198,8 @@ impl Session for Conversation {
 }
 
 impl Listener {
-    /// Hands on what arrives. The server is given up when it has answered no question for too long, whatever else it sends:
-    /// perhaps nothing of ours gets there.
+    /// Delivers what arrives. The server is given up when it has answered no PING for too long,
+    /// whatever else it sends: this client's bytes may not reach it.
     async fn listen(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<(), String> {
         let mut answered = Instant::now();
         loop {
@@ -212,7 +212,7 @@ impl Listener {
         }
     }
 
-    /// The next thing said, after it is dealt with. May be dropped and called again.
+    /// The next message of the protocol, after it is processed. Cancellation-safe.
     async fn next(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<ServerSaid, String> {
         loop {
             let Some(said) = protocol::next(&mut self.arrived)? else {
@@ -234,7 +234,7 @@ impl Listener {
     }
 }
 
-/// What a server does not do, with what to look at.
+/// What the server refuses, with what to check.
 fn refused(fault: &str) -> String {
     let lower = fault.to_lowercase();
     let look = if lower.starts_with("authorization") || lower.starts_with("user authentication") {
@@ -248,7 +248,7 @@ fn refused(fault: &str) -> String {
 }
 
 impl Speaker {
-    /// Tells the server what there is to tell.
+    /// Sends pings, answers, subscriptions and messages to the server.
     async fn speak(
         &mut self,
         shared: &Shared,
@@ -263,7 +263,7 @@ impl Speaker {
                 _ = beat.tick() => self.out.extend_from_slice(b"PING\r\n"),
                 () = shared.asked.notified() => self.out.extend_from_slice(b"PONG\r\n"),
                 () = self.wanted.changed() => self.subscribe(shared, subscribers),
-                // Never none: the queue ends with the task.
+                // Never empty: the queue ends with the task.
                 _ = queue.recv_many(&mut batch, BATCH) => self.publish(&mut batch),
             }
             self.flush().await?;
@@ -289,7 +289,8 @@ impl Speaker {
         }
     }
 
-    /// Writes what is to be told. The silence bounds it: while it waits, no question is asked and so none answered.
+    /// Writes the pending output. The silence limit bounds it: while it waits, no PING is sent, and
+    /// so none is answered.
     async fn flush(&mut self) -> Result<(), String> {
         let written = self.writer.write_all(&self.out).await;
         self.out.clear();

@@ -1,15 +1,17 @@
-//! Over PostgreSQL: NOTIFY and LISTEN on a database that is there anyway.
+//! PostgreSQL transport: NOTIFY and LISTEN on the database of the store.
 //!
-//! Owns: the session with a server. Does not own: what its URL says ([`PostgresUrl`]), when to connect and what is said of the state ([`Link`]), nor
-//! how messages become notifications ([`payload`]).
+//! Owns: the session with a server. Does not own: what the URL says ([`PostgresUrl`]), when to
+//! connect and the reported state ([`Link`]), nor how messages become notifications ([`payload`]).
 //!
-//! One connection does both. Statements are sent while notifications arrive, so none waits for the other; whatever has queued up
-//! while a statement was under way goes with the next one. For all who notify in a database commit one after the other,
-//! under one lock: many messages in one transaction cost as much as one. And since nobody needs a notification after a
-//! crash, such a transaction does not wait for the disk (`synchronous_commit`), nor for replicas.
+//! One connection does both. Statements are sent while notifications arrive, so neither waits for
+//! the other. Messages that queue up during a statement go with the next one. All sessions that
+//! notify in a database commit one after the other, under one lock: many messages in one
+//! transaction cost as much as one. Since no notification is needed after a crash, such a
+//! transaction waits neither for the disk (`synchronous_commit`) nor for replicas.
 //!
-//! The client is `tokio-postgres`: it takes a socket that is ours, so that its options, its silence and its end are too. The listener
-//! of `sqlx` lives in a pool, which connects by its own rules, hides why it could not, and ends in a task of its own.
+//! The client is `tokio-postgres`: it takes a socket from its caller, so this module controls the
+//! socket's options, silence limit and end. The listener of `sqlx` lives in a pool, which connects
+//! by its own rules, hides why it could not, and ends in a task of its own.
 
 mod payload;
 mod url;
@@ -40,17 +42,18 @@ use super::link::{Link, Outgoing, Server, Session, silent};
 use super::socket::{self, Address, BEAT, SILENCE, Stream};
 use super::subscribers::{Subscribers, Wanted};
 
-/// Messages of one transaction at most.
+/// Most messages in one transaction.
 const BATCH: usize = 256;
-/// What a statement is given to be answered in: with the beat before it, a silent server is noticed in time.
+/// Time limit for a statement: added to the beat before it, a silent server is noticed in time.
 const ANSWER: Duration = SILENCE.saturating_sub(BEAT);
 
-/// How a session begins. Whoever may not notify is told so here: a replica, for example.
+/// First statements of a session. They fail where the session may not notify: on a replica, for
+/// example.
 const BEGIN: &str = "SET synchronous_commit = off; SELECT pg_notify('postern', '')";
 const NOTIFY: &str = "SELECT count(pg_notify(channel, payload)) \
                       FROM unnest($1::text[], $2::text[]) AS batch(channel, payload)";
 
-/// A database, and how to be let in.
+/// A database, and how to connect to it.
 #[derive(Debug, Clone)]
 pub struct PostgresConfig {
     session: tokio_postgres::Config,
@@ -62,16 +65,17 @@ pub struct PostgresConfig {
 #[derive(Debug, Clone)]
 struct Tls {
     config: Arc<ClientConfig>,
-    /// A server without it is not spoken to.
+    /// Whether a server without TLS is refused.
     demanded: bool,
 }
 
 impl PostgresConfig {
-    /// A database by its URL; several hosts are tried in order. How connections are protected is the URL's to say, whom to trust the
-    /// caller's. Without the latter a server is spoken to in the clear where the URL leaves that to it.
+    /// Uses a database by its URL; several hosts are tried in order. The URL says how connections
+    /// are protected, the caller which authorities are trusted. Without `trust`, the connection is
+    /// not encrypted where the URL leaves that to the server.
     ///
     /// # Errors
-    /// When the URL asks for TLS, and it is not said whom to trust.
+    /// [`PostgresUrlError::Unencrypted`] when the URL requires TLS and `trust` is `None`.
     pub fn new(url: &PostgresUrl, trust: Option<Trust>) -> Result<Self, PostgresUrlError> {
         let (mode, mut session) = (url.mode(), url.session());
         let tls = match (mode, trust) {
@@ -81,7 +85,7 @@ impl PostgresConfig {
             }
             (_, Some(trust)) => Some(Tls { config: trust.by(mode), demanded: mode != TlsMode::Prefer }),
         };
-        // The socket comes encrypted already.
+        // The socket is encrypted already.
         session.ssl_mode(SslMode::Disable);
         if session.get_application_name().is_none() {
             session.application_name("postern messages");
@@ -90,8 +94,8 @@ impl PostgresConfig {
     }
 }
 
-/// A way over PostgreSQL. Begins to connect at once; needs a runtime around it. `database` is what facts go to as well: when it is away, that
-/// is said once for both.
+/// Starts a transport over PostgreSQL. It begins to connect at once; needs a Tokio runtime. The
+/// store has the same `database`: when it is down, one log line says so for both.
 pub fn connect(config: PostgresConfig, database: Outage) -> Link {
     Link::start(config, database)
 }
@@ -128,7 +132,7 @@ impl Server for PostgresConfig {
     }
 }
 
-/// Asks the server for encryption before anything else is said.
+/// Requests encryption from the server before anything else is sent.
 async fn encrypted(mut stream: Stream, tls: &Tls, address: &Address) -> Result<Stream, String> {
     if matches!(address, Address::Unix(_)) {
         return Ok(stream);
@@ -149,7 +153,7 @@ async fn encrypted(mut stream: Stream, tls: &Tls, address: &Address) -> Result<S
 
 type Wire = Connection<Stream, NoTlsStream>;
 
-/// A connection to a server.
+/// A connection to a server, with its prepared statement.
 pub(super) struct Notifications {
     client: Client,
     wire: Wire,
@@ -166,7 +170,7 @@ impl Session for Notifications {
         let Self { client, mut wire, notify, mut wishes, mut splitter } = self;
         let topics = Arc::clone(&wishes.topics);
         let ended = tokio::select! {
-            // The connection knows best why it ended, so it is asked first.
+            // The connection knows best why it ended, so it is polled first.
             biased;
             ended = listen(&mut wire, &topics, subscribers) => return ended,
             ended = publish(&client, &notify, &mut splitter, queue) => ended,
@@ -177,7 +181,8 @@ impl Session for Notifications {
     }
 }
 
-/// Moves bytes both ways and hands on what arrives, until the connection ends: why.
+/// Moves bytes in both directions and delivers notifications, until the connection ends; returns
+/// why.
 async fn listen(wire: &mut Wire, topics: &Topics, subscribers: &Subscribers) -> String {
     let mut joiner = Joiner::default();
     loop {
@@ -196,7 +201,7 @@ async fn listen(wire: &mut Wire, topics: &Topics, subscribers: &Subscribers) -> 
     }
 }
 
-/// Sends what is queued, one transaction after the other.
+/// Sends the queued messages, one transaction after the other.
 async fn publish(
     client: &Client,
     notify: &Statement,
@@ -204,7 +209,7 @@ async fn publish(
     queue: &mut mpsc::Receiver<Outgoing>,
 ) -> Result<(), String> {
     let mut batch = Vec::with_capacity(BATCH);
-    // Never none: the queue ends with the task.
+    // Never empty: the queue ends with the task.
     while queue.recv_many(&mut batch, BATCH).await > 0 {
         let (mut channels, mut payloads) = (Vec::new(), Vec::new());
         for (topic, message) in batch.drain(..) {
@@ -219,7 +224,7 @@ async fn publish(
     Ok(())
 }
 
-/// Asks the server, every beat, whether it is there.
+/// Checks every beat whether the server answers.
 async fn ask(client: &Client) -> Result<(), String> {
     loop {
         tokio::time::sleep(BEAT).await;
@@ -227,7 +232,7 @@ async fn ask(client: &Client) -> Result<(), String> {
     }
 }
 
-/// What a statement comes to, unless the server is silent.
+/// The result of a statement, unless the server is silent.
 async fn answered<T>(statement: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, String> {
     match tokio::time::timeout(ANSWER, statement).await {
         Ok(answer) => answer.map_err(|error| explain(&error)),
@@ -235,14 +240,14 @@ async fn answered<T>(statement: impl Future<Output = Result<T, tokio_postgres::E
     }
 }
 
-/// What the server has been asked for.
+/// Topics that the server has been asked for.
 struct Wishes {
     wanted: Wanted,
     topics: Arc<Topics>,
 }
 
 impl Wishes {
-    /// Listens to what is subscribed to, as that changes.
+    /// Listens to the subscribed topics, as they change.
     async fn keep(&mut self, client: &Client, subscribers: &Subscribers) -> Result<(), String> {
         loop {
             self.wanted.changed().await;
@@ -275,7 +280,7 @@ impl Wishes {
     }
 }
 
-/// A fault, with what to look at.
+/// An error, with what to check.
 fn explain(error: &tokio_postgres::Error) -> String {
     if let Some(told) = error.as_db_error() {
         return match look(told.code()) {
@@ -306,7 +311,7 @@ fn look(code: &SqlState) -> Option<&'static str> {
     })
 }
 
-/// An error and what is behind it.
+/// An error with its sources.
 fn chain(error: &dyn Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", chain(source)),

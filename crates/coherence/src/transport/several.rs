@@ -1,12 +1,17 @@
-//! Several ways as one.
+//! Several transports used as one.
 //!
-//! Owns: which of them carries what. Events go over each, and are heard from all: what comes over two is heard twice, which changes
-//! nothing. Questions go over the first, the nearest, where one node answers; over each once it has left some without an answer. So the
-//! ways take over from each other without anybody deciding that they should, and who asks does not have every node of an
-//! authority look into its database.
+//! Owns: which transport carries which message. Does not own: the transports.
 //!
-//! Does not own: the ways. Of messages it looks at one byte, which says whether one asks for an answer or is one; whoever lies there can
-//! have questions go another way.
+//! - Events are sent over each transport, and received from all. An event that arrives twice
+//!   changes nothing.
+//! - Questions are sent over the first and nearest transport, where one node answers. Once that
+//!   transport has left some probes without an echo, questions are sent over each.
+//!
+//! So the transports replace each other without an explicit failover, and a consumer does not make
+//! every node of an authority read its database.
+//!
+//! Only one byte of a message is read: it says whether the message is a probe or an echo. Its MAC
+//! is not checked, so an attacker can change which transport carries questions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,20 +22,20 @@ use tokio::sync::{mpsc, watch};
 use super::{QUEUE, Subscription, Topic, Transport, TransportState};
 use crate::wire;
 
-/// Probes that the first way may leave without an echo before questions go over each.
+/// Probes that the first transport may leave without an echo before questions go over each.
 const UNANSWERED: u32 = 2;
 
-/// Ways, each of which would do.
+/// Transports of which each one suffices.
 #[derive(Clone)]
 pub struct Several {
     ways: Arc<[Arc<dyn Transport>]>,
-    /// Probes since the first way last brought an echo.
+    /// Probes since the first transport last delivered an echo.
     unanswered: Arc<AtomicU32>,
     state: watch::Receiver<TransportState>,
 }
 
 impl Several {
-    /// Of these, the nearest first. Needs a runtime around it.
+    /// Combines these transports, the nearest first. Needs a Tokio runtime.
     pub fn new(ways: Vec<Arc<dyn Transport>>) -> Self {
         let mut states: Vec<_> = ways.iter().map(|way| way.state()).collect();
         let (tell, state) = watch::channel(together(&mut states));
@@ -51,7 +56,7 @@ impl Several {
     }
 }
 
-/// Down if one is, for that one is missed; up when all are.
+/// The combined state: down if one is down, so that its loss is noticed; up when all are.
 fn together(states: &mut [watch::Receiver<TransportState>]) -> TransportState {
     let states: Vec<_> = states.iter_mut().map(|state| state.borrow_and_update().clone()).collect();
     let down = states.iter().find(|state| matches!(state, TransportState::Down(_)));
@@ -59,7 +64,7 @@ fn together(states: &mut [watch::Receiver<TransportState>]) -> TransportState {
     down.or(starting).cloned().unwrap_or(TransportState::Up)
 }
 
-/// Waits until one has changed; false when none will any more.
+/// Waits until one state has changed; `false` when none can change any more.
 async fn changed(states: &mut [watch::Receiver<TransportState>]) -> bool {
     let mut waiting: Vec<_> = states.iter_mut().map(|state| Box::pin(state.changed())).collect();
     let first = std::future::poll_fn(|cx| {
@@ -77,7 +82,7 @@ impl Transport for Several {
         let unanswered = if wire::is_probe(&message) {
             self.unanswered.fetch_add(1, Ordering::Relaxed)
         } else {
-            // The last probe may well be under way.
+            // The echo of the last probe may still be on its way.
             self.unanswered.load(Ordering::Relaxed).saturating_sub(1)
         };
         let nearest = matches!(topic, Topic::Questions(_)) && unanswered < UNANSWERED;
@@ -101,7 +106,7 @@ impl Transport for Several {
                                 if let Some(unanswered) = unanswered.as_ref().filter(|_| wire::is_echo(&message)) {
                                     unanswered.store(0, Ordering::Relaxed);
                                 }
-                                // A queue that is full drops, here as everywhere.
+                                // A full queue drops messages, here as in every transport.
                                 let _ = to.try_send(message);
                             }
                             None => return,
@@ -125,7 +130,7 @@ mod tests {
     use super::*;
     use crate::log_types::ConsumerName;
 
-    /// A way whose state is said from outside.
+    /// A transport whose state the test sets.
     struct Said(Memory, watch::Receiver<TransportState>);
 
     impl Transport for Said {
@@ -163,7 +168,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(heard.recv().await.as_deref(), Some(&b"both"[..]));
         }
-        // What counts is the kind: version, kind, and whatever follows.
+        // Only the kind counts: version, kind, and any other bytes.
         let (probe, echo, applied) = (b"\x01\x02", b"\x01\x03", b"\x01\x06");
         let event = b"\x01\x01";
         several.send(&questions, Bytes::from_static(probe));

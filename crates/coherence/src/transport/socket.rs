@@ -1,7 +1,7 @@
-//! Sockets to servers.
+//! Sockets to message brokers.
 //!
-//! Owns: addresses, the options of a socket, TLS over it, and what to tell an operator when one of these fails. Does not own:
-//! what is said over it, or when it is tried again.
+//! Owns: addresses, the options of a socket, TLS over it, and what an operator is told when one of
+//! these fails. Does not own: the protocol on a socket, or when a connection is retried.
 
 use std::fmt;
 use std::io;
@@ -16,19 +16,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-/// Time between two questions whether the server is there.
+/// Time between two checks whether the server answers.
 pub(super) const BEAT: Duration = Duration::from_millis(1_500);
-/// A server that has not answered for so long is given up.
+/// Time without an answer after which a server is given up.
 pub(super) const SILENCE: Duration = Duration::from_millis(4_500);
 
-/// Where a server listens.
+/// Address on which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// Over TCP.
+    /// A TCP host and port.
     Tcp {
         /// Name or IP address, without brackets.
         host: String,
-        /// Port.
+        /// TCP port number.
         port: u16,
     },
     /// A Unix socket, which is never encrypted.
@@ -36,7 +36,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// A server over TCP.
+    /// Address of a server over TCP.
     pub fn tcp(host: impl Into<String>, port: u16) -> Self {
         Self::Tcp { host: host.into(), port }
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Bytes both ways.
+/// Byte stream in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
@@ -60,7 +60,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 /// A connection, encrypted or not.
 pub(super) type Stream = Box<dyn Duplex>;
 
-/// Opens a connection; the error says what to look at.
+/// Opens a connection; the error says what to check.
 pub(super) async fn open(address: &Address) -> Result<Stream, String> {
     let opened: io::Result<Stream> = match address {
         Address::Tcp { host, port } => tcp(host, *port).await.map(|stream| Box::new(stream) as Stream),
@@ -71,14 +71,14 @@ pub(super) async fn open(address: &Address) -> Result<Stream, String> {
 
 async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((host, port)).await?;
-    // Messages are small and somebody waits for each.
+    // Messages are small, and a request may wait for each.
     stream.set_nodelay(true)?;
-    // The kernel does not go on for a quarter of an hour with what nobody acknowledges.
+    // Without this, the kernel retransmits unacknowledged bytes for a quarter of an hour.
     SockRef::from(&stream).set_tcp_user_timeout(Some(SILENCE))?;
     Ok(stream)
 }
 
-/// Encrypts a connection; the error says what to look at.
+/// Encrypts a connection; the error says what to check.
 pub(super) async fn secure(
     stream: Stream,
     tls: &Arc<ClientConfig>,
@@ -104,7 +104,7 @@ fn untrusted(error: &io::Error) -> String {
     format!("TLS: {error}; {look}")
 }
 
-/// A fault of a socket, with what to look at.
+/// An error of a socket, with what to check.
 pub(super) fn explain(error: &io::Error) -> String {
     let look = match error.kind() {
         io::ErrorKind::ConnectionRefused => "is it running, and is this its address?",
@@ -119,7 +119,7 @@ pub(super) fn explain(error: &io::Error) -> String {
     format!("{}; {look}", plain(error))
 }
 
-/// The fault without the number that the system has for it.
+/// The error without the system's number for it.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()

@@ -1,7 +1,7 @@
-//! Who on this node wants what.
+//! Subscribers: which topics are read on this node.
 //!
-//! Owns: the queues of subscribers by topic, and the difference between what they want and what a server has been asked for
-//! ([`Wanted`]). Does not own: how a server is asked.
+//! Owns: the queues of subscribers by topic, and the difference between the topics they need and
+//! those that a server was asked for ([`Wanted`]). Does not own: how a server is asked.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{QUEUE, Subscription, Topic};
 
-/// The subscribers of one end of a way.
+/// The subscribers of one endpoint of a transport.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
     by_topic: Mutex<HashMap<Topic, Vec<mpsc::Sender<Bytes>>>>,
@@ -19,7 +19,7 @@ pub(super) struct Subscribers {
 }
 
 impl Subscribers {
-    /// One more, who is forgotten when it has dropped what it gets.
+    /// Adds a subscriber, which is removed after it drops its subscription.
     pub(super) fn add(&self, topic: Topic) -> Subscription {
         let (to, subscription) = mpsc::channel(QUEUE);
         self.by_topic.lock().entry(topic).or_default().push(to);
@@ -27,7 +27,8 @@ impl Subscribers {
         subscription
     }
 
-    /// Hands a message to all who want it, and says whether anybody does. Who does not keep up loses it.
+    /// Passes a message to all subscribers of the topic, and returns whether there are any. A
+    /// subscriber that does not keep up loses it.
     pub(super) fn deliver(&self, topic: &Topic, message: &Bytes) -> bool {
         let mut by_topic = self.by_topic.lock();
         let Some(subscribers) = by_topic.get_mut(topic) else { return false };
@@ -41,7 +42,7 @@ impl Subscribers {
         any
     }
 
-    /// Topics that somebody still reads.
+    /// Topics that still have a subscriber.
     pub(super) fn topics(&self) -> HashSet<Topic> {
         let mut by_topic = self.by_topic.lock();
         by_topic.retain(|_, subscribers| subscribers.iter().any(|to| !to.is_closed()));
@@ -49,7 +50,7 @@ impl Subscribers {
     }
 }
 
-/// What one connection has asked its server for.
+/// Topics that one connection has asked its server for.
 #[derive(Debug)]
 pub(super) struct Wanted {
     asked: HashSet<Topic>,
@@ -57,20 +58,21 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Nothing yet.
+    /// Begins without any topic.
     pub(super) fn new(subscribers: &Subscribers) -> Self {
         Self { asked: HashSet::new(), changed: subscribers.changed.subscribe() }
     }
 
-    /// Waits until there may be something to ask for. May be dropped and called again.
+    /// Waits until the topics may have changed. Cancellation-safe.
     pub(super) async fn changed(&mut self) {
         if self.changed.changed().await.is_err() {
-            // Nobody can subscribe any more.
+            // No subscriber can be added any more.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Topics to ask for, and topics to give back. They count as asked for, and as given back, from now on.
+    /// Topics to subscribe to, and topics to unsubscribe from. They count as subscribed and
+    /// unsubscribed from now on.
     pub(super) fn difference(&mut self, subscribers: &Subscribers) -> (Vec<Topic>, Vec<Topic>) {
         self.changed.mark_unchanged();
         let now = subscribers.topics();

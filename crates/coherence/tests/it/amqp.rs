@@ -1,4 +1,4 @@
-//! The way over AMQP 1.0, held against the brokers it is for.
+//! The AMQP 1.0 transport, tested against the brokers that it supports.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ fn topic() -> Topic {
     Topic::Events(ConsumerName::new("https://id.example/realms/main").unwrap())
 }
 
-/// Waits until it is down; why.
+/// Waits until the transport is down; returns why.
 async fn down(way: &Amqp) -> String {
     let mut state = way.state();
     let down = timeout(PATIENCE, state.wait_for(|state| matches!(state, TransportState::Down(_)))).await;
@@ -58,7 +58,7 @@ async fn up(way: &Amqp) {
     up.unwrap_or_else(|_| panic!("it stays {:?}", way.state().borrow())).unwrap();
 }
 
-/// Every state it says it is in, until `last` is one.
+/// Every reported state, until `last` accepts one.
 async fn states(way: &Amqp, last: impl Fn(&TransportState) -> bool) -> Vec<TransportState> {
     let mut state = way.state();
     let mut seen = Vec::new();
@@ -78,7 +78,7 @@ async fn a_message_arrives(way: &Amqp) {
     conformance::warm(way, &topic(), &mut subscription).await;
 }
 
-/// What holds for every way, each end of it with a seed of its own.
+/// The conformance tests; each endpoint has a seed of its own.
 async fn conforms(settings: &AmqpSettings) {
     let next = std::cell::Cell::new(settings.seed << 32);
     conformance::run(|| {
@@ -89,7 +89,7 @@ async fn conforms(settings: &AmqpSettings) {
     .await;
 }
 
-/// What holds for every broker.
+/// What is true with every broker.
 async fn holds(kind: Kind) {
     let mut broker = Broker::start(kind);
     let settings = settings(&broker.address(), addressing(kind));
@@ -111,13 +111,13 @@ async fn wrong_password(settings: &AmqpSettings) {
     let why = down(&way).await;
     assert!(why.contains("rejects the login of \"postern\""), "{why}");
     assert!(why.contains(&settings.brokers[0]), "{why}");
-    // Said once, and never up.
+    // Reported once, and never up.
     state.mark_unchanged();
     let again = timeout(Duration::from_secs(3), state.changed()).await;
     assert!(again.is_err(), "{:?}", state.borrow());
 }
 
-/// Nothing to say is no silence.
+/// A connection without messages does not count as silent.
 async fn stays_up(settings: &AmqpSettings) {
     let way = Amqp::start(AmqpSettings { seed: settings.seed + (1 << 40), ..settings.clone() });
     up(&way).await;
@@ -128,7 +128,7 @@ async fn stays_up(settings: &AmqpSettings) {
     assert!(changed.is_err(), "{:?}", state.borrow());
 }
 
-/// Its tasks end with it, whether the broker says farewell or not.
+/// The transport's tasks end with it, whether the broker answers the close or not.
 async fn leaves_nothing(broker: &Broker, settings: &AmqpSettings) {
     nothing_runs().await;
     for frozen in [false, true] {
@@ -163,7 +163,7 @@ async fn cut_and_silence(broker: &Broker, settings: &AmqpSettings) {
 
     proxy.set(Network::Cut);
     down(&way).await;
-    // Meanwhile nothing is kept.
+    // Messages sent meanwhile are not kept.
     way.send(&topic(), Bytes::from_static(b"lost"));
     proxy.set(Network::Well);
     up(&way).await;
@@ -185,7 +185,7 @@ async fn freeze(broker: &Broker, settings: &AmqpSettings) {
     a_message_arrives(&way).await;
     let began = Instant::now();
     broker.freeze();
-    // Nobody waits for it, however much there is to send.
+    // `send` does not wait, however much there is to send.
     for _ in 0..50_000 {
         way.send(&topic(), Bytes::from_static(&[7; 1000]));
     }
@@ -216,7 +216,7 @@ async fn over_tls(broker: &Broker, settings: &AmqpSettings) {
     a_message_arrives(&way).await;
 }
 
-/// Others may speak there too.
+/// Other clients may publish on the same topic.
 async fn too_large_or_something_else(settings: &AmqpSettings) {
     let way = Amqp::start(settings.clone());
     up(&way).await;
@@ -244,7 +244,7 @@ async fn crash(broker: &mut Broker, settings: &AmqpSettings) {
     conformance::warm(&way, &Topic::Questions(ConsumerName::new("another").unwrap()), &mut other).await;
 }
 
-/// Somebody else's client.
+/// A client that is not this crate's.
 mod stranger {
     use fe2o3_amqp::types::messaging::{AmqpValue, Data, Message};
     use fe2o3_amqp::types::primitives::Binary;
@@ -301,7 +301,7 @@ async fn artemis() {
     holds(Kind::Artemis).await;
 }
 
-/// A disk that is fuller than the broker wants: it keeps the connection and takes nothing.
+/// A disk that is fuller than the broker accepts: it keeps the connection and takes no messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_takes_nothing_is_said_to_be_down() {
     let mut broker = Broker::start(Kind::Artemis);
@@ -315,7 +315,7 @@ async fn a_broker_that_takes_nothing_is_said_to_be_down() {
     let mut state = way.state();
     while *state.borrow_and_update() == TransportState::Up {
         assert!(began.elapsed() < PATIENCE, "it stays up");
-        // It gives credit for a thousand first.
+        // The broker first gives credit for a thousand messages.
         for _ in 0..200 {
             way.send(&topic(), Bytes::from_static(b"into the void"));
         }
@@ -324,7 +324,7 @@ async fn a_broker_that_takes_nothing_is_said_to_be_down() {
     let why = down(&way).await;
     assert!(why.contains("has taken no message for postern.events."), "{why}");
     assert!(why.contains("disk or memory is full"), "{why}");
-    // Said once, and the connection is kept.
+    // Reported once, and the connection is kept.
     state.mark_unchanged();
     let again = timeout(Duration::from_secs(6), state.changed()).await;
     assert!(again.is_err(), "{:?}", state.borrow());
@@ -346,7 +346,7 @@ async fn rabbitmq() {
     holds(Kind::Rabbit).await;
 }
 
-/// A broker that is started and killed while others go on; gone for the moment while it starts.
+/// A broker that is started and killed while other tests run; `None` while it starts.
 struct Own(Option<Broker>);
 
 impl Server for Own {
@@ -368,7 +368,7 @@ impl Server for Own {
     }
 }
 
-/// Holds the promises against a broker.
+/// Checks the promises against a broker.
 pub(super) async fn promises_hold(kind: Kind) {
     let broker = tokio::task::spawn_blocking(move || Broker::start(kind)).await.unwrap();
     let name = match kind {
@@ -403,7 +403,7 @@ async fn keeps_to_what_ibm_mq_takes() {
         let why = down(&way).await;
         let expected = ["refuses the address postern.events.forbidden", "MQRC 2035", "\"postern\""];
         assert!(expected.iter().all(|part| why.contains(part)), "{why}");
-        // It is asked for with the next connection, so that one is never up.
+        // The link is requested with the next connection, so that connection is never up.
         let mut state = way.state();
         let again =
             timeout(Duration::from_secs(2), state.wait_for(|state| *state == TransportState::Up)).await;
@@ -452,7 +452,7 @@ impl std::io::Write for Log {
     }
 }
 
-/// Thirteen seconds, or as many as `POSTERN_OUTAGE_SECONDS` says.
+/// Takes thirteen seconds, or as many as `POSTERN_OUTAGE_SECONDS` says.
 #[expect(clippy::disallowed_methods, reason = "tests are told of their extent by the environment")]
 fn outage() -> Duration {
     let seconds = std::env::var("POSTERN_OUTAGE_SECONDS").map(|seconds| seconds.parse().unwrap());
@@ -465,7 +465,8 @@ async fn a_broker_is_away_in_two_lines() {
     let lines = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || lines.clone());
     let _logged = tracing::subscriber::set_default(subscriber.finish());
-    // With one dispatcher alone, what another test's thread logs first decides for all whether it is of interest.
+    // With only one dispatcher, the first log line on another test's thread decides for all threads
+    // whether it is enabled.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let ours = || {
         let text = String::from_utf8(log.0.lock().clone()).unwrap();
@@ -475,7 +476,7 @@ async fn a_broker_is_away_in_two_lines() {
             .collect::<Vec<_>>()
     };
     let broker = Strict::start("PLAIN").await;
-    // The first of them is never there.
+    // The first of the brokers is never there.
     let proxy = Proxy::to(broker.port()).await;
     let nobody = format!("127.0.0.1:{}", free_port());
     let brokers = vec![nobody, proxy.address.clone()];
@@ -548,7 +549,7 @@ async fn says_what_is_wrong_with_a_certificate() {
     }
 }
 
-/// Accepts, says something to each, and waits.
+/// Accepts connections, sends a greeting to each, and waits.
 async fn server(greeting: &'static [u8]) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -576,8 +577,8 @@ async fn nothing_is_left_of_it() {
     assert_eq!(timeout(Duration::from_secs(1), subscription.recv()).await.expect("it ends"), None);
 }
 
-/// How long a message takes, one at a time: `cargo test --release -p coherence -- --ignored --nocapture
-/// latency`.
+/// Latency of messages, one at a time:
+/// `cargo test --release -p coherence -- --ignored --nocapture latency`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
 async fn latency() {
@@ -596,7 +597,7 @@ async fn latency() {
             let began = Instant::now();
             one.send(&topic(), message.clone());
             assert_eq!(conformance::next(&mut subscription).await, message);
-            // The broker's own machine warms up first.
+            // The broker's virtual machine warms up first.
             if number >= 2000 {
                 took.push(began.elapsed());
             }

@@ -1,4 +1,4 @@
-//! Real brokers on free ports of loopback, each in a folder of its own that goes with it.
+//! Real brokers on free loopback ports, each in a folder that is removed with it.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -14,13 +14,13 @@ use super::servers::free_port;
 pub(crate) const USER: &str = "postern";
 pub(crate) const PASSWORD: &str = "a broker's password";
 
-/// How long one may take to start, on a machine that does other things too.
+/// Time limit for a broker's start, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// How long one may take to die.
+/// Time limit for a broker's end after it is killed.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// What there is.
+/// The supported brokers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Artemis,
@@ -33,11 +33,11 @@ pub(crate) struct Broker {
     kind: Kind,
     port: u16,
     folder: TempDir,
-    /// What it needs beside itself, first, and itself, last.
+    /// Its processes: those that it needs come first, the broker last.
     processes: Vec<Group>,
 }
 
-/// A process with its children.
+/// A process, with its children.
 struct Group(Child);
 
 impl Group {
@@ -56,7 +56,8 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         let _ = self.0.wait();
-        // Children of scripts are nobody's to wait for. Their port is needed, and their folder goes.
+        // Children of scripts cannot be waited for. Their port must be free again, and their folder
+        // is removed.
         let began = Instant::now();
         while test_kill_process_group(Pid::from_child(&self.0)).is_ok() && began.elapsed() < FAREWELL {
             std::thread::sleep(Duration::from_millis(10));
@@ -64,7 +65,7 @@ impl Drop for Group {
     }
 }
 
-/// Where `dev/setup brokers` puts something; the test fails when it is not there.
+/// Path of something that `dev/setup brokers` installs; the test fails when it is not there.
 fn installed(path: PathBuf) -> PathBuf {
     assert!(path.exists(), "{} is missing: run dev/setup brokers", path.display());
     path
@@ -75,7 +76,7 @@ fn cached(name: &str) -> PathBuf {
 }
 
 impl Broker {
-    /// Starts one and waits until it takes connections.
+    /// Starts a broker and waits until it accepts connections.
     pub(crate) fn start(kind: Kind) -> Self {
         let folder = tempfile::Builder::new().prefix("postern-broker-").tempdir().unwrap();
         let mut broker = Self { kind, port: free_port(), folder, processes: Vec::new() };
@@ -92,22 +93,22 @@ impl Broker {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// As if the machine had lost power.
+    /// Kills it, as a power failure would.
     pub(crate) fn kill(&mut self) {
         self.processes.pop();
     }
 
-    /// It stops in its tracks, with its sockets open.
+    /// Stops its processes, with their sockets open.
     pub(crate) fn freeze(&self) {
         self.processes.last().unwrap().signal(Signal::STOP);
     }
 
-    /// It goes on.
+    /// Continues its processes.
     pub(crate) fn thaw(&self) {
         self.processes.last().unwrap().signal(Signal::CONT);
     }
 
-    /// Starts it, at the port it had.
+    /// Starts it again, at the same port.
     pub(crate) fn run(&mut self) {
         let mut command = match self.kind {
             Kind::Artemis => self.artemis(),
@@ -131,7 +132,7 @@ impl Broker {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
 
-    /// What is done once, before the first start.
+    /// Prepares its folder once, before the first start.
     fn prepare(&mut self) {
         match self.kind {
             Kind::Artemis => self.create_artemis(),
@@ -163,9 +164,10 @@ impl Broker {
         self.configure_artemis(-1, "PAGE");
     }
 
-    /// From which share of the disk on, in percent, Artemis takes no messages as usual, -1 for never; and what it does then. Heeded
-    /// when it starts. By itself it pages from 90 % on, where new subscriptions may stay deaf: how full the disk of this machine is
-    /// does not matter here.
+    /// Share of the disk, in percent, from which Artemis does not take messages as usual (-1:
+    /// never), and what it does then. It is read at the start. By default Artemis pages from 90 %
+    /// on, and new subscriptions may then get no messages. With this setting the disk of the test
+    /// machine does not matter.
     pub(crate) fn configure_artemis(&self, disk: i8, policy: &str) {
         let file = self.folder.path().join("instance/etc/broker.xml");
         let mut xml = fs::read_to_string(&file).unwrap();
@@ -204,7 +206,7 @@ impl Broker {
         fs::write(folder.join("plugins"), "[rabbitmq_amqp1_0].\n").unwrap();
         let settings = format!("default_user = {USER}\ndefault_pass = {PASSWORD}\n");
         fs::write(folder.join("rabbitmq.conf"), settings).unwrap();
-        // Erlang would start this one by itself, and leave it running.
+        // Otherwise Erlang would start this process by itself, and leave it running.
         let names = free_port().to_string();
         let mut command = Command::new(installed("/usr/bin/epmd".into()));
         command.args(["-address", "127.0.0.1", "-port", &names]);

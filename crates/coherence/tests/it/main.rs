@@ -1,5 +1,5 @@
-//! Ways for messages over real servers, each started by the test that needs it. `dev/setup brokers` installs them;
-//! PostgreSQL comes with `dev/setup test`.
+//! Transports over real servers, each started by the test that needs it. `dev/setup brokers`
+//! installs them; PostgreSQL comes with `dev/setup test`.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

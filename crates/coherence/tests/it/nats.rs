@@ -1,4 +1,4 @@
-//! Over NATS.
+//! The NATS transport, tested against a real server.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::promises::{self, Server};
 use super::servers::{self, Certified, Process, free_port, local, program};
 
-/// A server with a configuration, on a port.
+/// Starts a server with this configuration, on this port.
 async fn server(port: u16, config: &str) -> (Process, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nats.conf");
@@ -67,7 +67,7 @@ impl Server for Nats {
     }
 }
 
-/// Holds the promises against a server.
+/// Checks the promises against a server.
 pub(super) async fn promises_hold() {
     let mut nats = Nats { port: free_port(), running: None };
     nats.run().await;
@@ -127,7 +127,7 @@ async fn users_and_tokens_are_let_in_and_others_told_so() {
     servers::stays_down(&wrong, &["Authorization Violation"]).await;
 }
 
-/// A key that the documentation of NATS shows.
+/// A key from the NATS documentation.
 const KEY: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
 
 #[tokio::test]

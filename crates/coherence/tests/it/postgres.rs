@@ -1,4 +1,4 @@
-//! Over PostgreSQL.
+//! The PostgreSQL transport, tested against a real server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ fn connect(address: &Address) -> Link {
     open(&url(address, "right"))
 }
 
-/// A cluster of the test's own.
+/// A database cluster of the test.
 struct Cluster {
     folder: TempDir,
     port: u16,
@@ -68,9 +68,9 @@ impl Cluster {
         self.folder.path().join("data")
     }
 
-    /// Runs a server with more settings than it has anyway.
+    /// Runs a server with these settings in addition to the usual ones.
     async fn run(&self, settings: &[String]) -> Process {
-        // What was killed may not be quite gone, and is then in the way.
+        // A killed server may not have ended yet, and then blocks the start.
         for _ in 0..100 {
             let mut command = as_server("postgres");
             command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-c", "fsync=off"]);
@@ -94,7 +94,7 @@ impl Cluster {
     }
 }
 
-/// A program of the server, which refuses to run as root.
+/// A program of the server. It refuses to run as root.
 fn as_server(name: &str) -> Command {
     let path = program(name, "test");
     if !root() {
@@ -105,7 +105,7 @@ fn as_server(name: &str) -> Command {
     command
 }
 
-/// Hands a folder to whoever the server runs as.
+/// Gives a folder to the user that the server runs as.
 fn own(folder: &Path) {
     if root() {
         assert!(Command::new("chown").args(["-R", "postgres:"]).arg(folder).status().unwrap().success());
@@ -140,7 +140,7 @@ impl Server for Own {
     }
 }
 
-/// Holds the promises against a server.
+/// Checks the promises against a server.
 pub(super) async fn promises_hold() {
     let mut own = Own { cluster: Cluster::new(), running: None };
     own.run().await;
@@ -213,7 +213,7 @@ async fn who_is_not_let_in_is_told_why() {
     servers::stays_down(&connect(&absent), &[&format!("{absent}: connection refused; is it running")]).await;
 }
 
-/// Trusts whose certificate it is.
+/// Trusts the issuer of this certificate.
 fn trusting(certified: &Certified) -> Trust {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(certified.certificate()).unwrap()).unwrap();
@@ -225,7 +225,7 @@ fn nobody() -> Trust {
 }
 
 impl Cluster {
-    /// The settings of a server that speaks TLS, with this certificate.
+    /// Settings of a server that speaks TLS with this certificate.
     fn certified(&self, certified: &Certified) -> Vec<String> {
         let (certificate, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
         fs::copy(certified.certificate(), &certificate).unwrap();
@@ -237,13 +237,13 @@ impl Cluster {
         [vec!["ssl=on".to_owned()], files.to_vec()].concat()
     }
 
-    /// A way to it as a mode has it.
+    /// A transport to the server, by a TLS mode.
     fn way(&self, host: &str, mode: &str, trust: Trust) -> Link {
         let url = url(&Address::tcp(host, self.port), "right");
         reach(&format!("{url}?ssl-mode={mode}"), Some(trust))
     }
 
-    /// Lets nobody in who comes over TCP without TLS.
+    /// Makes the server refuse TCP connections without TLS.
     fn insist(&self) {
         let rule = "hostssl all all all scram-sha-256\n";
         fs::write(self.data().join("pg_hba.conf"), rule).unwrap();

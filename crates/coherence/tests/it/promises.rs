@@ -1,8 +1,10 @@
-//! The promises, kept over each real server while messages are lost, repeated, late and out of order, while either direction of the
-//! network stands still, while connections break, and while the server is killed.
+//! The promises of the protocol, checked over each real server. Meanwhile messages are lost,
+//! repeated, late and out of order, either direction of the network stops, connections break, and
+//! the server is killed.
 //!
-//! Two caches and a node of the authority, each with a connection of its own through a bad stretch of network. Tokens are issued and
-//! revoked all the time, and used at both caches; the lease is a second, so that each mishap outlasts it.
+//! Two caches and a node of the authority run, each with a connection of its own through a bad
+//! network. Tokens are issued and revoked all the time, and used at both caches. The lease is a
+//! second, so that each fault outlasts it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,13 +33,13 @@ use super::servers::{Proxy, Weather};
 use super::{amqp, nats, postgres};
 
 const LEASE: Duration = Duration::from_secs(1);
-/// What no token is admitted for longer than after it was revoked.
+/// Longest time after its revocation at which a token may be admitted.
 const BOUND: Duration = Duration::from_millis(1001);
-/// How long each mishap lasts.
+/// How long each fault lasts.
 const SPELL: Duration = Duration::from_millis(1500);
-/// Within this much all is well again.
+/// Time limit for the recovery from a fault.
 const HEALED: Duration = Duration::from_secs(30);
-/// Tokens that are used.
+/// Number of the latest tokens that are used.
 const LATEST: usize = 40;
 const EPOCH: Epoch = Epoch([1; 16]);
 
@@ -45,33 +47,33 @@ const EPOCH: Epoch = Epoch([1; 16]);
 pub(crate) trait Server {
     /// Where it listens.
     fn port(&self) -> u16;
-    /// `kill -9`.
+    /// Kills the server with `kill -9`.
     fn kill(&mut self);
     /// Runs it again, at the same port.
     async fn run(&mut self);
 }
 
-/// What becomes of messages, in thousandths.
+/// What happens to messages, in thousandths.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mishaps {
     lost: u64,
     repeated: u64,
-    /// Each is late by up to so much, and so out of order.
+    /// Each message is late by up to this much, and so out of order.
     late: Duration,
-    /// Nothing that is sent arrives anywhere.
+    /// No message sent from here arrives anywhere.
     mute: bool,
-    /// Nothing that is sent by others arrives here.
+    /// No message of others arrives here.
     deaf: bool,
 }
 
-/// A way whose messages meet with mishaps.
+/// A transport with faults.
 struct Rough {
     way: Arc<dyn Transport>,
     mishaps: watch::Receiver<Mishaps>,
     random: Arc<AtomicU64>,
 }
 
-/// `SplitMix64`: numbers that look random.
+/// `SplitMix64`: pseudo-random numbers.
 fn draw(random: &AtomicU64) -> u64 {
     let mut z = random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -80,7 +82,7 @@ fn draw(random: &AtomicU64) -> u64 {
 }
 
 impl Mishaps {
-    /// When a message arrives, each time that it does.
+    /// When a message arrives, once for each copy of it.
     fn arrivals(self, random: &AtomicU64) -> Vec<Duration> {
         let copies = 1 + usize::from(draw(random) % 1000 < self.repeated);
         let arrives = (0..copies).filter(|_| draw(random) % 1000 >= self.lost);
@@ -112,7 +114,7 @@ impl Transport for Rough {
         let mishaps = self.mishaps.clone();
         tokio::spawn(async move {
             while let Some(message) = from.recv().await {
-                // What finds no room is lost, as with every way.
+                // A message that finds no room is lost, as in every transport.
                 if !mishaps.borrow().deaf
                     && matches!(to.try_send(message), Err(mpsc::error::TrySendError::Closed(_)))
                 {
@@ -128,12 +130,12 @@ impl Transport for Rough {
     }
 }
 
-/// The log.
+/// The log of the authority.
 #[derive(Clone, Default)]
 struct Facts(Arc<Mutex<Vec<LogEvent>>>);
 
 impl Facts {
-    /// The head, and whether something is denied as of it.
+    /// The head, and whether this tag is denied as of it.
     fn denies(&self, tag: Tag) -> (u64, bool) {
         let log = self.0.lock();
         (log.len() as u64, log.iter().rev().any(|event| event.tags.contains(&tag)))
@@ -176,13 +178,13 @@ impl DenylistCopy for Facts {
     }
 }
 
-/// A token.
+/// A token of the test.
 #[derive(Clone, Copy)]
 struct Token {
     number: u64,
-    /// From this moment on it may be refused.
+    /// From now on it may be refused.
     revoking: bool,
-    /// When whoever revoked it knew that it is durable.
+    /// When the revoker knew that the revocation is durable.
     revoked: Option<Instant>,
 }
 
@@ -192,7 +194,7 @@ fn tag(number: u64) -> Tag {
     Tag(tag)
 }
 
-/// What all share.
+/// State that all tasks share.
 #[derive(Clone)]
 struct World {
     facts: Facts,
@@ -201,10 +203,10 @@ struct World {
     random: Arc<AtomicU64>,
     views: Arc<Vec<Arc<View>>>,
     broken: Arc<Mutex<Vec<String>>>,
-    /// Tokens admitted by what was known, and by asking.
+    /// Tokens admitted by local state, and by a query.
     known: Arc<AtomicU64>,
     asked: Arc<AtomicU64>,
-    /// Over which server.
+    /// Server that the transports use.
     of: &'static str,
 }
 
@@ -232,12 +234,13 @@ impl World {
         log.push(event.clone());
         drop(log);
         self.tokens.lock()[at].revoked = Some(Instant::now());
-        // Whoever is not told asks.
+        // A consumer that does not get the event asks for it.
         let _ = self.append.try_send((EPOCH, event));
         self.issue();
     }
 
-    /// A request with some token at a cache, which has refused those before.
+    /// A request with some token at a cache; `refused` has the tokens that the cache has refused
+    /// before.
     fn request(&self, at: usize, refused: &mut HashSet<u64>) {
         let (view, token, began) = (&self.views[at], self.any(), Instant::now());
         let tags = [tag(token.number)];
@@ -249,7 +252,7 @@ impl World {
                 self.known.fetch_add(1, Ordering::Relaxed);
                 true
             }
-            // The issuer is asked, and it is there.
+            // The issuer is queried, and is available.
             CredentialCheck::Good(_) | CredentialCheck::Ask => {
                 self.asked.fetch_add(1, Ordering::Relaxed);
                 let (head, denied) = self.facts.denies(tags[0]);
@@ -277,7 +280,7 @@ impl World {
         }
     }
 
-    /// Whether both caches go by what they know, which is all there is.
+    /// Whether both caches hold a lease and have applied all but the last 200 events of the log.
     fn is_well(&self) -> bool {
         let head = self.facts.0.lock().len() as u64;
         let (now, head) = (BootClock.now(), head.saturating_sub(200));
@@ -309,10 +312,10 @@ fn end(way: &Rough) -> MessageChannel {
     }
 }
 
-/// The bad stretches of network: the authority's, and those of two caches.
+/// The bad networks: the authority's, and those of two caches.
 type Networks = Vec<(Proxy, watch::Sender<Mishaps>)>;
 
-/// An authority and two caches with a way each, in use.
+/// An authority and two caches, each with a transport of its own, in use.
 fn begin(of: &'static str, ways: &[Rough], tasks: &mut JoinSet<()>) -> World {
     let (append, appended) = mpsc::channel(100);
     let facts = Facts::default();
@@ -354,7 +357,7 @@ fn begin(of: &'static str, ways: &[Rough], tasks: &mut JoinSet<()>) -> World {
     world
 }
 
-/// What can happen to messages.
+/// Faults that messages may have.
 async fn lose_messages(world: &World, networks: &Networks) {
     let fair = Mishaps::default();
     let to_all = |mishaps: Mishaps| {
@@ -387,7 +390,7 @@ async fn lose_messages(world: &World, networks: &Networks) {
     }
 }
 
-/// What can happen to connections.
+/// Faults that connections may have.
 async fn break_connections(world: &World, networks: &Networks) {
     for weather in [Weather::Deaf, Weather::Mute, Weather::Silent, Weather::Slow, Weather::Cut] {
         for whose in [0, 1] {
@@ -397,7 +400,7 @@ async fn break_connections(world: &World, networks: &Networks) {
             world.well(&format!("{weather:?} network of {whose}")).await;
         }
     }
-    // More than any queue holds, while one of the caches hears nothing.
+    // More than any queue holds, while one of the caches receives nothing.
     networks[2].0.set(Weather::Mute);
     for _ in 0..20_000 {
         world.issue();
@@ -408,7 +411,7 @@ async fn break_connections(world: &World, networks: &Networks) {
     world.well("a full queue").await;
 }
 
-/// Holds the promises against a server, over connections that `connect` makes to a port.
+/// Checks the promises against a server, over connections that `connect` makes to a port.
 pub(crate) async fn hold(
     of: &'static str,
     mut server: impl Server,
@@ -438,7 +441,7 @@ pub(crate) async fn hold(
     server.run().await;
     world.well("a kill").await;
     let counted = || (world.known.load(Ordering::Relaxed), world.asked.load(Ordering::Relaxed));
-    // Right after a restart, or on a machine that is busy, a lease may run out once more.
+    // Right after a restart, or on a busy machine, a lease may expire once more.
     let mut samples = Vec::new();
     let mut is_good = false;
     while !is_good && samples.len() < 10 {
@@ -453,7 +456,7 @@ pub(crate) async fn hold(
     tasks.shutdown().await;
 }
 
-/// At the same time, since each does little but wait.
+/// All servers at the same time, since each test mostly waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_over_every_server() {
     tokio::join!(

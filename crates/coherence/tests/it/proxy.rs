@@ -1,4 +1,4 @@
-//! A stretch of network in front of a broker, which can be cut, and can fall silent.
+//! A network in front of a broker, which can be cut, and can stop passing data.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// How the network is.
+/// State of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Network {
     Well,
-    /// Nothing arrives, and nothing breaks.
+    /// Nothing arrives, and no connection breaks.
     Silent,
     /// Every connection breaks, and so does every new one.
     Cut,
 }
 
-/// A port that leads to another. Gone when it is dropped.
+/// A port that forwards to another one. Closed when this is dropped.
 pub(crate) struct Proxy {
     pub(crate) address: String,
     network: watch::Sender<Network>,
@@ -36,7 +36,7 @@ impl Proxy {
         Self::start(port, None).await
     }
 
-    /// One that speaks TLS on this side.
+    /// A proxy that speaks TLS to its clients.
     pub(crate) async fn with_tls(port: u16, tls: rustls::ServerConfig) -> Self {
         Self::start(port, Some(TlsAcceptor::from(Arc::new(tls)))).await
     }

@@ -1,4 +1,5 @@
-//! Servers of the tests' own, a bad network in front of them, and what every way over a server must stand.
+//! Servers of the tests, a bad network in front of them, and what every transport over a server
+//! must tolerate.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,12 +21,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Within this much a server that says nothing is noticed.
+/// Time limit for noticing a server that is silent.
 const NOTICED: Duration = Duration::from_millis(5_500);
-/// Within this much a way is back after its server is, with the longest pause between tries.
+/// Time limit for a transport to be up after its server is, with the longest pause between
+/// attempts.
 const BACK: Duration = Duration::from_secs(10);
 
-/// A program, or a failure that says how to get it.
+/// Path of a program; fails with a text that says how to install it.
 pub(crate) fn program(name: &str, part: &str) -> PathBuf {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = debian.map(|version| version.path().join("bin")).collect();
@@ -35,12 +37,13 @@ pub(crate) fn program(name: &str, part: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not installed; run dev/setup {part}"))
 }
 
-/// A port that nobody listens on, nor was told of before. It lies below those that connections are given theirs from (Linux: 32768
-/// and above): none takes it before whoever is to listen there does.
+/// A port on which nothing listens, and that was not returned before. It lies below the range of
+/// ephemeral ports (Linux: 32768 and above), so no outgoing connection takes it before the server
+/// listens.
 pub(crate) fn free_port() -> u16 {
     const PORTS: Range<u32> = 10_000..18_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Several runs at a time begin at different places.
+    // Concurrent test runs begin at different places.
     let begin = std::process::id().wrapping_mul(0x9E37_79B1) >> 16;
     loop {
         let at = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % (PORTS.end - PORTS.start);
@@ -64,7 +67,7 @@ impl Process {
         kill(signal, self.0.id());
     }
 
-    /// Sends a signal to it and to the processes that it has started.
+    /// Sends a signal to the process and to those that it has started.
     pub(crate) fn signal_all(&self, signal: &str) {
         let pid = self.0.id();
         kill(signal, pid);
@@ -85,30 +88,30 @@ fn kill(signal: &str, pid: u32) {
 }
 
 impl Drop for Process {
-    /// `kill -9`.
+    /// Kills the process with `kill -9`.
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What the network does.
+/// State of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weather {
     Fair,
     /// Connections are closed, and new ones too.
     Cut,
-    /// Nothing gets through, and nobody is told.
+    /// Nothing gets through, and no end is notified.
     Silent,
-    /// The same, but only for what goes to the server.
+    /// The same, but only towards the server.
     Deaf,
-    /// The same, but only for what comes from the server.
+    /// The same, but only from the server.
     Mute,
-    /// Everything takes its time.
+    /// Everything is delayed.
     Slow,
 }
 
-/// How long something takes in a slow network.
+/// Delay of a slow network.
 const SLOW: Duration = Duration::from_millis(200);
 
 /// A bad network in front of a server.
@@ -142,7 +145,7 @@ impl Proxy {
         self.weather.send_replace(weather);
     }
 
-    /// Waits until nobody is connected.
+    /// Waits until no client is connected.
     pub(crate) async fn deserted(&mut self) {
         let deserted = self.connections.wait_for(|count| *count == 0);
         tokio::time::timeout(Duration::from_secs(2), deserted)
@@ -194,7 +197,7 @@ pub(crate) fn topic() -> Topic {
     Topic::Events(ConsumerName::new("https://id.example/realms/Main").unwrap())
 }
 
-/// Waits until it is down, and says why it says it is.
+/// Waits until the transport is down; returns the reported cause.
 pub(crate) async fn down(way: &Link, within: Duration) -> Arc<str> {
     let mut state = way.state();
     let down = state.wait_for(|state| matches!(state, TransportState::Down(_)));
@@ -204,7 +207,7 @@ pub(crate) async fn down(way: &Link, within: Duration) -> Arc<str> {
     }
 }
 
-/// A way that carries messages, with who gets them.
+/// Waits until a transport carries messages; returns a subscription.
 pub(crate) async fn carrying(way: &Link) -> Subscription {
     up(way).await;
     let mut subscription = way.subscribe(topic());
@@ -212,7 +215,7 @@ pub(crate) async fn carrying(way: &Link) -> Subscription {
     subscription
 }
 
-/// It must come up, and the subscription from before get what is sent.
+/// The transport must come up, and the earlier subscription must get what is sent.
 async fn carries_again(way: &Link, subscription: &mut Subscription) {
     let began = Instant::now();
     up(way).await;
@@ -222,7 +225,8 @@ async fn carries_again(way: &Link, subscription: &mut Subscription) {
     assert_eq!(next(subscription).await, "again");
 }
 
-/// A server is killed and comes back: so does the way, and what was sent meanwhile does not come late.
+/// A server is killed and comes back: so does the transport, and messages sent meanwhile do not
+/// arrive late.
 pub(crate) async fn survives_a_kill<S>(way: &Link, server: S, again: impl AsyncFn() -> S) -> S {
     let mut subscription = carrying(way).await;
     drop(server);
@@ -238,7 +242,8 @@ pub(crate) async fn survives_a_kill<S>(way: &Link, server: S, again: impl AsyncF
     server
 }
 
-/// A network that cuts, or goes silent, both ways or one, is noticed; and the way comes back with it.
+/// A network that is cut, or silent in both directions or one, is noticed; the transport recovers
+/// with it.
 pub(crate) async fn survives_weather(connect: impl Fn(Address) -> Link, port: u16) {
     let mut proxy = Proxy::start(port).await;
     let way = connect(local(proxy.port));
@@ -265,7 +270,7 @@ async fn next_end(subscription: &mut Subscription) -> bool {
     tokio::time::timeout(Duration::from_secs(1), ends).await.is_ok()
 }
 
-/// A server that is stopped is noticed, and used again when it goes on.
+/// A server that is stopped is noticed, and used again when it continues.
 pub(crate) async fn survives_a_stop(way: &Link, stop: impl Fn(&str)) {
     let mut subscription = carrying(way).await;
     stop("STOP");
@@ -276,7 +281,7 @@ pub(crate) async fn survives_a_stop(way: &Link, stop: impl Fn(&str)) {
     carries_again(way, &mut subscription).await;
 }
 
-/// A way that cannot come up says why, says it once, and never is up.
+/// A transport that cannot come up reports why, once, and is never up.
 pub(crate) async fn stays_down(way: &Link, for_this: &[&str]) {
     let mut state = way.state();
     let why = down(way, Duration::from_secs(5)).await;
@@ -292,7 +297,7 @@ pub(crate) async fn stays_down(way: &Link, for_this: &[&str]) {
     eprintln!("{why}");
 }
 
-/// Times of a thousand messages, one after the other, from `send` to the subscriber.
+/// Latency of a thousand messages, one after the other, from `send` to the subscriber.
 pub(crate) async fn latency(way: &Link) -> String {
     let mut subscription = carrying(way).await;
     let mut times = Vec::new();
@@ -311,7 +316,7 @@ pub(crate) async fn latency(way: &Link) -> String {
     text
 }
 
-/// A server's certificate, for `localhost`, and its key, as files.
+/// A server's certificate for `localhost`, and its key, as files.
 pub(crate) struct Certified {
     folder: TempDir,
     certificate: CertificateDer<'static>,
@@ -334,13 +339,13 @@ impl Certified {
         self.folder.path().join("key.pem")
     }
 
-    /// Trusts it.
+    /// A TLS configuration that trusts this certificate.
     pub(crate) fn trusted(&self) -> Arc<ClientConfig> {
         trusting(Some(self.certificate.clone()))
     }
 }
 
-/// Trusts nobody.
+/// A TLS configuration that trusts no authority.
 pub(crate) fn nobody() -> Arc<ClientConfig> {
     trusting(None)
 }

@@ -1,10 +1,10 @@
-//! A broker of a hundred lines that takes what IBM MQ documents to take, and complains of everything else:
-//! the product itself cannot be had for tests.
+//! A minimal broker that accepts what IBM MQ documents to accept, and rejects everything else: the
+//! product itself is not available for tests.
 //!
-//! The rules are those of "AMQP 1.0 support" in its manual, and those that this way has set itself: one
-//! session; links named by their topic, with the capability `topic`; no transactions; no outcome but
-//! "accepted"; names of containers of letters, digits and `%/._`; nothing durable; messages settled when they
-//! are sent, with a time to live.
+//! The rules are those of "AMQP 1.0 support" in its manual, and those that the transport has set
+//! itself: one session; links named by their topic, with the capability `topic`; no transactions;
+//! no outcome but "accepted"; names of containers of letters, digits and `%/._`; nothing durable;
+//! messages settled when they are sent, with a time to live.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 const CREDIT: u32 = 1000;
 const WINDOW: u32 = 100_000;
 
-/// The peer. Gone when it is dropped.
+/// The broker. It ends when this is dropped.
 pub(crate) struct Strict {
     pub(crate) address: String,
     shared: Arc<Shared>,
@@ -41,9 +41,10 @@ pub(crate) struct Strict {
 #[derive(Default)]
 struct Shared {
     complaints: Mutex<Vec<String>>,
-    /// Names that a connection has had: like ActiveMQ Classic, which may not have noticed that it ended.
+    /// Container names of all connections so far: like ActiveMQ Classic, which may not have noticed
+    /// that a connection ended.
     containers: Mutex<HashSet<String>>,
-    /// By topic.
+    /// Subscribers by topic.
     subscribers: Mutex<HashMap<String, Vec<Subscriber>>>,
 }
 
@@ -55,7 +56,7 @@ impl Shared {
     }
 }
 
-/// A connection, and the handle of a link there.
+/// A connection, and the handle of a link on it.
 type Subscriber = (mpsc::UnboundedSender<Input>, u32);
 
 /// What a connection waits for.
@@ -72,7 +73,7 @@ impl Drop for Strict {
 }
 
 impl Strict {
-    /// One that takes this mechanism of SASL, and no topic with "forbidden" in it.
+    /// Starts a broker that accepts this SASL mechanism, and no topic with "forbidden" in it.
     pub(crate) async fn start(mechanism: &'static str) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -108,7 +109,7 @@ async fn write(to: &mut OwnedWriteHalf, kind: u8, body: &impl Serialize, payload
     let body = serde_amqp::to_vec(body).unwrap();
     let length = u32::try_from(8 + body.len() + payload.len()).unwrap();
     let header = [2, kind, 0, 0];
-    // Whoever has gone is noticed by who reads.
+    // The reader notices when the peer has closed.
     let _ = to.write_all(&[&length.to_be_bytes()[..], &header, &body, payload].concat()).await;
 }
 
@@ -203,7 +204,7 @@ impl Connection {
         write(&mut self.to, 0, performative, b"").await;
     }
 
-    /// Whether to go on.
+    /// Processes a performative; returns whether to continue.
     async fn take(&mut self, performative: Performative, payload: Bytes) -> Result<bool, String> {
         match performative {
             Performative::Open(open) => self.open(&open).await?,
@@ -340,7 +341,7 @@ impl Connection {
         }
     }
 
-    /// Sends what waits, as far as there is credit.
+    /// Sends the waiting messages, as far as there is credit.
     async fn drain(&mut self, handle: u32) {
         let Some(link) = self.links.get_mut(&handle) else { return };
         while link.credit > 0
@@ -373,7 +374,7 @@ fn opposite(role: &Role) -> Role {
     }
 }
 
-/// The topic that a link is about.
+/// The topic of a link; the error is the rule that it breaks.
 fn check_attach(attach: &Attach) -> Result<String, String> {
     let target = attach.target.as_deref().map(|TargetArchetype::Target(target)| target);
     let plain = |target: &Target| !target.dynamic && target.durable == TerminusDurability::None;

@@ -1,4 +1,5 @@
-//! Who is asked what a token is worth.
+//! Checks `[[authority]]`: token authorities that validate a token on request (introspection,
+//! `TokenReview`, `OpenShift`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +17,12 @@ use super::reach::Reach;
 use super::{Context, issuers, unique};
 use crate::partial::Partial;
 
-/// As of an `[[issuer]]` that says nothing else.
+/// Same value as the default of an `[[issuer]]`.
 const REFRESH: Duration = Duration::from_mins(5);
 const MAX_STALE: Duration = Duration::from_hours(1);
-/// Where Kubernetes reviews tokens.
+/// Path of the token review API of Kubernetes.
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
-/// Where `OpenShift` tells who a token's holder is.
+/// Path of the `OpenShift` API that returns the user of a token.
 const USER: &str = "/apis/user.openshift.io/v1/users/~";
 
 pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Vec<TokenAuthority> {
@@ -32,7 +33,7 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
     all.iter().filter_map(|(path, authority)| one(authority, path, wanted, context)).collect()
 }
 
-/// Rules name issuers and authorities alike.
+/// Refuses names that an issuer has too, because rules refer to both by name.
 fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::Authority)], context: &mut Context<'_>) {
     let issuers = sound.file.issuer.iter().map(|issuer| &issuer.name);
     let taken: Vec<_> = issuers.chain(sound.file.client_certificates.as_ref().map(|c| &c.name)).collect();
@@ -42,7 +43,7 @@ fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::Authority)], context: &mut 
     }
 }
 
-/// No token may be two authorities'.
+/// Refuses authorities that claim the same tokens.
 fn overlaps(sound: &Partial, all: &[(KeyPath, &raw::Authority)], context: &mut Context<'_>) {
     let mut rest: Option<&KeyPath> = None;
     let mut prefixes = Vec::<(&str, KeyPath)>::new();
@@ -176,7 +177,7 @@ fn watch(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> boo
     }
 }
 
-/// For whom a token must be; `Some(None)`: for anybody.
+/// Audiences, one of which a token must have. `Some(None)`: any audience.
 #[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
 fn audiences(
     raw: &raw::Authority,
@@ -214,7 +215,7 @@ fn audiences(
     }
 }
 
-/// As whom the gateway asks.
+/// Credential of the gateway at the authority.
 fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Option<ClientCredential> {
     let client = match (&raw.client_id, &raw.client_secret_file) {
         (Some(id), Some(file)) => {
@@ -241,7 +242,7 @@ fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -
         }
         None => None,
     };
-    // Of the gateway's own it needs a credential to watch alone.
+    // The gateway needs a credential of its own for the watch only.
     let idle = raw.kind == Kind::OpenshiftUser && token.is_some() && raw.watch == Some(false);
     if idle || (raw.kind == Kind::OpenshiftUser && client.is_some()) {
         let key = if idle { "token_file" } else { "client_id" };
@@ -287,7 +288,7 @@ fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -
     }
 }
 
-/// Whose signature its answers must bear; `Some(None)`: nobody's.
+/// Issuer that must sign the responses. `Some(None)`: the responses are not signed.
 #[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
 fn signed(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<IssuerSource>> {
     let Some(signed) = &raw.signed else { return Some(None) };
@@ -317,7 +318,7 @@ fn signed(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Op
     issuers::one(&issuer, &path, &[], context).map(Some)
 }
 
-/// Keys that only an introspection has a use for.
+/// Refuses keys that only introspection uses.
 fn members_of_introspections(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) {
     if raw.kind == Kind::Introspection {
         return;

@@ -1,4 +1,4 @@
-//! Who else is asked whether requests may pass.
+//! Checks `[[authorizer]]`: external services that authorize requests in addition to the rules.
 
 use auth::headers::{HeaderFault, IdentityHeaders, StripSet, is_per_hop, is_same};
 use gateway::config::{AuthorizerConfig, QuestionForm, ShownField};
@@ -10,7 +10,7 @@ use super::paths::{canonical, plain_path};
 use super::{Context, known_names, names, unique, used};
 use crate::partial::Partial;
 
-/// What carries our own statement of the caller where nothing else is configured.
+/// Header of the gateway's assertion when the configuration names none.
 const ASSERTION: &str = "x-postern-assertion";
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<AuthorizerConfig> {
@@ -122,10 +122,10 @@ fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) ->
     }
 }
 
-/// What it is shown of the client.
+/// The client's headers that the authorizer receives.
 fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<Box<[ShownField]>> {
     let path = path.key("request_headers");
-    // What any gateway takes off.
+    // Headers that every gateway removes.
     let strip = StripSet::new([""; 0]);
     let mut good = true;
     for (index, FieldName(name)) in raw.request_headers.iter().enumerate() {
@@ -150,13 +150,14 @@ fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Op
     good.then(|| raw.request_headers.iter().map(|FieldName(name)| ShownField::new(name)).collect())
 }
 
-/// A token that the authorizer has for the service, in place of the client's (as oauth2-proxy gives it with `--set-authorization-header`).
-/// Whether the client's own passes is said by each route.
+/// Whether a response header replaces the client's token with one for the service, as oauth2-proxy
+/// does with `--set-authorization-header`. Each route decides whether the client's own token is
+/// forwarded.
 pub(super) fn is_token_of_its_own(name: &str) -> bool {
     name.eq_ignore_ascii_case("authorization")
 }
 
-/// What the service is given of its answers.
+/// Headers of the authorizer's response that are forwarded to the service.
 fn given(
     raw: &raw::Authorizer,
     path: &KeyPath,

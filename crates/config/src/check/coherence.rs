@@ -1,4 +1,5 @@
-//! How nodes tell each other what is revoked, and whom gateways follow.
+//! Checks `[coherence]`: the lease, the message brokers, and the issuers whose revocations this
+//! gateway follows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,47 +18,47 @@ use super::reach::Reach;
 use super::tls::{Client, Keys};
 use crate::partial::Partial;
 
-/// What a lease may be.
+/// Permitted range of a lease.
 const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
-/// How long an issuer may take for an answer. Whoever asks gives up sooner.
+/// How long a request to an issuer may take. The caller gives up sooner.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const REQUESTS: usize = 16;
 
-/// What a process is told about revocations.
+/// Settings for revocation.
 #[derive(Clone)]
 pub struct Coherence {
-    /// L.
+    /// Lease: how long an entry stays valid after the probe that renewed it was sent.
     pub lease: Duration,
-    /// Who carries messages beyond a provider's own nodes.
+    /// Message broker for nodes that do not share the provider's database. `None`: no broker.
     pub broker: Option<Broker>,
-    /// Issuers elsewhere that are followed.
+    /// Issuers in other processes whose revocations this one follows.
     pub follows: Vec<FollowConfig>,
 }
 
-/// A broker, and how to be let in.
+/// A message broker with its credentials.
 #[derive(Clone)]
 pub enum Broker {
-    /// NATS.
+    /// Servers of NATS.
     Nats(nats::NatsConfig),
-    /// AMQP 1.0.
+    /// Servers of AMQP 1.0.
     Amqp(amqp::AmqpSettings),
 }
 
-/// An issuer elsewhere that is followed.
+/// An issuer in another process whose revocations this one follows.
 #[derive(Clone)]
 pub struct FollowConfig {
-    /// Its `iss`.
+    /// Issuer identifier (`iss`) of its tokens.
     pub issuer: Box<str>,
-    /// What its nodes share with this one.
+    /// Secret that the issuer's nodes share with this one.
     pub secret: SharedSecret,
-    /// Where it is asked, without a slash at the end.
+    /// Base URL for revocation requests, without a trailing slash.
     pub url: Box<str>,
-    /// How it is reached.
+    /// Connection settings of the issuer's server.
     pub server: ServerConfig,
 }
 
 impl FollowConfig {
-    /// Whether what was begun for the one is as good for the other.
+    /// Whether connections and state for one configuration are valid for the other.
     pub fn is_like(&self, other: &Self) -> bool {
         let same = self.issuer == other.issuer && self.secret == other.secret && self.url == other.url;
         same && self.server.tls_version == other.server.tls_version
@@ -84,7 +85,7 @@ enum Kind {
     Amqp,
 }
 
-/// `Some(None)` where there is none.
+/// Checks the broker. `Some(None)` where there is none.
 #[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
 fn broker(raw: &raw::Coherence, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<Broker>> {
     let mut seen: Option<(Kind, bool)> = None;
@@ -93,7 +94,7 @@ fn broker(raw: &raw::Coherence, path: &KeyPath, context: &mut Context<'_>) -> Op
         let at = path.key("brokers").index(index);
         let Some((kind, tls, host, port)) = place(url) else {
             let hint = "write one such as \"nats://broker.example:4222\" or \"amqps://broker.example:5671\"";
-            // It may hold a password, so it is not repeated.
+            // The text may contain a password, so the message does not show it.
             context.faults.add(&at, "this is no broker's address", hint);
             return None;
         };
@@ -163,7 +164,7 @@ fn broker(raw: &raw::Coherence, path: &KeyPath, context: &mut Context<'_>) -> Op
     }
 }
 
-/// What a broker's URL says: who, whether with TLS, where.
+/// Parses the URL of a broker into kind, use of TLS, host and port.
 fn place(url: &str) -> Option<(Kind, bool, String, u16)> {
     let (scheme, rest) = url.split_once("://")?;
     let (kind, tls, port) = match scheme {
@@ -188,7 +189,7 @@ fn place(url: &str) -> Option<(Kind, bool, String, u16)> {
     (named && port != 0).then(|| (kind, tls, host.to_owned(), port))
 }
 
-/// `Some(None)` in the clear.
+/// TLS configuration for the broker. `Some(None)` for plain text.
 #[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
 fn tls(
     raw: &raw::Coherence,
@@ -222,7 +223,7 @@ fn tls(
     Some(Some(context.tls_client(&client)?.0))
 }
 
-/// `Some(None)` where there is no account.
+/// User and password for the broker. `Some(None)` where there is no account.
 #[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
 fn password(
     raw: &raw::Coherence,
@@ -279,7 +280,7 @@ fn nats_login(
     }
 }
 
-/// What a file holds that is a secret.
+/// Reads the file of a secret. `None` when a fault was noted.
 fn secret(file: &Path, at: &KeyPath, context: &mut Context<'_>) -> Option<String> {
     let read = context.read(file, at)?;
     if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {

@@ -1,4 +1,4 @@
-//! A database that facts are kept in: where it is.
+//! Checks the keys that locate a database: `database` and `database_file`.
 
 mod server;
 
@@ -13,16 +13,17 @@ use super::super::fault::KeyPath;
 use super::Context;
 use crate::version::version;
 
-/// Where facts are kept. `Debug` shows no URL: it may hold a password.
+/// Connection settings of a database. `Debug` does not show the URL, because it may contain a
+/// password.
 #[derive(Clone)]
 pub struct DatabaseSettings {
-    /// As [`store::Store::open`] takes it.
+    /// URL in the form that [`store::Store::open`] takes.
     pub url: String,
-    /// The file, with SQLite.
+    /// Path of the database file. `None`: not SQLite.
     pub file: Option<PathBuf>,
-    /// How it carries messages between those who share it, with PostgreSQL.
+    /// How the database carries messages between its nodes. `None`: not PostgreSQL.
     pub messages: Option<postgres::PostgresConfig>,
-    /// What changes with the files that the URL names.
+    /// Digest of the TLS files that the URL names.
     tls_version: u64,
 }
 
@@ -33,12 +34,12 @@ impl fmt::Debug for DatabaseSettings {
 }
 
 impl DatabaseSettings {
-    /// A file of SQLite, which is made when it is not there.
+    /// Settings for an SQLite file. It is created if it does not exist.
     pub fn of_file(file: &Path) -> Self {
         Self { url: store::sqlite_url(file), file: Some(file.to_owned()), messages: None, tls_version: 0 }
     }
 
-    /// What tells that its URL changed, or a file that the URL names.
+    /// Digest that changes with the URL or a file that the URL names.
     pub(crate) fn version(&self) -> u64 {
         version([self.url.as_bytes(), &self.tls_version.to_be_bytes()])
     }
@@ -47,22 +48,22 @@ impl DatabaseSettings {
 const URL_HINT: &str = "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\" or \
                         \"postgres://postern@db.example/postern\"";
 
-/// The keys that say where a database is: `database` or `database_file`.
+/// The keys that locate a database: `database` or `database_file`.
 pub(super) struct StatedDatabase<'a> {
     pub(super) url: Option<&'a str>,
     pub(super) file: Option<&'a Path>,
-    /// The table that they are in.
+    /// Path of the table that contains the keys.
     pub(super) path: &'a KeyPath,
 }
 
 impl StatedDatabase<'_> {
-    /// `None` when a fault was noted.
+    /// Checks the keys. `None` when a fault was noted.
     pub(super) fn check(&self, context: &mut Context<'_>) -> Option<DatabaseSettings> {
         let (url, at) = self.url(context)?;
         match url.split_once(':') {
             Some(("postgres" | "postgresql", _)) => server::check(&url, &at, context),
             Some(("sqlite", rest)) => sqlite(rest, &at, context),
-            // the text may hold a password, so it is not shown
+            // The text may contain a password, so the message does not show it.
             _ => {
                 context.faults.add(&at, "a database's URL begins with sqlite: or postgres:", URL_HINT);
                 None
@@ -103,7 +104,7 @@ impl StatedDatabase<'_> {
     }
 }
 
-/// A relative path counts from the folder of the configuration, as every other.
+/// Checks an SQLite URL. Relative paths are resolved against the folder of the configuration file.
 fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<DatabaseSettings> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (file, query) = rest.split_once('?').unwrap_or((rest, "mode=rwc"));
@@ -122,7 +123,8 @@ fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Databas
     Some(DatabaseSettings { url: format!("{url}?{query}"), ..made })
 }
 
-/// Warns of a database, or of what SQLite keeps beside it, that others can read or change.
+/// Warns of a database file, or a file that SQLite keeps next to it, that other users can read or
+/// change.
 fn open_to_anybody(file: &Path, at: &KeyPath, context: &mut Context<'_>) {
     for beside in ["", "-wal", "-shm"] {
         let mut file = file.as_os_str().to_owned();
@@ -138,7 +140,7 @@ fn open_to_anybody(file: &Path, at: &KeyPath, context: &mut Context<'_>) {
     }
 }
 
-/// Whether a URL has a password in it, before the host or as a parameter.
+/// Whether a URL contains a password, before the host or as a parameter.
 fn has_password(url: &str) -> bool {
     let (before, query) = url.split_once('?').unwrap_or((url, ""));
     let rest = before.split_once("://").map_or("", |(_, rest)| rest);

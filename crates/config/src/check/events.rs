@@ -1,4 +1,5 @@
-//! Security events: who tells of whom, how that comes, and where it is kept.
+//! Checks `[security_events]`: who sends events about which tokens, how they arrive, and where they
+//! are stored.
 
 use std::path::Path;
 
@@ -17,30 +18,30 @@ use super::reach::Reach;
 use super::{Context, DatabaseSettings, issuers, unique};
 use crate::partial::Partial;
 
-/// Shortest token that whoever pushes may be known by.
+/// Shortest token, in bytes, that a transmitter may authenticate with.
 const SHORTEST_TOKEN: usize = 16;
 
-/// Who tells, and where that is kept.
+/// Transmitters of security events, and the database of the events.
 #[derive(Clone)]
 pub struct SecurityEvents {
-    /// Who tells.
+    /// Transmitters that send events.
     pub transmitters: Vec<Transmitter>,
-    /// Where.
+    /// Database that the events are stored in.
     pub database: EventsDatabase,
 }
 
-/// Where what was told is kept.
+/// Which database stores the events.
 #[derive(Debug, Clone)]
 pub enum EventsDatabase {
-    /// In one of its own.
+    /// A database of their own.
     Own(Box<DatabaseSettings>),
-    /// In that of the login.
+    /// The database of the login.
     Login,
-    /// In that of the provider.
+    /// The database of the provider.
     Provider,
 }
 
-/// `None` when there is none, or a fault was noted.
+/// Checks the table. `None` when there is none, or a fault was noted.
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<SecurityEvents> {
     let path = KeyPath::of("security_events");
     let raw = sound.file.security_events.as_ref()?;
@@ -121,7 +122,7 @@ fn one(
             None
         }
     };
-    // A session may be older than any token.
+    // A session may live longer than any token.
     let sessions = sound.file.login.as_ref().map(|login| login.lifetime.0).unwrap_or_default();
     Some(Transmitter {
         issuer: issuer?,
@@ -132,7 +133,7 @@ fn one(
     })
 }
 
-/// Its keys are judged like those of whoever else signs.
+/// Converts a transmitter to an issuer, because its keys are checked like those of an issuer.
 fn as_issuer(raw: &raw::Transmitter) -> raw::Issuer {
     raw::Issuer {
         name: raw.name.clone(),
@@ -140,7 +141,7 @@ fn as_issuer(raw: &raw::Transmitter) -> raw::Issuer {
         audiences: raw.audiences.clone(),
         jwks_uri: raw.jwks_uri.clone(),
         jwks_file: raw.jwks_file.clone(),
-        // Over plain http there is none to be checked, and the poll says so itself.
+        // Keys over plain http need no CA. The poll reports its own fault.
         ca: raw.ca.clone().filter(|_| keys_over_tls(raw)),
         insecure_http: raw.insecure_http,
         algorithms: raw.algorithms.clone(),
@@ -158,7 +159,8 @@ fn keys_over_tls(raw: &raw::Transmitter) -> bool {
     raw.jwks_file.is_none() && raw.jwks_uri.as_ref().unwrap_or(&raw.issuer).starts_with("https:")
 }
 
-/// Of whom it speaks: whoever is believed here, and does not tell otherwise already.
+/// Issuers whose tokens the transmitter reports on. Each must be trusted here, and must not be
+/// followed already.
 fn tokens_of(
     sound: &Partial,
     raw: &raw::Transmitter,
@@ -229,7 +231,8 @@ fn pushed(
     Some(EventDelivery::Pushed { authority, path, tokens })
 }
 
-/// What whoever is let in shows: one on each line of a file that is nobody else's to read.
+/// Reads the bearer tokens that a client may authenticate with, one per line. The file must not be
+/// readable by other users.
 pub(super) fn bearer_tokens(
     file: &Path,
     at: &KeyPath,
@@ -262,7 +265,7 @@ pub(super) fn bearer_tokens(
     Some(tokens)
 }
 
-/// Host and port, and the path, as requests will be known by.
+/// Authority (host and port) and path of requests to the endpoint, in canonical form.
 fn place(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<(Box<str>, Box<str>)> {
     const HINT: &str = "write it as the transmitter is told, such as \"https://app.example/events/id\"";
     let url = match Url::parse(endpoint) {

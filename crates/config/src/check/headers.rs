@@ -1,4 +1,5 @@
-//! What the upstream is told of the caller, and what never passes from a client.
+//! Identity headers: what the upstream receives about the caller, and which headers of a client are
+//! removed.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::authorizers::is_token_of_its_own;
 use super::{Context, issuers, paths};
 use crate::partial::Partial;
 
-/// Longest life of an assertion: it cannot be taken back.
+/// Longest lifetime of an assertion, because an assertion cannot be revoked.
 const LONGEST: Timespan = Timespan(std::time::Duration::from_mins(5));
 
 pub(super) fn check(
@@ -63,7 +64,7 @@ pub(super) fn check(
         })
         .ok()?;
     let assertion = sound.file.assertion.as_ref().map(|a| a.header.0.as_str());
-    // What an authorizer says, nobody else does.
+    // Remove the headers that an authorizer sets, so that a client cannot forge them.
     let given = authorizers.iter().flat_map(|authorizer| &authorizer.given).map(|name| &**name);
     let given = given.filter(|name| !is_token_of_its_own(name));
     let removed = raw.remove.iter().map(|name| name.0.as_str());
@@ -100,7 +101,7 @@ fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<Heade
     known
 }
 
-/// Notes what would take away a header that must pass, and a pattern that is not what it looks like.
+/// Notes a header that must not be removed, and a pattern that does not mean what it looks like.
 fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
     const SAME: &str = "the request would not be the same";
     const HOP: &str = "it belongs to the connection and is handled there";
@@ -118,7 +119,7 @@ fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
     if let Err(fault) = StripSet::check(name) {
         return super::rules::add_problem(path, &fault.to_string(), faults);
     }
-    // asked of the very set that would remove them, aliases and families included
+    // Test with the set that removes them, so that aliases and families of headers are included.
     let set = StripSet::new([name]);
     let lost = INDISPENSABLE.iter().find(|(needed, _)| set.strips(needed));
     if let (Some((needed, why)), true) = (lost, name.ends_with('*')) {
@@ -128,10 +129,10 @@ fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
     }
 }
 
-/// The assertion travels beside the fields that carry an identity, and is believed as they are.
+/// Upstreams trust the assertion header like the identity headers, so it must not clash with them.
 fn assertion_header(sound: &Partial, fields: &[(String, HeaderSource)], faults: &mut Faults) {
     let Some(assertion) = &sound.file.assertion else { return };
-    // a table that could not be read may have meant other fields
+    // A table that could not be read may define other fields.
     let fields = if sound.any_unfit("identity_headers") { &[] } else { fields };
     if let Some(fault) = HeaderFault::of(&assertion.header.0, fields.iter().map(|(name, _)| name.as_str())) {
         super::rules::add_problem(&KeyPath::of("assertion").key("header"), &fault.to_string(), faults);
@@ -190,8 +191,8 @@ pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<As
     })
 }
 
-/// The keys are answered before routes are looked at, so the path must be one that requests have, and a route
-/// for it alone would never be taken.
+/// Checks the path of the key set. The gateway answers it before it looks up a route. So the path
+/// must be canonical, and no route may match exactly this path.
 fn jwks_path(jwks: &str, at: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
     let problem = match paths::canonical(jwks) {
         Ok(path) if path != jwks => Some(format!("it would be read as {path:?}")),

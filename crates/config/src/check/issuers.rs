@@ -1,4 +1,5 @@
-//! Who may vouch for callers.
+//! Checks `[[issuer]]` and `[client_certificates]`: which issuers and certificates authenticate
+//! callers.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use super::tls::{Client, Keys};
 use super::{Context, unique};
 use crate::partial::Partial;
 
-/// An unknown key id fetches at most this often; a shorter refresh would say otherwise.
+/// Shortest `refresh`. An unknown key ID triggers a fetch no more often than this either.
 const SHORTEST_REFRESH: Timespan = Timespan(std::time::Duration::from_secs(10));
 
 pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Vec<IssuerSource> {
@@ -34,7 +35,7 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
     issuers.iter().filter_map(|(path, issuer)| one(issuer, path, wanted, context)).collect()
 }
 
-/// Judges one issuer, or whoever else signs.
+/// Checks an issuer, or another signer that is configured like one.
 pub(super) fn one(
     raw: &raw::Issuer,
     path: &KeyPath,
@@ -129,7 +130,7 @@ pub(super) fn algorithm(raw: raw::Algorithm) -> Algorithm {
     }
 }
 
-/// Where keys come from, and whether TLS is spoken on the way.
+/// Source of the keys, and whether TLS is used to fetch them.
 fn key_source(raw: &raw::Issuer, path: &KeyPath, context: &mut Context<'_>) -> Option<(KeySource, bool)> {
     match (&raw.jwks_uri, &raw.jwks_file) {
         (Some(_), Some(_)) => {
@@ -160,7 +161,7 @@ fn key_source(raw: &raw::Issuer, path: &KeyPath, context: &mut Context<'_>) -> O
     }
 }
 
-/// Judges an address that keys are fetched from; tells whether TLS is spoken.
+/// Checks a URL that keys are fetched from. Returns whether it uses TLS.
 fn url(text: &str, path: &KeyPath, raw: &raw::Issuer, context: &mut Context<'_>) -> Option<bool> {
     let url = match Url::parse(text) {
         Ok(url) => url,
@@ -231,14 +232,14 @@ pub(super) fn mapping(
         "" => None,
         email => claim(email, &path.key("email"), context),
     };
-    // a fault in one of these was noted where it stands
+    // A fault in one of these paths was noted at its own position.
     let further = wanted.iter().filter_map(|text| text.parse::<ClaimPath>().ok());
     let further: Vec<_> = further.filter(|path| !mapping.keep.contains(path)).collect();
     mapping.keep.extend(further);
     mapping
 }
 
-/// Reads a claim path, or notes what is wrong with it.
+/// Parses a claim path. Notes a fault when that fails.
 pub(super) fn claim(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<ClaimPath> {
     let claim = text.parse::<ClaimPath>();
     claim

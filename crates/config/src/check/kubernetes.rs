@@ -1,4 +1,5 @@
-//! Who says who may, and what is asked.
+//! Checks `[kubernetes]` and the access reviews of routes: which API server authorizes, and what
+//! the gateway sends to it.
 
 use std::path::{Path, PathBuf};
 
@@ -15,9 +16,9 @@ use super::{Context, known_names, names};
 use crate::partial::Partial;
 use crate::version::version;
 
-/// Where pods find what they need to ask their cluster.
+/// Folder where a pod finds the credentials for its cluster.
 const POD: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Times no that are remembered.
+/// Number of negative answers that are cached.
 const DENY_ENTRIES: usize = 16 * 1024;
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<KubernetesConfig> {
@@ -38,7 +39,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Kubern
         context.faults.add(&path, "no route asks for a review", hint);
     }
     own_authorities(raw, &path, sound, context);
-    // What pods find is their own cluster's, and nobody else's business.
+    // Files of the pod are valid for its own cluster only.
     let own_cluster = raw.url == raw::Kubernetes::in_cluster();
     let ca = raw.ca.clone().or_else(|| own_cluster.then(|| in_pod("ca.crt")));
     if raw.url.contains('?') {
@@ -83,7 +84,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Kubern
     })
 }
 
-/// As whom it is asked.
+/// Credential of the gateway at the API server.
 fn account(
     raw: &raw::Kubernetes,
     own_cluster: bool,
@@ -107,7 +108,7 @@ fn account(
     }
 }
 
-/// A file that pods find.
+/// Path of a file that Kubernetes mounts into pods.
 fn in_pod(file: &str) -> PathBuf {
     PathBuf::from(format!("{POD}/{file}"))
 }
@@ -118,7 +119,8 @@ fn credential(token: Option<&Path>, path: &KeyPath, context: &mut Context<'_>) -
     Some(ClientCredential::Bearer { token: context.reader.resolve(file) })
 }
 
-/// Only an authority that is Kubernetes tells the names of Kubernetes.
+/// Refuses authorities that are not a `TokenReview`: only Kubernetes returns names that Kubernetes
+/// knows.
 fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
     let known = names(&sound.file.authority, |authority| &authority.name);
     for (index, name) in raw.authorities.iter().enumerate() {
@@ -145,7 +147,7 @@ fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Partial, conte
     }
 }
 
-/// The review of a route. `Err` when a fault was noted.
+/// Builds the access review of a route. `Err` when a fault was noted.
 pub(super) fn review(
     raw: &raw::Route,
     path: &KeyPath,
@@ -231,7 +233,7 @@ fn subject(raw: &raw::Kubernetes) -> ReviewSubject {
     }
 }
 
-/// The names that a template captures.
+/// Names that a path template captures.
 fn captured(template: &str) -> Vec<String> {
     let braced = template.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
     braced.map(|name| name.strip_suffix("...").unwrap_or(name).to_owned()).collect()

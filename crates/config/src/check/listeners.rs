@@ -1,4 +1,4 @@
-//! Where requests come in.
+//! Checks `[[listener]]`: addresses, TLS, limits and the authorization service.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::trust::TrustList;
 use super::{Context, unique};
 use crate::partial::Partial;
 
-/// What a head may be limited to.
+/// Range of the size limit of a request head, in bytes.
 const HEADER: RangeInclusive<u64> = 1 << 10..=1 << 20;
-/// What a target may be limited to; a longer one has no canonical form.
+/// Range of the size limit of a request target, in bytes. A longer target has no canonical form.
 const TARGET: RangeInclusive<u64> = 64..=auth::request::MAX_TARGET as u64;
-/// Permission bits of a Unix socket of which nothing is said.
+/// Default permission bits of a Unix socket.
 const MODE: u32 = 0o600;
 
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Listener> {
@@ -38,7 +38,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Listener>
     listeners.iter().filter_map(|(path, listener)| one(listener, path, vouching, sound, context)).collect()
 }
 
-/// Two sockets on one address would share its connections between them by chance.
+/// Refuses two listeners on one address. The kernel would distribute the connections between them.
 fn addresses(sound: &Partial, listeners: &[(KeyPath, &raw::Listener)], context: &mut Context<'_>) {
     let admin = &sound.file.admin;
     let admin = admin.enabled.then(|| (KeyPath::of("admin"), ListenAddress::Ip(admin.address.0)));
@@ -65,7 +65,7 @@ fn address(place: &EndpointAddress, context: &Context<'_>) -> ListenAddress {
     }
 }
 
-/// Permission bits of a socket's file.
+/// Permission bits of a listener's socket file.
 fn mode(raw: &raw::Listener, path: &KeyPath, address: &ListenAddress, context: &mut Context<'_>) -> u32 {
     match address {
         ListenAddress::Ip(_) if raw.mode.is_some() => {
@@ -140,7 +140,7 @@ fn one(
     })
 }
 
-/// How other proxies ask, and who may.
+/// How other proxies send authorization requests, and which networks they may come from.
 fn authorization(
     raw: &raw::Authorization,
     http2: bool,
@@ -190,7 +190,8 @@ fn authorization(
     AuthorizationService { from: from.check(context), http, keeping }
 }
 
-/// Every field that a decision can depend on: those that say which request is meant, credentials, and those that choose a route.
+/// Value of `Vary`: every header that a decision can depend on. These are the headers that describe
+/// the original request, credentials, and headers that select a route.
 fn vary(asking: Option<raw::Asking>, sound: &Partial) -> Arc<str> {
     let told: &[&str] = match asking {
         Some(raw::Asking::XOriginal) => &["X-Original-Method", "X-Original-URL", "X-Original-URI"],
@@ -242,7 +243,7 @@ fn limits(raw: &raw::Limits, path: &KeyPath, context: &mut Context<'_>) -> Limit
     if let Some(written) = raw.target_size {
         good &= within(written, "target_size", TARGET);
     }
-    // only the absent one follows the other: what is written is meant
+    // An absent `target_size` follows `header_size`. A written one is intended, so it is a fault.
     if good && target > header {
         let what = format!("{target} is larger than `header_size` ({header})");
         let hint = "a target is part of its head: raise `header_size`, or leave `target_size` out";

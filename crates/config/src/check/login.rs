@@ -1,4 +1,4 @@
-//! Logging in with a browser: at which origins, at which providers, sealed by what.
+//! Checks `[login]`: origins, providers, session keys and the database of sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::{Context, DatabaseSettings, issuers, unique};
 use crate::partial::Partial;
 use crate::version::version;
 
-/// What the login sets itself in its question.
+/// Parameters of the authorization request that the login itself sets.
 const OURS: [&str; 9] = [
     "response_type",
     "client_id",
@@ -35,16 +35,17 @@ const OURS: [&str; 9] = [
     "response_mode",
 ];
 
-/// The longest `ttl`: a database forgets who was logged out after twice that, beyond which nobody may believe in a session unasked.
+/// Longest `ttl`. A database keeps a sign-out for twice this time. After that, no process may still
+/// trust a session that it has not checked.
 const MAX_TTL: Duration = Duration::from_hours(1);
 
-/// The login, and the database that it keeps sessions in.
+/// The login configuration and its database.
 pub(super) struct Checked {
     pub(super) login: Arc<LoginConfig>,
     pub(super) database: Option<DatabaseSettings>,
 }
 
-/// `None` when there is none, or a fault was noted.
+/// Checks the login. `None` when there is none, or a fault was noted.
 pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_>) -> Option<Checked> {
     let path = KeyPath::of("login");
     let Some(raw) = &sound.file.login else {
@@ -95,7 +96,7 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
         serde_json::to_vec(raw).unwrap_or_default().as_slice(),
         serde_json::to_vec(&tls).unwrap_or_default().as_slice(),
         wanted.join("\n").as_bytes(),
-        // What another key sealed is not believed any longer.
+        // Facts about a session that another key sealed are not valid any more.
         keys.as_ref().map(SessionKeys::names).unwrap_or_default().as_slice(),
     ]);
     let login = LoginConfig {
@@ -113,7 +114,7 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
     Some(Checked { login: Arc::new(login), database })
 }
 
-/// Whether what routes say of sessions makes sense.
+/// Checks that the session settings of routes are consistent.
 fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
     for (path, route) in sound.paths("route", &sound.file.route) {
         if route.login && route.public {
@@ -153,7 +154,8 @@ fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context
     }
 }
 
-/// A cookie that is exchanged has to reach the browser, and these proxies pass on nothing of a yes.
+/// Warns when sessions are in cookies and a proxy sends authorization requests over HTTP. A renewed
+/// cookie must reach the browser, but these proxies do not forward headers of a positive response.
 fn asked_over_http(sound: &Partial, raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) {
     let asked = |listener: &raw::Listener| listener.authorization.as_ref().is_some_and(|a| a.http.is_some());
     if raw.database.is_none() && raw.database_file.is_none() && sound.file.listener.iter().any(asked) {
@@ -163,7 +165,7 @@ fn asked_over_http(sound: &Partial, raw: &raw::Login, path: &KeyPath, context: &
     }
 }
 
-/// A route that wants a login needs one.
+/// Refuses routes that need a login when there is none.
 fn without_login(sound: &Partial, context: &mut Context<'_>) {
     if sound.any_unfit("login") {
         return;
@@ -232,7 +234,11 @@ fn origin(text: &str) -> Result<Origin, (String, &'static str)> {
     Ok(origin)
 }
 
-/// An origin (RFC 6454), or what is wrong with it.
+/// Parses an origin (RFC 6454).
+///
+/// # Errors
+///
+/// Returns what is wrong with the text.
 pub(super) fn origin_of(text: &str) -> Result<Origin, String> {
     let url = Url::parse(text).map_err(|fault| fault.to_string())?;
     if url.target() != "/" || text.ends_with('/') {
@@ -241,7 +247,7 @@ pub(super) fn origin_of(text: &str) -> Result<Origin, String> {
     let scheme = if url.is_https() { Scheme::Https } else { Scheme::Http };
     let host = url.authority().as_bytes();
     let raw = RawRequest { method: "GET", scheme, authority: None, host: Some(host), target: b"/" };
-    // As requests for it will be known.
+    // Use the authority in the form that requests will have.
     let canonical = Canonical::parse(&raw).map_err(|fault| format!("{text:?}: {fault}"))?;
     let authority: Box<str> = canonical.authority().into();
     Ok(Origin { https: url.is_https(), text: format!("{}://{authority}", scheme.as_str()).into(), authority })
@@ -264,7 +270,7 @@ fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<S
     .ok()
 }
 
-/// `Some(None)`: there is none.
+/// Checks the database of sessions. `Some(None)`: there is none.
 #[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
 fn database(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<DatabaseSettings>> {
     if raw.database.is_none() && raw.database_file.is_none() {
@@ -274,7 +280,8 @@ fn database(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Opti
     stated.check(context).map(Some)
 }
 
-/// Rules name providers, issuers and authorities alike: one name means the same people.
+/// Refuses a provider with the name of another issuer or authority. Rules refer to all of them by
+/// name, and one name must mean the same users.
 fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::LoginProvider)], context: &mut Context<'_>) {
     for (path, provider) in all {
         let issuer = sound.file.issuer.iter().find(|issuer| issuer.name == provider.name);
@@ -378,7 +385,7 @@ fn scopes(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -
         });
     }
     let path = path.key("scopes");
-    // RFC 6749 section 3.3.
+    // Scope token of RFC 6749 section 3.3.
     let is_scope = |text: &str| {
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\')
     };
@@ -396,7 +403,7 @@ fn scopes(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -
     sound.then(|| raw.scopes.join(" ").into())
 }
 
-/// As what client we ask.
+/// Credential of the gateway at the login provider.
 fn credential(
     raw: &raw::LoginProvider,
     path: &KeyPath,

@@ -1,7 +1,7 @@
-//! From raw tables to the values the gateway runs on: whether the parts make sense, alone and together.
+//! Semantic checks: turn raw tables into the values that the gateway runs on.
 //!
-//! Each submodule turns one part of the file into checked values and notes every fault it meets; none stops
-//! at the first. Only when nothing was noted is the whole put together.
+//! Each submodule checks one part of the file, alone and with the parts that it refers to. It notes
+//! every fault and does not stop at the first. The result is assembled only when there is no fault.
 
 mod authorities;
 mod authorizers;
@@ -44,7 +44,7 @@ use super::scalar::Name;
 use crate::partial::Partial;
 use crate::version::version;
 
-/// What the checks share.
+/// State that all checks share.
 pub(super) struct Context<'f> {
     pub(super) faults: Faults,
     pub(super) reader: Reader<'f>,
@@ -52,7 +52,7 @@ pub(super) struct Context<'f> {
     now: Timestamp,
 }
 
-/// Everything a configuration says.
+/// All checked values of a configuration.
 pub(super) struct Checked {
     pub(super) config: Config,
     pub(super) settings: ProcessSettings,
@@ -68,7 +68,7 @@ impl<'f> Context<'f> {
         Self { faults: Faults::default(), reader: Reader::new(files, base), files, now }
     }
 
-    /// Reads a file the configuration names; notes a fault when that fails.
+    /// Reads a file that the configuration names. Notes a fault when that fails.
     fn read(&mut self, file: &Path, path: &KeyPath) -> Option<Vec<u8>> {
         if file.as_os_str().is_empty() {
             self.faults.add(path, "the path is empty", "name a file, or leave the key out");
@@ -88,7 +88,7 @@ impl<'f> Context<'f> {
         }
     }
 
-    /// A step that takes no time at all cannot be what is meant.
+    /// Notes a fault for a duration of zero, which is never intended.
     fn positive(&mut self, value: Duration, path: &KeyPath) -> Duration {
         if value.is_zero() {
             self.faults.add(
@@ -101,7 +101,7 @@ impl<'f> Context<'f> {
     }
 }
 
-/// Judges a whole file. `None` exactly when a fault was noted.
+/// Checks a whole file. `None` exactly when a fault was noted.
 pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>) -> Option<Checked> {
     let file = &sound.file;
     let settings = settings::check(file, context);
@@ -131,12 +131,13 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     let version = version([
         serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
         serde_json::to_vec(&file.authority).unwrap_or_default().as_slice(),
-        // Whom a changed CA would not have believed is not believed any longer.
+        // A change of an authority's CA drops the cached answers of that authority.
         serde_json::to_vec(&authorities.iter().map(|a| a.server.tls_version).collect::<Vec<_>>())
             .unwrap_or_default()
             .as_slice(),
         serde_json::to_vec(&file.client_certificates).unwrap_or_default().as_slice(),
-        // What was believed of an issuer that has begun to tell rests on nothing it tells.
+        // An issuer that starts to send security events drops its cached tokens: they depend on no
+        // event.
         serde_json::to_vec(&file.security_events).unwrap_or_default().as_slice(),
         wanted.join("\n").as_bytes(),
     ]);
@@ -175,7 +176,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     Some(Checked { config, settings: settings?, matchers, provider, sessions, coherence: coherence?, events })
 }
 
-/// Notes each name that occurs twice.
+/// Notes a fault for each name that occurs twice.
 fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faults: &mut Faults) {
     let mut seen = Vec::<(&str, KeyPath)>::new();
     for (path, name) in names {
@@ -189,14 +190,15 @@ fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faul
     }
 }
 
-/// Whether a name is referred to, or would be but for a slip of the pen, which is a fault of its own.
+/// Whether a reference names `name`, or is a misspelling of it. A misspelling is a fault of its
+/// own.
 fn used<'n>(name: &str, mut references: impl Iterator<Item = &'n str>, known: &[&str]) -> bool {
     let meant =
         |wanted: &str| !known.contains(&wanted) && nearest(wanted, known.iter().copied()) == Some(name);
     references.any(|wanted| wanted == name || meant(wanted))
 }
 
-/// The remedy for a reference to a name that does not exist in a section.
+/// Hint for a reference to a name that does not exist in a section.
 fn known_names(wrong: &str, known: &[&str], sound: &Partial, section: &str) -> String {
     let known: BTreeSet<&str> = known.iter().copied().chain(sound.unfit_names(section)).collect();
     match nearest(wrong, known.iter().copied()) {
@@ -208,7 +210,7 @@ fn known_names(wrong: &str, known: &[&str], sound: &Partial, section: &str) -> S
     }
 }
 
-/// The file's own spelling of a name used as a key elsewhere.
+/// The names of the elements, as the file writes them.
 fn names<'s, T>(elements: &'s [T], name: impl Fn(&'s T) -> &'s Name) -> Vec<&'s str> {
     elements.iter().map(|element| name(element).0.as_str()).collect()
 }

@@ -1,11 +1,11 @@
-//! Paths as they are written in the file.
+//! Path checks: paths in the file must be in canonical form.
 
 use auth::request::{Canonical, RawRequest, Scheme};
 
 use super::super::fault::KeyPath;
 use super::Context;
 
-/// A path in canonical form, without the slash at its end.
+/// Returns a path in canonical form without its trailing slash. Notes a fault for any other path.
 pub(super) fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
     let problem = match canonical(text) {
         Ok(canonical) if canonical == text => return Some(text.trim_end_matches('/').to_owned()),
@@ -16,7 +16,11 @@ pub(super) fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) 
     None
 }
 
-/// The path that a request for it is known by, or why there is none.
+/// Canonical path of a request for this target.
+///
+/// # Errors
+///
+/// Returns why a request for this target is malformed.
 pub(super) fn canonical(text: &str) -> Result<String, String> {
     let request = RawRequest {
         method: "GET",

@@ -1,11 +1,13 @@
-//! Stars where values are compared as they are written: `groups = ["*"]`, `prefix = "/orders/*"`.
+//! Pattern check: finds wildcards in values that are compared literally, such as `groups = ["*"]`
+//! or `prefix = "/orders/*"`.
 //!
-//! Owns: which keys take no pattern, and what to write instead. Does not own: the keys that take one (`hosts`,
-//! `identity_headers.remove`), nor those whose grammar has no star.
+//! Owns: which keys take no pattern, and what to write instead. Does not own: the keys that take
+//! one (`hosts`, `identity_headers.remove`), nor those whose grammar has no star.
 //!
-//! A literal with a star is valid and matches nothing that anybody sends, so a rule is closed, or a deny rule open, without a
-//! word. Where no real value holds a star that is a fault. Scopes, claims and query parameters with one exist
-//! (`role:edit:*`, `select=*`), so there it is a warning.
+//! A literal with a star is valid but matches no request. Then an allow rule never matches, or a
+//! deny rule never applies, and no message says so. Where no real value contains a star, this is a
+//! fault. Scopes, claims and query parameters with a star exist (`role:edit:*`, `select=*`), so
+//! there it is a warning.
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, Choice};
@@ -72,7 +74,7 @@ fn of_rule(rule: &raw::Rule, path: &KeyPath, context: &mut Context<'_>) {
     }
 }
 
-/// The values of a choice, each with its place.
+/// The values of a choice, each with its path.
 fn values<'c>(choice: &'c Choice, path: &KeyPath) -> Vec<(&'c String, KeyPath)> {
     let placed = |path: KeyPath, values: &'c [String]| -> Vec<_> {
         values.iter().enumerate().map(|(index, value)| (value, path.index(index))).collect()
@@ -122,7 +124,8 @@ fn of_route(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
     }
 }
 
-/// Whether a path has a segment of stars, or ends with one. A star elsewhere is a character like any other.
+/// Whether a path has a segment of stars only, or ends with a star. Any other star is an ordinary
+/// character.
 fn looks_like_glob(path: &str) -> bool {
     let stars = |segment: &str| !segment.is_empty() && segment.bytes().all(|b| b == b'*');
     path.ends_with('*') || path.split('/').any(stars)
@@ -174,7 +177,8 @@ fn literal(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
     }
 }
 
-/// As [`literal`], where values with a star exist: one that could be a pattern is pointed out.
+/// Warns of a value that could be meant as a pattern. Unlike [`literal`], values with a star exist
+/// here.
 fn perhaps(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
     if value.ends_with('*') || value.starts_with('*') {
         context.faults.warn(path, format!("{value:?} is taken literally, not as a pattern"), hint);

@@ -1,7 +1,7 @@
-//! The provider: from its tables to an [`idp::Config`] and what it is served with.
+//! Checks `[provider]`: builds an [`idp::Config`] and the settings of its server.
 //!
-//! What a provider may be told is judged by [`idp::Config::check`]; its faults are given the place they have in the file.
-//! Where its secret is, is judged in `store`.
+//! [`idp::Config::check`] checks the values, and its faults get their positions in the file here.
+//! `store` checks the secret.
 
 mod clients;
 mod receivers;
@@ -29,26 +29,26 @@ use super::trust::TrustList;
 use super::{Context, DatabaseSettings, rules as rule_checks};
 use crate::partial::Partial;
 
-/// What the provider runs on.
+/// Configuration of the provider and its server.
 #[derive(Clone)]
 pub struct ProviderSettings {
-    /// Where it listens.
+    /// Address to listen on.
     pub address: SocketAddr,
-    /// TLS, when it speaks it itself.
+    /// TLS configuration. `None`: the provider is served in plain text.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Whose `X-Forwarded-For` is believed.
+    /// Networks of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<IpNet>,
-    /// Where it keeps facts.
+    /// Database of the provider.
     pub database: DatabaseSettings,
-    /// What protects them.
+    /// Secret that protects the database.
     pub secret: SecretFile,
-    /// Generations of what followers share.
+    /// Generations of the secret that the provider shares with the gateways that follow it.
     pub generations: Vec<u8>,
-    /// Everything else; it has been checked and passed.
+    /// All other settings. They have passed [`idp::Config::check`].
     pub config: idp::Config,
 }
 
-/// `None` when there is none or a fault was noted.
+/// Checks the provider. `None` when there is none or a fault was noted.
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<ProviderSettings> {
     let raw = sound.file.provider.as_ref()?;
     let path = KeyPath::of("provider");
@@ -112,9 +112,9 @@ fn generations(raw: &raw::Provider, path: &KeyPath, context: &mut Context<'_>) -
     None
 }
 
-/// Notes what `idp` says of a value.
+/// Notes a fault or warning that `idp` reports for a value.
 fn rule_problem(path: &KeyPath, text: &str, context: &mut Context<'_>, warning: bool) {
-    // what a parser says of a file has several lines
+    // The message of a parser may have several lines.
     let text = &text.split_whitespace().collect::<Vec<_>>().join(" ");
     if !warning {
         return rule_checks::add_problem(path, text, &mut context.faults);
@@ -237,7 +237,8 @@ fn limits(raw: &raw::Lockout, path: &KeyPath, default: Limits, context: &mut Con
     })
 }
 
-/// Where in the file the value stands that `idp` refuses. `None`: it follows from a fault that was noted already.
+/// Path in the file of a value that `idp` refuses. `None`: the fault is caused by another one that
+/// was already noted.
 fn place(fault: &ConfigFault, clients: &Clients, raw: &raw::Provider, path: &KeyPath) -> Option<KeyPath> {
     let passwords = path.key("passwords");
     Some(match &fault.reason {

@@ -1,4 +1,4 @@
-//! A server that the gateway asks by itself: where it is, and how TLS is spoken to it.
+//! Server that the gateway itself sends requests to: checks its URL and its TLS keys.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,26 +11,26 @@ use super::super::fault::KeyPath;
 use super::Context;
 use super::tls::{Client, Keys};
 
-/// The keys that say so.
+/// The keys that describe the server.
 pub(super) struct Reach<'a> {
     pub(super) url: &'a str,
     pub(super) ca: Option<&'a Path>,
     pub(super) certificate: Option<&'a Path>,
     pub(super) key: Option<&'a Path>,
     pub(super) insecure_http: bool,
-    /// What whoever listens in can do over plain http.
+    /// What an attacker on the network can do over plain http. Part of a message.
     pub(super) danger: &'static str,
-    /// The key that names it.
+    /// Name of the key that holds the URL.
     pub(super) key_of_url: &'static str,
     /// An example of such a URL.
     pub(super) example: &'static str,
 }
 
-/// TLS to a server, if it is spoken, and what changes with its files.
+/// TLS configuration, if the server uses TLS, and a digest that changes with its files.
 pub(super) type Tls = (Option<Arc<ClientConfig>>, u64);
 
 impl Reach<'_> {
-    /// The address and how TLS is spoken to it. `None` when a fault was noted.
+    /// Checks the URL and the TLS keys. `None` when a fault was noted.
     pub(super) fn check(&self, path: &KeyPath, context: &mut Context<'_>) -> Option<(Url, Tls)> {
         let url = self.url(path, context)?;
         let tls = self.tls(&url, path, context)?;

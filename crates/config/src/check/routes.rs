@@ -1,4 +1,4 @@
-//! What is protected, and where it goes.
+//! Checks `[[route]]`: which requests a route matches, who may pass, and where requests go.
 
 use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Policy, RuleSet};
@@ -13,12 +13,12 @@ use super::rules::{self, Policies};
 use super::{Context, known_names, kubernetes, names, unique};
 use crate::partial::Partial;
 
-/// The routes, and what finds them.
+/// The routes and their lookup tables.
 pub(super) struct Routes {
     pub(super) table: RouteTable,
     pub(super) guards: Vec<Option<Guards>>,
     pub(super) list: Vec<Route>,
-    /// What each route takes, for explanations.
+    /// Match criteria of each route, for explanations.
     pub(super) matchers: Vec<RouteMatch>,
 }
 
@@ -53,7 +53,8 @@ pub(super) fn check(
     Some(Routes { table: table?, guards, list, matchers })
 }
 
-/// Who guards what stands behind each upstream that a rewriting route leads to.
+/// Builds the guards of each upstream that a route with a path rewrite leads to. Guards are all
+/// routes to that upstream; they decide again on the rewritten path.
 fn guards(
     routes: &[Route],
     matchers: &[RouteMatch],
@@ -70,7 +71,8 @@ fn guards(
             return None;
         }
         let built = Guards::build(here.map(|(i, (_, matcher))| (i, matcher.clone())));
-        // Routes that are sound among all are sound among few; whatever else this is must not go unguarded.
+        // Routes that are distinct among all routes are distinct among a subset. Report any other
+        // fault, because the upstream must not stay unguarded.
         let refuse = |faults: Vec<auth::policy::PolicyFault>| {
             for fault in faults {
                 context.faults.add(
@@ -85,7 +87,7 @@ fn guards(
     (0..upstreams).map(&mut of).collect()
 }
 
-/// A policy needs somebody who can say who the caller is.
+/// Notes a fault when a route needs a credential, but nothing can authenticate a caller.
 fn nobody_vouches(sound: &Partial, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) {
     let file = &sound.file;
     let somebody = !file.issuer.is_empty()
@@ -169,7 +171,8 @@ fn table(
         Err(faults) => faults,
     };
     for fault in faults {
-        // `routes[3].headers[0]`: positions among the routes that could be read, and among their headers
+        // In `routes[3].headers[0]`, the first index counts the routes that could be read. The
+        // second counts the headers of the route.
         let place = KeyPath::default().join(&fault.path);
         let [_, Step::Index(index), rest @ ..] = place.steps() else { continue };
         let Some((path, route)) = routes.get(*index) else { continue };
@@ -220,7 +223,7 @@ fn policy(
     }
 }
 
-/// Whom the rules alone let pass.
+/// The route's policy without its access review.
 fn rules_of(
     route: &raw::Route,
     path: &KeyPath,
@@ -311,7 +314,7 @@ fn one(
     })
 }
 
-/// Whose pages may open a WebSocket beside the route's own. `None` when a fault was noted.
+/// Additional origins whose pages may open a WebSocket. `None` when a fault was noted.
 fn websocket_origins(
     raw: &raw::Route,
     path: &KeyPath,
@@ -345,7 +348,7 @@ fn websocket_origins(
     good.then_some(origins)
 }
 
-/// The index of the authorizer that is asked as well, if there is one. `Err` when a fault was noted.
+/// Index of the route's authorizer, if it has one. `Err` when a fault was noted.
 fn authorizer(
     raw: &raw::Route,
     path: &KeyPath,
@@ -381,7 +384,7 @@ fn authorizer(
     at.map(Some).ok_or(())
 }
 
-/// The index of the route's upstream, if it has one. `Err` when a fault was noted.
+/// Index of the route's upstream, if it has one. `Err` when a fault was noted.
 fn upstream(
     raw: &raw::Route,
     path: &KeyPath,
@@ -416,7 +419,7 @@ fn upstream(
     at.map(Some).ok_or(())
 }
 
-/// `Err` when a fault was noted.
+/// Checks the rewrite of the path. `Err` when a fault was noted.
 fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Result<Option<Rewrite>, ()> {
     let strip = path.key("strip_prefix");
     let (from, to, at) = match (&raw.strip_prefix, &raw.replace_prefix) {
@@ -455,7 +458,7 @@ fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Resul
     }))
 }
 
-/// Whether every path that the route takes begins with `prefix`, on a segment boundary.
+/// Whether every path that the route matches begins with `prefix`, on a segment boundary.
 fn covers(prefix: &str, path: Option<&raw::Path>) -> bool {
     let below = |text: &String| {
         let rest = text.strip_prefix(prefix);

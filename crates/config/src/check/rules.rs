@@ -1,4 +1,4 @@
-//! Policies: from conditions as written to rules the gateway evaluates.
+//! Policies: turns conditions of the file into rules that the gateway evaluates.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,11 @@ use super::super::raw::{self, Choice};
 use super::{Context, issuers, known_names, names, used};
 use crate::partial::Partial;
 
-/// The shared policies that could be built.
+/// The shared policies by name. `None`: the policy has a fault.
 pub(super) type Policies = BTreeMap<String, Option<RuleSet>>;
 
-/// The claims that rules and headers speak of, sorted: they are kept whether or not `keep` lists them.
+/// Claims that rules and headers use, sorted. They are kept from a token even when `keep` does not
+/// list them.
 pub(super) fn wanted_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<String> {
     let file = &sound.file;
     let mut wanted = Vec::new();
@@ -35,7 +36,7 @@ pub(super) fn wanted_claims(sound: &Partial, context: &mut Context<'_>) -> Vec<S
     wanted
 }
 
-/// Every policy in the file, shared or a route's own.
+/// Every policy in the file, shared or inline in a route.
 pub(super) fn all_policies(sound: &Partial) -> Vec<(KeyPath, &raw::Policy)> {
     let shared = sound.file.policies.iter().map(|(name, policy)| (KeyPath::of("policies").key(name), policy));
     let own = sound.paths("route", &sound.file.route).into_iter().filter_map(|(path, route)| {
@@ -108,13 +109,13 @@ fn note(fault: &PolicyFault, path: &KeyPath, sound: &Partial, issuers: &[&str], 
                 faults.add(&at, format!("there is no issuer {issuer:?}"), hint);
             }
         }
-        // a claim path that is none was noted where it stands
+        // An invalid claim path was noted at its own position.
         PolicyProblem::Claim { .. } => {}
         problem => add_problem(&at, &problem.to_string(), faults),
     }
 }
 
-/// Messages of the policy crate carry their remedy behind a colon.
+/// Notes a fault of the policy code. Its messages carry the hint after a colon.
 pub(super) fn add_problem(path: &KeyPath, text: &str, faults: &mut Faults) {
     match text.split_once(": ") {
         Some((what, hint)) if what.matches('"').count().is_multiple_of(2) => faults.add(path, what, hint),
@@ -155,7 +156,7 @@ fn spec(rule: &raw::Rule) -> RuleSpec {
     RuleSpec { authenticated: rule.authenticated, conditions }
 }
 
-/// What a choice asks of an attribute, one test each.
+/// Conditions of a choice on an attribute, one test each.
 fn tests(attribute: &Attribute, choice: &Choice) -> Vec<ConditionSpec> {
     let tests = match choice {
         Choice::Any(values) => vec![TestSpec::Any(values.clone())],
@@ -169,7 +170,7 @@ fn tests(attribute: &Attribute, choice: &Choice) -> Vec<ConditionSpec> {
     tests.into_iter().map(|test| ConditionSpec { attribute: attribute.clone(), test }).collect()
 }
 
-/// `{}` in place of a choice would say nothing, and a rule would lose a condition unnoticed.
+/// Refuses an empty choice (`{}`). Otherwise a rule would lose a condition without a message.
 fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
     for (list, rules) in [("allow", &policy.allow), ("deny", &policy.deny)] {
         for (index, rule) in rules.iter().enumerate() {
@@ -188,7 +189,7 @@ fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
     }
 }
 
-/// Providers that people log in at and that are not, under the same name, issuers or authorities as well.
+/// Number of login providers that do not have the name of an issuer or authority too.
 fn strangers(file: &raw::File) -> usize {
     let known = |name: &super::super::scalar::Name| {
         file.issuer.iter().any(|issuer| issuer.name == *name)
@@ -197,8 +198,8 @@ fn strangers(file: &raw::File) -> usize {
     file.login.iter().flat_map(|login| &login.provider).filter(|provider| !known(&provider.name)).count()
 }
 
-/// With several issuers, a bare name may be anyone's: each issuer hands out names as it likes. So it is with
-/// addresses, scopes and claims.
+/// Refuses ambiguous conditions. With several issuers, each may assign the same user name to a
+/// different person. The same holds for addresses, scopes and claims.
 fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, faults: &mut Faults) {
     for (index, rule) in policy.allow.iter().enumerate() {
         let shown = |kind| rule.credentials.is_empty() || rule.credentials.contains(&kind);
@@ -207,7 +208,7 @@ fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, fau
         let people = if shown(raw::Credential::Session) { strangers(file) } else { 0 };
         let tokens = signed + asked + people;
         let certificates = file.client_certificates.is_some() && shown(raw::Credential::Certificate);
-        // what a certificate never says is a token's issuer's to give
+        // A certificate has no such attributes, so only issuers of tokens count.
         let by_name = [
             ("users", !rule.users.is_empty(), true),
             ("subjects", !rule.subjects.is_empty(), true),

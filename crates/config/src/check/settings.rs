@@ -1,4 +1,4 @@
-//! What the process is told besides what it does with requests.
+//! Process settings: workers, shutdown, admin listener, logs and traces.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,35 +15,35 @@ use super::Context;
 use super::tls::{Client, Keys};
 use super::trust::TrustList;
 
-/// What the process is told besides what it does with requests.
+/// Settings of the process that do not concern how requests are handled.
 #[derive(Debug, Clone)]
 pub struct ProcessSettings {
-    /// Worker threads; `None`: as many as the CPUs this process may use.
+    /// Number of worker threads. `None`: as many as the CPUs that this process may use.
     pub workers: Option<u16>,
-    /// How long requests under way may take to finish when the process ends.
+    /// How long requests in flight may take to finish when the process stops.
     pub drain_timeout: Duration,
-    /// Whether files are watched.
+    /// Whether the process watches its files and reloads when one changes.
     pub reload_on_change: bool,
-    /// Where the admin listener is; `None`: nowhere.
+    /// Address of the admin listener. `None`: there is no admin listener.
     pub admin: Option<SocketAddr>,
-    /// Access log; the output's path is resolved.
+    /// Settings of the access log. The path of the output is resolved.
     pub access_log: raw::AccessLog,
-    /// Level of the process's own log.
+    /// Level of the process log.
     pub log: raw::LogLevel,
-    /// Shape of the process's own log.
+    /// Format of the process log.
     pub log_format: raw::LogFormat,
-    /// Where spans go.
+    /// Export of spans. `None`: spans are not exported.
     pub otlp: Option<Otlp>,
-    /// Part of the requests without a trace of their own that is traced, from 0 to 1.
+    /// Share of the requests without a trace context that is traced, from 0 to 1.
     pub trace_ratio: f64,
 }
 
-/// Where spans go.
+/// Export of spans to an OTLP collector.
 #[derive(Debug, Clone)]
 pub struct Otlp {
-    /// The collector, the headers sent along and the TLS towards it.
+    /// The collector's URL, the headers to send and the TLS configuration.
     pub endpoint: CollectorEndpoint,
-    /// `service.name`.
+    /// Value of the resource attribute `service.name`.
     pub service: String,
 }
 
@@ -91,11 +91,11 @@ fn log_file(output: &Path, context: &mut Context<'_>) -> PathBuf {
     context.reader.resolve(output)
 }
 
-/// The address itself may hold a key, so it is not shown.
+/// The message does not show the URL, because it may contain an API key.
 const NO_URL: &str = "the collector's address is not a URL that begins with http:// or https://";
 const URL_HINT: &str = "such as \"http://127.0.0.1:4318\"; credentials go into `otlp_headers_file`";
 
-/// `Err` when a fault was noted.
+/// Checks the export of spans. `Err` when a fault was noted.
 fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>, ()> {
     let path = KeyPath::of("telemetry");
     let Some(endpoint) = &raw.otlp_endpoint else {
@@ -143,7 +143,7 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
     }
 }
 
-/// Says what the exporter would not take, and shows no part that may be a secret.
+/// Notes why the exporter refuses its settings. Shows no part that may be a secret.
 fn collector_fault(fault: &EndpointFault, raw: &raw::Telemetry, path: &KeyPath, faults: &mut Faults) {
     let url = path.key("otlp_endpoint");
     match fault {
@@ -164,7 +164,7 @@ fn collector_fault(fault: &EndpointFault, raw: &raw::Telemetry, path: &KeyPath, 
     }
 }
 
-/// The headers in the file.
+/// Reads the headers from `otlp_headers_file`. `Err` when a fault was noted.
 fn headers(
     raw: &raw::Telemetry,
     path: &KeyPath,
@@ -182,7 +182,7 @@ fn headers(
             Some((name, value)) if super::super::scalar::is_token(name) => {
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
-            // the line may be the secret itself, so it is not shown
+            // The line may be the secret itself, so the message does not show it.
             _ => {
                 let what = format!("line {} of {} is not a header", number + 1, file.display());
                 context.faults.add(&at, what, "write one `name: value` per line");
@@ -193,7 +193,7 @@ fn headers(
     Ok(headers)
 }
 
-/// Peers whose answers carry `Server-Timing`.
+/// Networks whose clients get `Server-Timing` in responses.
 pub(super) fn server_timing(file: &raw::File, context: &mut Context<'_>) -> Vec<IpNet> {
     let (telemetry, path) = (&file.telemetry, KeyPath::of("telemetry"));
     let list = TrustList {

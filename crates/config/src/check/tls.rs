@@ -1,7 +1,7 @@
-//! Certificates, keys and authorities.
+//! TLS material: certificates, keys and certificate authorities.
 //!
-//! The files are read here first, so that they are watched and a missing one is reported like any other;
-//! what they hold is judged by [`http_engine::tls`].
+//! The files are read here first. So they are watched, and a missing file is reported like any
+//! other. [`http_engine::tls`] checks their content.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::super::raw;
 use super::Context;
 use crate::version::version;
 
-/// Who vouches for a server, and who we are to it.
+/// Keys of a TLS client: trusted authorities and the own certificate.
 pub(super) struct Client<'a> {
     pub(super) ca: Option<&'a Path>,
-    /// Certificate and key.
+    /// Paths of certificate and key.
     pub(super) identity: Option<(&'a Path, &'a Path)>,
     pub(super) protocols: Protocols,
     /// Path of the table that holds the keys.
@@ -27,7 +27,7 @@ pub(super) struct Client<'a> {
     pub(super) keys: Keys,
 }
 
-/// What the file calls the parts of a [`Client`].
+/// Names in the file for the parts of a [`Client`].
 #[derive(Clone, Copy)]
 pub(super) struct Keys {
     pub(super) ca: &'static str,
@@ -36,31 +36,32 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// What they are called wherever nothing else is said.
+    /// The usual names.
     pub(super) const USUAL: Self = Self { ca: "ca", certificate: "certificate", key: "key" };
 }
 
-/// Who vouches for a server, and what that was read from.
+/// Trusted authorities, and the content of the file that they were read from.
 pub(super) struct Roots {
     pub(super) store: Arc<RootCertStore>,
     read: Vec<u8>,
 }
 
 impl Roots {
-    /// Nobody: for a server whose certificate is not asked for its origin.
+    /// No authorities: for a server whose certificate chain is not verified.
     pub(super) fn nobody() -> Self {
         Self { store: Arc::new(RootCertStore::empty()), read: Vec::new() }
     }
 }
 
 impl Context<'_> {
-    /// TLS towards a server, and a digest of all it was made from.
+    /// TLS client configuration, and a digest of all files that it was made from.
     pub(super) fn tls_client(&mut self, client: &Client<'_>) -> Option<(Arc<ClientConfig>, u64)> {
         let roots = self.roots(client)?;
         self.tls_client_by(&roots, client)
     }
 
-    /// Who vouches for a server: those in its file, or whom the system trusts.
+    /// Authorities that the server's certificate must chain to: those in the file, or those that
+    /// the system trusts.
     pub(super) fn roots(&mut self, client: &Client<'_>) -> Option<Roots> {
         let Some(ca) = client.ca else {
             return Some(Roots { store: self.system_roots(client.path)?, read: Vec::new() });
@@ -73,7 +74,7 @@ impl Context<'_> {
         Some(Roots { store, read })
     }
 
-    /// The same as [`Self::tls_client`] where it is known who vouches.
+    /// Like [`Self::tls_client`], with authorities that were already read.
     pub(super) fn tls_client_by(
         &mut self,
         roots: &Roots,
@@ -119,7 +120,7 @@ impl Context<'_> {
         }
     }
 
-    /// TLS of a listener, and who vouches for its clients.
+    /// TLS configuration of a listener, and the authorities for client certificates.
     pub(super) fn tls_server(
         &mut self,
         tls: &raw::ListenerTls,
@@ -175,7 +176,7 @@ impl Context<'_> {
     }
 }
 
-/// The file an error is about.
+/// The file that an error concerns.
 fn faulty_file(error: &TlsError) -> Option<&PathBuf> {
     match error {
         TlsError::Unreadable { path, .. }

@@ -1,4 +1,4 @@
-//! Lists of networks that are trusted with something.
+//! Trust lists: networks that have a privilege.
 
 use ipnet::{IpNet, Ipv6Net};
 
@@ -6,20 +6,21 @@ use super::super::fault::KeyPath;
 use super::super::scalar::Network;
 use super::Context;
 
-/// A list of networks, with the key that says that everyone is meant.
+/// A list of networks, and the key that confirms that all addresses are intended.
 pub(super) struct TrustList<'a> {
     pub(super) networks: &'a [Network],
     pub(super) path: KeyPath,
     /// Whether `anyone_key` is set.
     pub(super) anyone: bool,
-    /// Path of that key.
+    /// Path of the confirming key.
     pub(super) anyone_path: KeyPath,
-    /// What could then be done by anyone; completes "so anyone …".
+    /// What any client could do then. Completes "so anyone …".
     pub(super) consequence: &'static str,
 }
 
 impl TrustList<'_> {
-    /// Refuses a list that covers every address, however it is cut, unless that is said to be meant.
+    /// Returns the networks. Refuses a list that covers every address of a family, in however many
+    /// parts, unless the confirming key is set.
     pub(super) fn check(self, context: &mut Context<'_>) -> Vec<IpNet> {
         let networks: Vec<IpNet> = self.networks.iter().map(|n| n.0).collect();
         let everyone = IpNet::aggregate(&networks).into_iter().find(covers_a_family);
@@ -46,7 +47,7 @@ impl TrustList<'_> {
     }
 }
 
-/// All of IPv4, all of IPv6, or all of IPv4 in its IPv6 form.
+/// Whether the network covers all of IPv4, all of IPv6, or all IPv4-mapped IPv6 addresses.
 fn covers_a_family(net: &IpNet) -> bool {
     const MAPPED: Ipv6Net = Ipv6Net::new_assert(std::net::Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96);
     match net {

@@ -1,4 +1,4 @@
-//! Where requests go.
+//! Checks `[[upstream]]`: endpoints, TLS and limits.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Arc<Upstr
     upstreams.iter().filter_map(|(path, upstream)| one(upstream, path, context)).map(Arc::new).collect()
 }
 
-/// An endpoint, and whether TLS is spoken to it, where the address says so.
+/// An endpoint, and whether it uses TLS. `None`: the address does not say so (a Unix socket).
 type Address = (Endpoint, Option<bool>);
 
 fn one(raw: &raw::Upstream, path: &KeyPath, context: &mut Context<'_>) -> Option<Upstream> {
@@ -80,7 +80,7 @@ fn one(raw: &raw::Upstream, path: &KeyPath, context: &mut Context<'_>) -> Option
 fn address(text: &str, context: &Context<'_>) -> Result<Address, (String, &'static str)> {
     const HINT: &str = "write \"http://host:port\", \"https://host:port\" or \"unix:/path\"";
     if let Some(path) = text.strip_prefix("unix:") {
-        // `unix:///path` is what URLs of sockets look like elsewhere
+        // Other programs write the URL of a Unix socket as `unix:///path`.
         let path = path.strip_prefix("//").unwrap_or(path);
         return match path {
             "" => Err((format!("{text:?} names no socket"), HINT)),
@@ -99,7 +99,7 @@ fn address(text: &str, context: &Context<'_>) -> Result<Address, (String, &'stat
     Ok((Endpoint::Tcp { host: host.into(), port }, Some(url.is_https())))
 }
 
-/// `Err` when a fault was noted.
+/// Checks TLS to the endpoints. `Err` when a fault was noted.
 fn tls(
     raw: &raw::Upstream,
     path: &KeyPath,

@@ -1,4 +1,4 @@
-//! Who is asked, before a request is forwarded, whether it may be.
+//! Tables of `[[authorizer]]`: external services that authorize requests before they are forwarded.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,48 +7,55 @@ use super::super::scalar::{ByteSize, FieldName, Name, Timespan};
 use super::Asking;
 use super::default::{mib, secs};
 
-/// Somebody who is asked, before a request is forwarded, whether it may be (external authorization): oauth2-proxy, another Postern,
-/// whatever answers Envoy's `ext_authz` over HTTP or nginx's `auth_request`. A route names it with `authorizer`. Success (2xx) is
-/// leave to forward; every other answer is given to the client as it is; where there is none, that is 503.
+/// External authorization service that is queried before a request is forwarded: oauth2-proxy,
+/// another Postern, or any service that answers Envoy's `ext_authz` over HTTP or nginx's
+/// `auth_request`. A route names it with `authorizer`. A 2xx response permits the request. Any
+/// other response is sent to the client unchanged. If there is no response, the client gets 503.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Authorizer {
-    /// Names it in routes, metrics and logs.
+    /// Name of the authorizer in routes, metrics and logs.
     pub name: Name,
-    /// Name of the upstream where it is. Questions are requests to that: its endpoints, TLS, health, and how many may be under
-    /// way at once are theirs.
+    /// Name of its upstream. Queries are requests to that upstream, so its endpoints, TLS, health
+    /// checks and request limits apply.
     pub upstream: Name,
-    /// How a question says which request it is about, always for the host of that request.
+    /// How a query describes the original request. The query always has the host of that request.
     #[serde(default = "envoy")]
     pub http: Asking,
-    /// What is put before the path of the request in question. With `http = "envoy"` alone.
+    /// Prefix before the path of the original request. Only with `http = "envoy"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_prefix: Option<String>,
-    /// What is asked for with `GET`, such as `/oauth2/auth`. With `http = "x-original"` or `"x-forwarded"`, and only then.
+    /// Path of the query, which is sent with `GET`, such as `/oauth2/auth`. Required with
+    /// `http = "x-original"` or `"x-forwarded"`, and only allowed there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// From asking to the whole answer, connecting included.
+    /// Timeout of a query, including connecting.
     #[serde(default = "secs::<3>")]
     pub timeout: Timespan,
-    /// Headers of the client that it is shown. Never a body. What a client says who it is or where it comes from (`X-Forwarded-*` and
-    /// its like) cannot be shown: `X-Forwarded-For`, `-Proto` and `-Host` are the gateway's own.
+    /// Headers of the client that the query contains. It never contains a body. Headers in which a
+    /// client claims an identity or an origin (`X-Forwarded-*` and similar) cannot be listed:
+    /// `X-Forwarded-For`, `-Proto` and `-Host` are set by the gateway.
     #[serde(default = "shown")]
     pub request_headers: Vec<FieldName>,
-    /// Headers of its answer that the service is given, in place of whatever the client sent; no client's pass under these
-    /// names on any route, but for `Authorization` where a route has `forward_authorization`. Absent: those of both styles of `[identity_headers]`, those configured there, and
-    /// `X-Postern-Assertion` where this gateway makes none itself. `Authorization` may be among them: a token that the authorizer
-    /// has for the service, in place of the client's.
+    /// Headers of the response that the service receives in place of the client's. A client's
+    /// header with one of these names is removed on every route, except `Authorization` on a route
+    /// with `forward_authorization`. `Authorization` may be listed: then the service receives the
+    /// authorizer's token in place of the client's. Default: the names of both styles of
+    /// `[identity_headers]`, its `fields`, and `X-Postern-Assertion` if this gateway sets no
+    /// assertion itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_headers: Option<Vec<FieldName>>,
-    /// How long an answer is kept at most. Kept is only what says so itself (`Cache-Control: max-age`), under all that the
-    /// authorizer was told of the request. `"0s"`: nothing is.
+    /// Longest time that a response is cached. Only a response that permits it
+    /// (`Cache-Control: max-age`) is cached, keyed by everything that the query contained. `"0s"`:
+    /// none is cached.
     #[serde(default = "secs::<10>")]
     pub max_age: Timespan,
-    /// How long an answer is kept at most that says by which revocations it ends (another Postern's with `max_age`), while the
-    /// issuer that tells of those is followed here. `"0s"`: nothing is.
+    /// Longest time that a response is cached that states which revocations end it (from another
+    /// Postern with `max_age`). This applies while the issuer of these revocations is followed
+    /// here. `"0s"`: none is cached.
     #[serde(default = "secs::<60>")]
     pub max_age_followed: Timespan,
-    /// Memory for answers, over all workers.
+    /// Memory for cached responses, over all workers.
     #[serde(default = "mib::<16>")]
     pub cache_size: ByteSize,
 }

@@ -1,4 +1,4 @@
-//! How nodes tell each other what is revoked.
+//! Table of `[coherence]`: how nodes exchange revocations.
 
 use std::path::PathBuf;
 
@@ -8,22 +8,24 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::Timespan;
 use super::default::secs;
 
-/// How nodes tell each other what is revoked. Nodes of one `[provider]` need nothing of this: they use its database. A broker is for
-/// gateways elsewhere, and for other clusters. Nothing but speed depends on it: messages may be lost, late, repeated or forged, and
-/// while it is down there is the database, and HTTP. Read at start only.
+/// Revocation: how nodes exchange what is revoked. Nodes of one `[provider]` use its database and
+/// need no keys here. A message broker serves gateways in other places and other clusters, and
+/// makes revocation faster only. Its messages may be lost, late, repeated or forged. While it is
+/// down, the database and HTTP are used. Read at start only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Coherence {
-    /// Brokers that carry the same messages, tried in this order: `nats://host:4222` for NATS, `amqp://host:5672` for AMQP 1.0 (Artemis,
-    /// `ActiveMQ` Classic, `RabbitMQ`, IBM MQ); with TLS `tls://host:4222` and `amqps://host:5671`.
+    /// Message brokers that carry the same messages, tried in this order: `nats://host:4222` for
+    /// NATS, `amqp://host:5672` for AMQP 1.0 (Artemis, `ActiveMQ` Classic, `RabbitMQ`, IBM MQ).
+    /// With TLS: `tls://host:4222` and `amqps://host:5671`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub brokers: Vec<String>,
-    /// How an AMQP broker writes topics.
+    /// Syntax of topics at an AMQP broker.
     pub addressing: Addressing,
-    /// Account at the broker. Needs `password_file`.
+    /// User name at the broker. Needs `password_file`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// File with its password.
+    /// File with the password of `user`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
     /// File with a token for NATS.
@@ -32,17 +34,19 @@ pub struct Coherence {
     /// File with credentials for NATS, as `nsc` writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials_file: Option<PathBuf>,
-    /// PEM file with the authorities that the broker's certificate must come from. Absent: the system's.
+    /// PEM file with the certificate authorities that verify the broker's certificate. Default:
+    /// those of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// PEM file with a client certificate. Needs `key`. An AMQP broker is then told to look at it (EXTERNAL), unless there is a `user`.
+    /// PEM file with a client certificate. Needs `key`. Without `user`, an AMQP broker is asked to
+    /// authenticate the client by this certificate (EXTERNAL).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// PEM file with the certificate's private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// How long a node believes what it heard, counted from when it asked. Nothing that was revoked is admitted for longer, whatever
-    /// happens. From 1s to 60s.
+    /// Lease: how long revocation state stays valid after the node sent the probe that renewed it.
+    /// A revoked token is accepted for at most this time, whatever fails. From 1s to 60s.
     pub lease: Timespan,
 }
 
@@ -63,7 +67,7 @@ impl Default for Coherence {
     }
 }
 
-/// How an AMQP broker writes a topic.
+/// Syntax of topics at an AMQP broker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Addressing {

@@ -1,4 +1,4 @@
-//! Who elsewhere is told of what happens at the provider.
+//! Tables of `[[provider.event_receiver]]`: receivers of the provider's security events.
 
 use std::path::PathBuf;
 
@@ -7,26 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use super::super::scalar::Name;
 
-/// Somebody elsewhere who is told of sessions that end, and of credentials and claims that change (`OpenID` Shared Signals Framework
-/// 1.0). Events are pushed to `endpoint`, or fetched below the issuer at `/ssf/poll/NAME`. See `docs/security-events.md`.
+/// Receiver of security events: it is informed of sessions that end, and of credentials and claims
+/// that change (`OpenID` Shared Signals Framework 1.0). Events are pushed to `endpoint`, or polled
+/// below the issuer at `/ssf/poll/NAME`. See `docs/security-events.md`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EventReceiver {
-    /// What logs and metrics call it, and what it has heard is kept by: under another name it begins anew.
+    /// Name of the receiver in logs and metrics. Its delivery position is stored under this name,
+    /// so a new name starts anew.
     pub name: Name,
-    /// The `aud` of its tokens.
+    /// `aud` of the tokens that the receiver gets.
     pub audience: String,
-    /// What it is told of.
+    /// Types of events that the receiver gets.
     #[serde(default = "all")]
     #[schemars(length(min = 1))]
     pub events: Vec<EventType>,
-    /// Where events are pushed to (RFC 8935). Absent: they are fetched (RFC 8936).
+    /// URL that events are pushed to (RFC 8935). Default: the receiver polls (RFC 8936).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// File with the bearer token that is shown there.
+    /// File with the bearer token that is sent to `endpoint`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint_token_file: Option<PathBuf>,
-    /// File with the bearer token that the receiver shows when it fetches. At least 16 characters, and nobody else's to read.
+    /// File with the bearer token that the receiver sends when it polls. At least 16 characters,
+    /// and not readable by other users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_token_file: Option<PathBuf>,
 }
@@ -41,11 +44,12 @@ fn all() -> Vec<EventType> {
     ]
 }
 
-/// A type of event.
+/// Type of a security event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventType {
-    /// A session ended, a token was revoked, what a user allowed a client was taken back, or all of a user's ended (CAEP 1.0).
+    /// A session ended, a token was revoked, a user's consent for a client was withdrawn, or all
+    /// sessions of a user ended (CAEP 1.0).
     SessionRevoked,
     /// A password was changed (CAEP 1.0).
     CredentialChange,

@@ -1,4 +1,4 @@
-//! What the upstream is told of the caller.
+//! Tables of `[identity_headers]` and `[assertion]`: what the upstream receives about the caller.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,58 +9,63 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::{FieldName, Timespan};
 use super::default::secs;
 
-/// What the upstream is told of the caller, as request headers. Whatever a client sends under these names, in
-/// any spelling, is removed first, on public routes too.
+/// Request headers that tell the upstream who the caller is. A header with one of these names in
+/// the client's request, in any spelling, is removed first, also on public routes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentityHeaders {
-    /// Which set of names is used. `-User` carries the user name, or the subject where there is none;
-    /// `-Preferred-Username` the user name alone. What is not known of a caller is left out.
+    /// Set of header names. `-User` contains the user name, or the subject if there is none.
+    /// `-Preferred-Username` contains the user name only. A header without a value is left out.
     pub style: HeaderStyle,
-    /// Further headers, by name: `user` (the subject where there is no user name), `preferred_username`, `subject`, `issuer`, `email`, `client`,
-    /// `groups`, `scopes`, or `claims.PATH` for a claim, which is then kept without being asked for in `keep`.
+    /// Further headers, by name: `user` (the subject if there is no user name),
+    /// `preferred_username`, `subject`, `issuer`, `email`, `client`, `groups`, `scopes`, or
+    /// `claims.PATH` for a claim. Such a claim is kept, also when `keep` does not list it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
-    /// Further header names that never pass from a client, in any spelling. A `*` at the end, behind at least
-    /// three characters, stands for any ending. What the request itself needs, such as `Content-Type`, stays.
+    /// Further header names that are removed from the client's request, in any spelling. A `*` at
+    /// the end, after at least three characters, stands for any ending. Headers that the request
+    /// itself needs, such as `Content-Type`, cannot be removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<FieldName>,
 }
 
-/// A set of header names.
+/// Set of header names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeaderStyle {
-    /// `X-Forwarded-User`, `X-Forwarded-Email`, `X-Forwarded-Groups`, `X-Forwarded-Preferred-Username`.
+    /// `X-Forwarded-User`, `X-Forwarded-Email`, `X-Forwarded-Groups`,
+    /// `X-Forwarded-Preferred-Username`.
     #[default]
     XForwarded,
     /// `X-Auth-Request-User`, `X-Auth-Request-Email`, `X-Auth-Request-Groups`,
     /// `X-Auth-Request-Preferred-Username`.
     XAuthRequest,
-    /// None are set; clients' are removed all the same.
+    /// No header is set. Headers of the client with these names are still removed.
     None,
 }
 
-/// A short-lived signed statement of who calls (JWT, ES256).
+/// Signed, short-lived statement of the caller's identity (JWT, ES256).
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Assertion {
-    /// PEM file with the ES256 private key (PKCS#8). Make one with
-    /// `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`.
+    /// PEM file with the ES256 private key (PKCS#8). Create one with `openssl genpkey -algorithm EC
+    /// -pkeyopt ec_paramgen_curve:P-256`.
     pub key: PathBuf,
-    /// The statement's `iss`.
+    /// `iss` of the assertion.
     pub issuer: String,
-    /// The statement's `aud`. Absent: the name of the upstream, or of the route where it has none.
+    /// `aud` of the assertion. Default: the name of the upstream, or of the route if it has no
+    /// upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
-    /// Request header that carries it. None that has a meaning of its own, nor one that carries an identity.
+    /// Request header that contains the assertion. It may not be a header with another meaning, nor
+    /// an identity header.
     #[serde(default = "header")]
     pub header: FieldName,
-    /// How long a statement is valid. From 1s to 5m.
+    /// Lifetime of an assertion. From 1s to 5m.
     #[serde(default = "secs::<60>")]
     pub lifetime: Timespan,
-    /// Path that answers the public key as a key set (JWKS), on every listener without `authorization`, for every host. No route can
-    /// have it as its exact path.
+    /// Path of the public key as a key set (JWKS), on every listener without `authorization`, for
+    /// every host. No route may have it as its exact path.
     #[serde(default = "jwks_path")]
     pub jwks_path: String,
 }

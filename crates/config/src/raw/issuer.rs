@@ -1,4 +1,4 @@
-//! Who may vouch for callers.
+//! Tables of `[[issuer]]` and `[client_certificates]`: what authenticates callers.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::{Name, Timespan};
 use super::default::secs;
 
-/// An issuer of JSON Web Tokens. Its keys come from its discovery document unless `jwks_uri` or `jwks_file`
-/// says otherwise.
+/// Issuer of JSON Web Tokens. Its keys come from its discovery document unless `jwks_uri` or
+/// `jwks_file` is set.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Issuer {
-    /// What rules, logs and metrics call it.
+    /// Name of the issuer in rules, logs and metrics.
     pub name: Name,
-    /// Exact value of the tokens' `iss` claim. Without `jwks_uri` and `jwks_file` also where discovery starts:
-    /// the document of OIDC discovery, or else that of RFC 8414.
+    /// Exact value of the tokens' `iss` claim. Without `jwks_uri` and `jwks_file`, it is also the
+    /// base URL for discovery: the document of OIDC discovery, or else that of RFC 8414.
     pub issuer: String,
-    /// A token's `aud` claim must contain one of these.
+    /// Audiences, one of which a token's `aud` claim must contain.
     #[schemars(length(min = 1))]
     pub audiences: Vec<String>,
     /// URL of the issuer's key set (JWKS), instead of discovery.
@@ -27,45 +27,48 @@ pub struct Issuer {
     /// File with the issuer's key set (JWKS), instead of discovery. Read again when it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_file: Option<PathBuf>,
-    /// PEM file with the authorities that the issuer's server certificate must come from. Absent: the system's.
+    /// PEM file with the certificate authorities that verify the issuer's server certificate.
+    /// Default: those of the system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// Says that fetching keys over plain `http` from another machine is meant: whoever sits in between can
-    /// then issue tokens.
+    /// Confirms that fetching keys over plain `http` from another machine is intended. An attacker
+    /// on the network can then issue tokens.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure_http: bool,
     /// Signature algorithms that are accepted (RFC 7518, RFC 8037).
     #[serde(default = "algorithms")]
     #[schemars(length(min = 1))]
     pub algorithms: Vec<Algorithm>,
-    /// Which tokens count as access tokens, by their header's `typ` (`application/` before it is the same). ID tokens, logout tokens and request
-    /// objects never do.
+    /// Which tokens count as access tokens, by the `typ` of their header. The prefix `application/`
+    /// makes no difference. ID tokens, logout tokens and request objects never count.
     #[serde(default)]
     pub token_types: TokenTypes,
-    /// How far the issuer's clock may be off when `exp` and `nbf` are checked. At most 60s.
+    /// Clock skew of the issuer that is tolerated when `exp` and `nbf` are checked. At most 60s.
     #[serde(default = "secs::<30>")]
     pub clock_skew: Timespan,
-    /// How often keys are fetched without being asked for. A token that newer keys might fit asks, at
-    /// most once in 10s. At least 10s.
+    /// How often keys are fetched. A token that may need newer keys also triggers a fetch, at most
+    /// once in 10s. At least 10s.
     #[serde(default = "secs::<300>")]
     pub refresh: Timespan,
-    /// How long the last good keys may be used while fetching fails. At least `refresh`.
+    /// How long the last valid keys may be used while fetching fails. At least `refresh`.
     #[serde(default = "secs::<3600>")]
     pub max_stale: Timespan,
-    /// Follow what this issuer revokes, which must be a Postern provider elsewhere: file with what `postern admin follow-secret` prints
-    /// there. Its tokens are then refused at once when they are revoked: it is listened to over HTTP, and over a broker where
-    /// `[coherence]` names one. The provider in this process is followed by itself.
+    /// File with the output of `postern admin follow-secret` at the issuer, which must be a Postern
+    /// provider in another process. The gateway then follows the issuer's revocations and refuses a
+    /// revoked token at once. It receives them over HTTP, and over a broker if `[coherence]` names
+    /// one. The provider in this process needs no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_secret_file: Option<PathBuf>,
-    /// Where it is asked what is revoked, if not at the issuer's own URL: any of its nodes, up to the issuer's path.
+    /// URL for revocation queries, if it is not the issuer's own URL: any node of the provider, up
+    /// to the issuer's path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_url: Option<String>,
-    /// Which claims say who the caller is.
+    /// Claims that identify the caller.
     #[serde(default)]
     pub claims: Claims,
 }
 
-/// Those that are accepted unless others are named.
+/// Default of the accepted signature algorithms.
 pub(super) fn algorithms() -> Vec<Algorithm> {
     vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA]
 }
@@ -74,16 +77,17 @@ pub(super) fn algorithms() -> Vec<Algorithm> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenTypes {
-    /// `at+jwt` alone, with every claim that RFC 9068 demands: `sub`, `client_id`, `jti` and `iat` too.
+    /// Only `at+jwt`, with every claim that RFC 9068 requires: also `sub`, `client_id`, `jti` and
+    /// `iat`.
     Rfc9068,
-    /// `at+jwt` or `JWT`: for providers older than RFC 9068, Keycloak among them.
+    /// `at+jwt` or `JWT`: for providers older than RFC 9068, such as Keycloak.
     #[default]
     Jwt,
     /// `at+jwt`, `JWT`, or no `typ` at all.
     Untyped,
 }
 
-/// A signature algorithm.
+/// Signature algorithm of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "registered names, RFC 7518 section 3.1 and RFC 8037")]
 pub enum Algorithm {
@@ -99,26 +103,29 @@ pub enum Algorithm {
     EdDSA,
 }
 
-/// Which claims say who the caller is. A dot reaches into an object: `realm_access.roles`. A name with dots of
-/// its own is written as a JSON pointer (RFC 6901): `/resource_access/my.client/roles`.
+/// Claims that identify the caller. A dot selects a member of an object: `realm_access.roles`. A
+/// name that contains dots is written as a JSON pointer (RFC 6901):
+/// `/resource_access/my.client/roles`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claims {
     /// Stable identifier of the caller. A token without it is refused.
     pub subject: String,
-    /// Name that people know the caller by; the first claim that is there counts.
+    /// User name of the caller. The first claim that exists counts.
     pub user: Vec<String>,
-    /// E-mail address. Empty: none is taken.
+    /// E-mail address of the caller. Empty: none is used.
     pub email: String,
     /// Whether the address is ignored unless `email_verified` is true.
     pub email_must_be_verified: bool,
-    /// Groups and roles; several claims are joined.
+    /// Groups and roles of the caller. The values of several claims are joined.
     pub groups: Vec<String>,
-    /// OAuth scopes, as an array or in one string with spaces; several claims are joined.
+    /// OAuth scopes, as an array or as one string with spaces. The values of several claims are
+    /// joined.
     pub scopes: Vec<String>,
-    /// OAuth client the token was issued to; the first claim that is there counts.
+    /// OAuth client that the token was issued to. The first claim that exists counts.
     pub client: Vec<String>,
-    /// Further claims to keep for headers and the assertion. Claims that rules name are kept anyway.
+    /// Further claims to keep for headers and the assertion. Claims that rules name are kept in any
+    /// case.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
 }
@@ -138,24 +145,26 @@ impl Default for Claims {
     }
 }
 
-/// TLS client certificates as a credential. A verified certificate names its holder, unless a bearer token is
-/// sent along: then the token alone says who calls, and a faulty one refuses the request.
+/// TLS client certificates as a credential. A verified certificate identifies the caller unless the
+/// client also sends a bearer token. Then the token alone counts, and an invalid token refuses the
+/// request.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCertificates {
-    /// What rules, logs and metrics call this way to vouch, in place of an issuer.
+    /// Name of this credential in rules, logs and metrics, in place of an issuer's name.
     #[serde(default = "certificate_name")]
     pub name: Name,
-    /// Which part of the certificate is the caller's subject. It must be there exactly once.
+    /// Part of the certificate that is the caller's subject. It must occur exactly once.
     #[serde(default)]
     pub subject: SubjectPart,
-    /// Which part is the user name.
+    /// Part of the certificate that is the user name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<CertificatePart>,
-    /// Which parts are groups; Kubernetes uses `subject_o`.
+    /// Parts of the certificate that are groups. Kubernetes uses `subject_o`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<CertificatePart>,
-    /// Further parts to keep, as claims of that name. Parts that rules name as claims are kept anyway.
+    /// Further parts to keep, as claims with that name. Parts that rules name as claims are kept in
+    /// any case.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<CertificatePart>,
 }
@@ -164,7 +173,7 @@ fn certificate_name() -> Name {
     Name("certificate".into())
 }
 
-/// A part of a certificate that tells holders apart.
+/// Part of a certificate that identifies its holder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SubjectPart {
@@ -181,7 +190,7 @@ pub enum SubjectPart {
     SubjectDn,
 }
 
-/// A part of a certificate.
+/// Part of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CertificatePart {

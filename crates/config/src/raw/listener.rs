@@ -1,4 +1,4 @@
-//! Where requests come in.
+//! Tables of `[[listener]]`: sockets that accept requests.
 
 use std::path::PathBuf;
 
@@ -8,43 +8,47 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::{ByteSize, EndpointAddress, Mode, Name, Network, Timespan};
 use super::default::{count, count32, kib, secs};
 
-/// A socket that accepts requests.
+/// Socket that accepts requests.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
-    /// Names it in metrics and logs.
+    /// Name of the listener in metrics and logs.
     pub name: Name,
-    /// IP address and port, or `unix:` and the path of a socket, relative to this file. `[::]` means IPv6 alone. A socket takes the
-    /// place of one that a process left behind. Its peers have no address, and count as 127.0.0.1 wherever one is asked for.
+    /// IP address and port, or `unix:` and the path of a socket, relative to this file. `[::]`
+    /// means IPv6 only. A socket file that another process left behind is replaced. Clients of a
+    /// Unix socket have no IP address and count as 127.0.0.1.
     pub address: EndpointAddress,
-    /// Permission bits of a Unix socket: who may write to it may connect. Absent: `"600"`, this user alone.
+    /// Permission bits of a Unix socket: users who may write to it may connect. Default: `"600"`,
+    /// this user only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Speak TLS with this certificate. Absent: plain text.
+    /// Certificate and settings for TLS. Default: plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenerTls>,
-    /// What is spoken. With TLS the client chooses by ALPN. In plain text HTTP/2 needs prior knowledge; where both
-    /// are spoken, a connection that does not begin like HTTP/2 is taken for HTTP/1 and answered so.
+    /// Protocols that the listener accepts. With TLS the client chooses by ALPN. In plain text,
+    /// HTTP/2 needs prior knowledge. If both are accepted, a connection that does not begin like
+    /// HTTP/2 is treated as HTTP/1.
     #[serde(default = "protocols")]
     #[schemars(length(min = 1))]
     pub protocols: Vec<Protocol>,
-    /// Peers (load balancers) that begin each connection with a PROXY protocol header, version 1 or 2. They
-    /// must; nobody else may. Where one of version 2 says that their client speaks TLS with them, as `HAProxy` does with
-    /// `send-proxy-v2-ssl`, requests count as `https`.
+    /// Peers (load balancers) that begin each connection with a PROXY protocol header (version 1 or
+    /// 2). They must send it, and no other peer may. If a version 2 header reports that the client
+    /// uses TLS, as `HAProxy` sends with `send-proxy-v2-ssl`, requests count as `https`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxy_protocol_from: Vec<Network>,
-    /// Says that a `proxy_protocol_from` that covers every address is meant: anyone may then claim to be any
-    /// address.
+    /// Confirms that a `proxy_protocol_from` that covers every address is intended. Any client can
+    /// then claim any address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proxy_protocol_from_anyone: bool,
-    /// Other proxies ask here whether their requests may pass: Envoy (`ext_authz`), nginx, Traefik, Caddy, `HAProxy`.
-    /// Nothing that comes in on the listener is forwarded then. Absent: it is.
+    /// Authorization service: other proxies query this listener whether their requests may pass:
+    /// Envoy (`ext_authz`), nginx, Traefik, Caddy, `HAProxy`. Nothing that arrives on the listener
+    /// is then forwarded. Default: requests are forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<Authorization>,
-    /// Bounds on what one connection may hold.
+    /// Limits of one connection and of the listener.
     #[serde(default)]
     pub limits: Limits,
-    /// How long each step may take.
+    /// Time limits of each step.
     #[serde(default)]
     pub timeouts: ListenerTimeouts,
 }
@@ -53,38 +57,44 @@ fn protocols() -> Vec<Protocol> {
     vec![Protocol::Http1, Protocol::Http2]
 }
 
-/// How other proxies ask whether a request may pass: over HTTP in the way that `http` says, or else Envoy over gRPC.
+/// Authorization service for other proxies: over HTTP in the form that `http` selects, otherwise
+/// Envoy over gRPC.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Authorization {
-    /// Proxies that may ask. What they say of a request, such as who sent it where, is believed; everybody else is
-    /// answered 403.
+    /// Proxies that may query. Their description of the request, such as its client and target, is
+    /// trusted. All other clients get 403.
     #[schemars(length(min = 1))]
     pub from: Vec<Network>,
-    /// Says that a `from` that covers every address is meant: whoever reaches the listener may then ask about any request,
-    /// and is told whose token it holds.
+    /// Confirms that a `from` that covers every address is intended. Any client that reaches the
+    /// listener may then query any request, and learns the identity behind a token that it holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_anyone: bool,
-    /// How HTTP requests say what they ask about. Absent: Envoy asks over gRPC, and nobody over HTTP. One listener is for one or
-    /// the other.
+    /// How HTTP queries describe the original request. Default: Envoy queries over gRPC, and no
+    /// queries over HTTP are accepted. One listener serves one or the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Asking>,
-    /// How long answers that let a request pass may be kept by those who ask: as late a changed rule is in force with them. Each says
-    /// how long it may be (no longer than its credential is believed here) and what it depends on, and of credentials whose issuer
-    /// is followed here, which revocations end it: another Postern drops it then. Answers of a route with a `review`, or that rest on
-    /// a session of `[login]`, are never kept. At least 1s. Absent: none is. Needs `http`.
+    /// How long a proxy may cache a response that authorizes a request. A changed rule takes effect
+    /// there only after this time. Each such response states its own `max-age`, never longer than
+    /// its credential stays valid here, and the headers that it depends on. If the issuer of the
+    /// credential is followed here, the response also states which revocations end it. Another
+    /// Postern then drops it. Responses for a route with a `review`, or based on a session of
+    /// `[login]`, may never be cached. At least 1s. Default: no response may be cached. Needs
+    /// `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Timespan>,
-    /// What Envoy's `path_prefix` puts before the path of the request in question. Needs `http = "envoy"`.
+    /// Prefix that Envoy's `path_prefix` adds to the path of the original request. Needs
+    /// `http = "envoy"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_prefix: Option<String>,
 }
 
-/// How an HTTP request says which request it asks about.
+/// How an HTTP query describes the original request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Asking {
-    /// It has the method, host, path and headers of that request (Envoy's `http_service`).
+    /// The query has the method, host, path and headers of the original request (Envoy's
+    /// `http_service`).
     Envoy,
     /// `X-Original-Method` with `X-Original-URL` or `X-Original-URI` (nginx).
     XOriginal,
@@ -92,7 +102,7 @@ pub enum Asking {
     XForwarded,
 }
 
-/// What is spoken on a listener.
+/// Protocol that a listener accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Protocol {
     /// HTTP/1.1 (RFC 9112).
@@ -107,50 +117,53 @@ pub enum Protocol {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerTls {
-    /// PEM file: the certificate, then the chain up to the authority.
+    /// PEM file with the certificate, followed by the chain up to the certificate authority.
     pub certificate: PathBuf,
     /// PEM file with the certificate's private key (PKCS#8, PKCS#1 or SEC1).
     pub key: PathBuf,
-    /// PEM file with the authorities that client certificates must come from.
+    /// PEM file with the certificate authorities that verify client certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<PathBuf>,
-    /// Whether clients are asked for a certificate.
+    /// Whether the listener requests client certificates.
     #[serde(default)]
     pub client_certificates: ClientCertificateDemand,
 }
 
-/// Whether clients are asked for a certificate.
+/// Whether the listener requests client certificates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientCertificateDemand {
-    /// Not asked.
+    /// The listener does not request a certificate.
     #[default]
     Off,
-    /// Asked; a client without one may still bring a token.
+    /// The listener requests a certificate. A client without one may still send a token.
     Optional,
-    /// Asked; the handshake fails without one.
+    /// The listener requests a certificate, and the handshake fails without one.
     Required,
 }
 
-/// Bounds on what one connection may hold; counts as well as bytes.
+/// Limits of one connection and of the listener.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Open connections on the listener, over all workers; further ones are closed at once. The process as a whole
-    /// takes half as many as it may open files; from there on those make room that have rested for a second.
+    /// Open connections on the listener, over all workers. Further ones are closed at once. The
+    /// process as a whole accepts connections up to half of its open file limit. Above that, it
+    /// closes connections that have been idle for a second.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub connections: usize,
-    /// Size of one request head (request line and fields). From 1KiB to 1MiB. A trailer section has at most 64
-    /// fields; over HTTP/2 it may be as large as a head, over HTTP/1.1 it has at most 8KiB.
+    /// Size of one request head (request line and fields). From 1KiB to 1MiB. A trailer section has
+    /// at most 64 fields. Over HTTP/2 it may be as large as a head, over HTTP/1.1 it has at most
+    /// 8KiB.
     pub header_size: ByteSize,
-    /// Fields of one request head, cookie crumbs included.
+    /// Number of fields in one request head, including each part of a split cookie.
     #[schemars(range(min = 1, max = 128))]
     pub header_fields: usize,
-    /// Size of the request target (path and query). From 64B to 8KiB, and no larger than `header_size`, for the
-    /// target is part of the head. Absent: 8KiB, or `header_size` where that is smaller.
+    /// Size of the request target (path and query). From 64B to 8KiB, and no larger than
+    /// `header_size`, because the target is part of the head. Default: 8KiB, or `header_size` if
+    /// that is smaller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_size: Option<ByteSize>,
-    /// HTTP/2 streams open at once on one connection.
+    /// HTTP/2 streams that may be open at the same time on one connection.
     #[schemars(range(min = 1, max = 10_000))]
     pub concurrent_streams: u32,
 }
@@ -168,23 +181,25 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// `target_size`, or what its absence means.
+    /// The value of `target_size`, or its default.
     pub fn target(&self) -> ByteSize {
         self.target_size.unwrap_or_else(|| kib::<8>().min(self.header_size))
     }
 }
 
-/// How long each step of a client's connection may take.
+/// Time limits of each step of a client connection.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerTimeouts {
-    /// TLS handshake, and PROXY protocol header.
+    /// TLS handshake and PROXY protocol header.
     pub handshake: Timespan,
     /// From the first byte of a request to the end of its head.
     pub header: Timespan,
-    /// No request on a connection that is kept alive; no byte either way through a tunnel (WebSocket).
+    /// How long a keep-alive connection may have no request, or a tunnel (WebSocket) no byte in
+    /// either direction.
     pub idle: Timespan,
-    /// No byte of a request or response body moving although the client should read or write.
+    /// How long no byte of a request or response body may move although the client should read or
+    /// write.
     pub stall: Timespan,
 }
 

@@ -1,4 +1,4 @@
-//! Logging in with a browser.
+//! Tables of `[login]`: login with a browser.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,50 +11,58 @@ use super::default::{count, secs};
 use super::issuer::Algorithm;
 use super::{Claims, ClientAuthentication};
 
-/// Logging in with a browser: whoever comes to a route with `login = true` without a session is sent to a provider, and comes back
-/// with one. Each provider has to be told of the addresses `{origin}{path}/callback` and `{origin}{path}/signed_out`, and may be
-/// told of `{origin}{path}/backchannel_logout`.
+/// Login with a browser: a browser without a session is sent from a route with `login = true` to a
+/// provider, and returns with a session. Register the addresses `{origin}{path}/callback` and
+/// `{origin}{path}/signed_out` at each provider. `{origin}{path}/backchannel_logout` may be
+/// registered too.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Login {
-    /// Where browsers see the services, as they spell it: `https://app.example`. Nobody logs in at other hosts. Plain `http` for
-    /// this machine alone.
+    /// Origins of the services, exactly as browsers see them: `https://app.example`. There is no
+    /// login at other hosts. Plain `http` for this machine only.
     #[schemars(length(min = 1))]
     pub origins: Vec<String>,
-    /// Below which path of these origins the login is: `start`, `callback`, `sign_in`, `sign_out`, `signed_out`, `done`, `auth`,
-    /// `userinfo` and `backchannel_logout`.
+    /// Path of the login on these origins. Below it are `start`, `callback`, `sign_in`, `sign_out`,
+    /// `signed_out`, `done`, `auth`, `userinfo` and `backchannel_logout`.
     #[serde(default = "Login::default_path")]
     pub path: String,
-    /// File with the keys that seal cookies: 32 random bytes in base64 on each line (`openssl rand -base64 32`), that others may not
-    /// read. The first one seals, all of them open: to change it, add the new one at the end everywhere, then move it to the front, and take
-    /// the old one out when `lifetime` has passed. At most 16. All that serve the same origins share it.
+    /// File with the keys that seal cookies: 32 random bytes in base64 per line
+    /// (`openssl rand -base64 32`), not readable by other users. The first key seals, and all keys
+    /// open. To rotate: add the new key at the end on every node, then move it to the front. Remove
+    /// the old one after `lifetime`. At most 16 keys. All processes that serve the same origins
+    /// share the file.
     pub keys_file: PathBuf,
-    /// Where sessions are kept: a database, `sqlite:///var/lib/postern/sessions.db?mode=rwc` for one process, or
-    /// `postgres://postern@db.example/postern` for several. It may be the provider's. Absent: in the browser, sealed, for one
-    /// process and sessions of less than 4 KB. Read at start only.
+    /// URL of the database for sessions: `sqlite:///var/lib/postern/sessions.db?mode=rwc` for one
+    /// process, or `postgres://postern@db.example/postern` for several. It may be the provider's.
+    /// Default: sessions are in sealed cookies, for one process and sessions of less than 4 KB.
+    /// Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
-    /// File with that URL instead, for one that holds a password. Read at start only.
+    /// File with the URL of the database, for a URL that contains a password. Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database_file: Option<PathBuf>,
-    /// How long a session lasts at most.
+    /// Longest lifetime of a session.
     #[serde(default = "secs::<43200>")]
     pub lifetime: Timespan,
-    /// How long a session lasts that nobody uses, in addition to `refresh`.
+    /// How long a session stays valid without use, in addition to `refresh`.
     #[serde(default = "secs::<3600>")]
     pub idle: Timespan,
-    /// How often a provider is asked whether a session still holds, and who it is: so soon do changed groups count. Sooner, if its
-    /// tokens end sooner. At most `lifetime`.
+    /// How often the provider is queried whether a session is still valid, and for its user.
+    /// Changed groups take effect after this time. It is queried earlier if its tokens expire
+    /// earlier. At most `lifetime`.
     #[serde(default = "secs::<300>")]
     pub refresh: Timespan,
-    /// How long what a database says of a session is believed, and what `OpenShift` says of a token. A session that is ended
-    /// through another process is over within a second; where the database does not answer, it works for as long. At most an hour.
+    /// How long a session that was read from the database stays valid without another read, and a
+    /// token of `OpenShift` without another query. A session that another process ends is refused
+    /// within a second. If the database does not answer, the session works for this time. At most
+    /// an hour.
     #[serde(default = "secs::<10>")]
     pub ttl: Timespan,
-    /// Show a page before anybody is sent to a provider. With several providers there is always one.
+    /// Whether a page is shown before the browser is sent to a provider. With several providers it
+    /// is always shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sign_in_page: bool,
-    /// Who can say who somebody is. At least one.
+    /// Providers that users log in at. At least one.
     pub provider: Vec<LoginProvider>,
 }
 
@@ -64,68 +72,75 @@ impl Login {
     }
 }
 
-/// A provider that people log in at.
+/// Provider that users log in at.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoginProvider {
-    /// What rules, logs and metrics call it, in place of an issuer. It may be that of an `[[issuer]]` with the same `issuer`, or of
-    /// an `[[authority]]` with the same `url`: then these are the same people.
+    /// Name of the provider in rules, logs and metrics, in place of an issuer's name. It may equal
+    /// the name of an `[[issuer]]` with the same `issuer`, or of an `[[authority]]` with the same
+    /// `url`. Then both mean the same users.
     pub name: Name,
-    /// What people are shown. Absent: the name.
+    /// Title that users see. Default: the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it speaks.
+    /// Protocol of the provider.
     #[serde(default)]
     pub kind: LoginKind,
-    /// Exact `iss` of its ID tokens; below it is its discovery document. For `OpenShift`, the URL of the API server, such as
-    /// `https://kubernetes.default.svc`.
+    /// Exact `iss` of its ID tokens. The discovery document is below it. For `OpenShift`, the URL
+    /// of the API server, such as `https://kubernetes.default.svc`.
     pub url: String,
-    /// Client that we are there. For `OpenShift` a service account may be one: `system:serviceaccount:NAMESPACE:NAME`.
+    /// Client ID of the gateway at the provider. For `OpenShift` it may be a service account:
+    /// `system:serviceaccount:NAMESPACE:NAME`.
     pub client_id: String,
-    /// File with the client's secret; a service account's is its token. Read again while it is in use. Absent: a public client.
+    /// File with the client's secret. For a service account, its token. Read again while it is in
+    /// use. Default: a public client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret_file: Option<PathBuf>,
-    /// How the client authenticates. Absent: `client_secret_basic`.
+    /// How the client authenticates. Default: `client_secret_basic`.
     #[serde(default, skip_serializing_if = "ClientAuthentication::is_default")]
     pub client_authentication: ClientAuthentication,
-    /// What is asked for. Absent: `openid profile email`; for `OpenShift`, `user:info user:check-access`. Some providers
-    /// want `offline_access` before they let a session be refreshed.
+    /// Scopes to request. Default: `openid profile email`; for `OpenShift`,
+    /// `user:info user:check-access`. Some providers require `offline_access` before a session can
+    /// be refreshed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub scopes: Vec<String>,
-    /// Further parameters of the question, such as `prompt = "select_account"`.
+    /// Further parameters of the authorization request, such as `prompt = "select_account"`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, String>,
-    /// Ask the userinfo endpoint as well, for providers whose ID tokens say too little, such as no groups.
+    /// Whether the userinfo endpoint is queried too, for providers whose ID tokens lack claims such
+    /// as groups.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub userinfo: bool,
-    /// Logging out here logs out there as well (`OpenID` Connect RP-Initiated Logout). Tokens are revoked in any case, where
-    /// the provider has an endpoint for that.
+    /// Whether a sign-out here also signs out at the provider (`OpenID` Connect RP-Initiated
+    /// Logout). Tokens are revoked in any case, if the provider has an endpoint for it.
     #[serde(default = "super::default::yes")]
     pub logs_out: bool,
-    /// Signature algorithms that are accepted of ID tokens.
+    /// Signature algorithms that are accepted for ID tokens.
     #[serde(default = "super::issuer::algorithms")]
     #[schemars(length(min = 1))]
     pub algorithms: Vec<Algorithm>,
-    /// Which claims say who it is. `OpenShift` has its own.
+    /// Claims that identify the user. `OpenShift` has fixed ones.
     #[serde(default)]
     pub claims: Claims,
-    /// PEM file with the authorities that the provider's server certificates must come from. Absent: the system's.
+    /// PEM file with the certificate authorities that verify the provider's server certificates.
+    /// Default: those of the system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// Says that asking over plain `http` at another machine is meant: whoever sits in between can be anybody here.
+    /// Confirms that queries over plain `http` to another machine are intended. An attacker on the
+    /// network can then be any user here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure_http: bool,
-    /// From asking to the whole answer.
+    /// Timeout of a request to the provider.
     #[serde(default = "secs::<5>")]
     pub timeout: Timespan,
-    /// Questions under way at once.
+    /// Largest number of requests in flight.
     #[serde(default = "count::<128>")]
     #[schemars(range(min = 1, max = 10_000))]
     pub max_requests: usize,
 }
 
-/// What a provider speaks.
+/// Protocol of a login provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoginKind {

@@ -1,8 +1,8 @@
-//! The configuration file as it is written: one type per table, one field per key.
+//! Raw configuration: one type per table of the file and one field per key.
 //!
-//! Owns: names of keys, their defaults, and their descriptions (the doc comments here become the JSON schema
-//! and the reference in `docs/configuration.md`). Does not own: whether the values make sense together; that
-//! is the parent's `check`. Nothing here reads a file.
+//! Owns: the names of keys, their defaults and their descriptions. The doc comments here become the
+//! JSON schema and the reference in `docs/configuration.md`. Does not own: whether the values are
+//! consistent. The parent's `check` decides that. Nothing here reads a file.
 
 mod authority;
 mod authorizer;
@@ -48,7 +48,7 @@ pub use upstream::{Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
 
 use super::scalar::{Address, ByteSize, Network, Timespan, Workers};
 
-/// Defaults of keys: `secs::<30>` is what serde calls when the key is absent.
+/// Defaults of keys. For example, serde calls `secs::<30>` when the key is absent.
 mod default {
     use super::super::scalar::{Bound, ByteSize, Timespan};
     use std::time::Duration;
@@ -87,72 +87,77 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct File {
-    /// The process as a whole.
+    /// Settings of the whole process.
     pub server: Server,
-    /// Where operators look: liveness, readiness, metrics, the effective configuration.
+    /// Admin listener for operators: liveness, readiness, metrics, the effective configuration.
     pub admin: Admin,
-    /// Where requests come in. At least one, unless the file is about a `[provider]` alone.
+    /// Sockets that accept requests. At least one, unless the file configures a `[provider]` only.
     pub listener: Vec<Listener>,
-    /// Issuers of JSON Web Tokens that may vouch for callers.
+    /// Issuers of JSON Web Tokens that may authenticate callers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub issuer: Vec<Issuer>,
-    /// Authorities that are asked about tokens which nobody can verify here: opaque ones, for the most part.
+    /// Token authorities: services that validate tokens on request. Most of these tokens are
+    /// opaque, so the gateway cannot verify them itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub authority: Vec<Authority>,
-    /// TLS client certificates as a credential. Needs a listener that asks for them. A bearer token sent along wins.
+    /// TLS client certificates as a credential. Needs a listener that requests them. When a client
+    /// also sends a bearer token, the token alone counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<ClientCertificates>,
-    /// How nodes tell each other what is revoked.
+    /// Revocation: how nodes exchange what is revoked.
     #[serde(skip_serializing_if = "is_default")]
     pub coherence: Coherence,
-    /// Security events, by which issuers elsewhere tell what they take back.
+    /// Security events: other issuers report sessions and credentials that they revoke.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_events: Option<SecurityEvents>,
-    /// Logging in with a browser.
+    /// Login with a browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub login: Option<Login>,
-    /// Others who are asked whether requests may pass, before they are forwarded.
+    /// External authorization services that are queried before a request is forwarded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub authorizer: Vec<Authorizer>,
-    /// Where requests go.
+    /// Upstreams that requests are forwarded to.
     pub upstream: Vec<Upstream>,
-    /// What is protected, and by whom it may be reached. The most specific match wins, whatever the order.
+    /// Protected resources, and who may reach them. The most specific match wins, whatever the
+    /// order.
     pub route: Vec<Route>,
     /// Policies that several routes share: `[policies.NAME]`, named by a route's `policy = "NAME"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<String, Policy>,
-    /// Kubernetes, where it is asked whether callers may.
+    /// Kubernetes API server that authorizes callers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
-    /// What the upstream is told of the caller, as request headers.
+    /// Request headers that tell the upstream who the caller is.
     pub identity_headers: IdentityHeaders,
-    /// A short-lived signed statement of who calls (JWT, ES256), so that an upstream can verify the caller
-    /// without trusting the network.
+    /// Signed, short-lived statement of the caller's identity (JWT, ES256). With it, an upstream
+    /// can verify the caller without trusting the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assertion: Option<Assertion>,
-    /// How long and how much is remembered of verified credentials.
+    /// Cache of verified credentials: how long and how many.
     pub cache: Cache,
-    /// An OpenID provider of this process's own.
+    /// OpenID provider in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Provider>,
-    /// One line per request. Read at start only.
+    /// Access log with one line per request. Read at start only.
     pub access_log: AccessLog,
     /// Logs, traces and timing.
     pub telemetry: Telemetry,
 }
 
-/// The process as a whole.
+/// Settings of the whole process.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// Worker threads. `"auto"` follows the CPUs this process may use, its cgroup's CPU quota included.
-    /// Read at start only.
+    /// Number of worker threads. `"auto"` follows the CPUs that this process may use, including its
+    /// cgroup's CPU quota. Read at start only.
     pub workers: Workers,
-    /// On SIGTERM or SIGINT: how long requests under way may take to finish before they are cut off.
+    /// On SIGTERM or SIGINT: how long requests in flight may take to finish before they are cut
+    /// off.
     pub drain_timeout: Timespan,
-    /// Read the configuration again when it, or a file it names, changes. SIGHUP does so in any case.
+    /// Whether the configuration is read again when it, or a file that it names, changes. SIGHUP
+    /// reads it again in any case.
     pub reload_on_change: bool,
-    /// `realm` of the `WWW-Authenticate` challenge (RFC 6750 section 3) in 401 answers.
+    /// `realm` of the `WWW-Authenticate` challenge (RFC 6750 section 3) in 401 responses.
     pub realm: String,
 }
 
@@ -167,14 +172,15 @@ impl Default for Server {
     }
 }
 
-/// Where operators look.
+/// Admin listener for operators.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
     /// Whether there is an admin listener. Read at start only.
     pub enabled: bool,
-    /// IP address and port (`[::]` means IPv6 alone) of `/livez`, `/readyz`, `/metrics`, `/debug/config` and `/debug/followed`. It asks for no
-    /// credentials: keep it on loopback, or behind a network policy. Read at start only.
+    /// IP address and port (`[::]` means IPv6 only) of `/livez`, `/readyz`, `/metrics`,
+    /// `/debug/config` and `/debug/followed`. It requires no credentials, so keep it on loopback or
+    /// behind a network policy. Read at start only.
     pub address: Address,
 }
 
@@ -184,18 +190,19 @@ impl Default for Admin {
     }
 }
 
-/// How long and how much is remembered of verified credentials. Remembered are facts (who, until when),
-/// never decisions: rules are evaluated for every request.
+/// Cache of verified credentials. It stores facts (who, until when) and never decisions: rules are
+/// evaluated for every request.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cache {
     /// Memory for verified credentials, over all workers.
     pub size: ByteSize,
-    /// Longest time a credential is believed without verifying it again; never longer than its own expiry.
+    /// Longest time that a verified credential is valid without a new verification, and never
+    /// longer than its own expiry.
     pub ttl: Timespan,
-    /// How long a refused credential is remembered as such.
+    /// How long a refused credential stays cached as refused.
     pub deny_ttl: Timespan,
-    /// Refused credentials remembered at once.
+    /// Largest number of cached refused credentials.
     #[schemars(range(max = 1_000_000))]
     pub deny_entries: usize,
 }
@@ -211,14 +218,14 @@ impl Default for Cache {
     }
 }
 
-/// One line per request. Never holds a token, a cookie or a query.
+/// Access log with one line per request. It never contains a token, a cookie or a query.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLog {
-    /// How a line looks. Read at start only.
+    /// Format of a line. Read at start only.
     pub format: AccessLogFormat,
-    /// `"stdout"`, `"stderr"`, or the path of a file that is appended to, and opened anew on SIGHUP.
-    /// Read at start only.
+    /// `"stdout"`, `"stderr"`, or the path of a file. Lines are appended to the file, and SIGHUP
+    /// opens it again. Read at start only.
     pub output: PathBuf,
 }
 
@@ -228,13 +235,13 @@ impl Default for AccessLog {
     }
 }
 
-/// How a line of the access log looks.
+/// Format of a line in the access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLogFormat {
     /// One JSON object per line.
     Json,
-    /// For people.
+    /// Text for human readers.
     Text,
     /// No access log.
     Off,
@@ -244,32 +251,34 @@ pub enum AccessLogFormat {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
-    /// What the process's own log on standard error holds. Libraries are heard with `debug` and `trace` alone,
-    /// and only their warnings and errors. Read at start only.
+    /// Lowest level of the process log on standard error. Libraries write to it at `debug` and
+    /// `trace` only, and only their warnings and errors. Read at start only.
     pub log: LogLevel,
-    /// How a line of that log looks. Read at start only.
+    /// Format of a line in the process log. Read at start only.
     pub log_format: LogFormat,
-    /// Where spans are sent: the URL of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`; without a
-    /// path `/v1/traces` is meant. Absent: nowhere. Read at start only.
+    /// URL of the OTLP/HTTP collector that receives spans, such as `http://127.0.0.1:4318`. Without
+    /// a path, `/v1/traces` is used. Default: spans are not exported. Read at start only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp_endpoint: Option<String>,
-    /// File with headers for the collector, one `name: value` per line, such as its API key. Read at start only.
+    /// File with headers for the collector, one `name: value` per line, such as its API key. Read
+    /// at start only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp_headers_file: Option<PathBuf>,
-    /// PEM file with the authorities that the collector's certificate must come from. Absent: the system's.
-    /// Read at start only.
+    /// PEM file with the certificate authorities that verify the collector's certificate. Default:
+    /// those of the system. Read at start only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp_ca: Option<PathBuf>,
     /// `service.name` of the spans. Read at start only.
     pub service: String,
-    /// Which part of the requests without a `traceparent` of their own is traced, from 0.0 to 1.0. Read at
-    /// start only.
+    /// Share of the requests without a `traceparent` header that is traced, from 0.0 to 1.0. Read
+    /// at start only.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub trace_ratio: f64,
-    /// Peers whose answers carry `Server-Timing` with the named phases. Empty: nobody's.
+    /// Client networks that receive `Server-Timing` with the named phases in responses. Empty:
+    /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub server_timing_to: Vec<Network>,
-    /// Says that a `server_timing_to` that covers every address is meant.
+    /// Confirms that a `server_timing_to` that covers every address is intended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub server_timing_to_anyone: bool,
 }
@@ -290,29 +299,29 @@ impl Default for Telemetry {
     }
 }
 
-/// What the process's own log holds.
+/// Level of the process log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// What needs an operator.
+    /// Problems that need an operator.
     Error,
-    /// And what may need one.
+    /// Also problems that may need an operator.
     Warn,
-    /// And what changed: start, reload, drain, keys.
+    /// Also changes: start, reload, drain, keys.
     Info,
-    /// And what each connection does.
+    /// Also events of each connection.
     Debug,
-    /// And everything else.
+    /// Everything else too.
     Trace,
 }
 
-/// How a line of the process's own log looks.
+/// Format of a line in the process log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// One JSON object per line.
     Json,
-    /// For people.
+    /// Text for human readers.
     Text,
 }
 

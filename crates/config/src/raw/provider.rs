@@ -1,4 +1,4 @@
-//! The OpenID provider.
+//! Tables of `[provider]`: the OpenID provider of this process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,72 +10,77 @@ use super::super::scalar::{Address, ByteSize, Network, Timespan};
 use super::EventReceiver;
 use super::default::{count, secs, yes};
 
-/// An OpenID provider of this process's own: it knows people and clients and issues tokens. A gateway here or elsewhere
-/// trusts it through an `[[issuer]]` like any other.
+/// OpenID provider in this process: it stores users and clients and issues tokens. Gateways, in
+/// this process or others, trust it through an `[[issuer]]` like any other.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Provider {
-    /// Its URL as browsers and clients see it, and the `iss` of its tokens, such as `https://login.example.com`. Plain
-    /// `http` on loopback only.
+    /// URL of the provider for browsers and clients, and the `iss` of its tokens, such as
+    /// `https://login.example.com`. Plain `http` on loopback only.
     pub issuer: String,
-    /// IP address and port it listens on. Read at start only.
+    /// IP address and port to listen on. Read at start only.
     #[serde(default = "address")]
     pub address: Address,
-    /// Speak TLS with this certificate. Absent: plain text, for loopback, or behind a proxy that ends TLS.
+    /// Certificate and key for TLS. Default: plain text, for loopback, or behind a proxy that
+    /// terminates TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ProviderTls>,
-    /// Where it keeps what it must not forget: `sqlite:///var/lib/postern/postern.db?mode=rwc` for one node, or
-    /// `postgres://postern@db.example/postern` for several. Read at start only.
+    /// URL of the provider's database: `sqlite:///var/lib/postern/postern.db?mode=rwc` for one
+    /// node, or `postgres://postern@db.example/postern` for several. Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
-    /// File with that URL instead, for one that holds a password. Read at start only.
+    /// File with the URL of the database, for a URL that contains a password. Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database_file: Option<PathBuf>,
-    /// File with 32 random bytes in base64 that nobody but this user (or, if it is the file of root, one group) may read:
-    /// everything stored is protected by it, and all nodes share it. Absent: with SQLite the database's name and `.secret`,
-    /// made at the first start. Read at start only.
+    /// File with 32 random bytes in base64 that protect all stored data. All nodes share it. Only
+    /// this user may be able to read it, or one group if root owns it. Default with SQLite: the
+    /// name of the database plus `.secret`, created at the first start. Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// Which generations of the secret that followers share are believed; the first is spoken. To exchange it: add another number at the
-    /// end, give followers what `postern admin follow-secret` prints then; put the new number first, and give them what is printed then; take
-    /// the old one out when all have that. One to four numbers from 0 to 255.
+    /// Generations of the secret that is shared with followers: all are accepted, and the first is
+    /// used for sending. To rotate it: add a new number at the end, and give followers the new
+    /// output of `postern admin follow-secret`. Then put the new number first, and give them the
+    /// output again. When all have it, remove the old number. One to four numbers from 0 to 255.
     #[serde(default = "first_generation")]
     pub follow_generations: Vec<u8>,
-    /// Proxies whose `X-Forwarded-For` says who calls: the right-most address in it that is not itself one of these.
-    /// Empty: nobody's.
+    /// Proxies whose `X-Forwarded-For` is trusted: the client is the right-most address in it that
+    /// is not in this list. Empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trusted_proxies: Vec<Network>,
-    /// Says that a `trusted_proxies` that covers every address is meant: anyone may then claim to be any address.
+    /// Confirms that a `trusted_proxies` that covers every address is intended. Any client can then
+    /// claim any address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trusted_proxies_anyone: bool,
-    /// The resource servers that tokens may be meant for. Every audience of a client is one of these.
+    /// Resource servers that tokens may be issued for. Every audience of a client must be one of
+    /// these.
     #[serde(default)]
     pub audiences: Vec<String>,
-    /// What access tokens are signed with.
+    /// Algorithm that signs access tokens.
     #[serde(default = "es256")]
     pub access_token_algorithm: SigningAlgorithm,
-    /// What ID tokens are signed with unless the client says otherwise.
+    /// Algorithm that signs ID tokens, unless the client has its own.
     #[serde(default = "rs256")]
     pub id_token_algorithm: SigningAlgorithm,
-    /// How long access tokens live unless the client says otherwise. From 1s to 24h.
+    /// Lifetime of access tokens, unless the client has its own. From 1s to 24h.
     #[serde(default = "secs::<300>")]
     pub access_token_lifetime: Timespan,
-    /// How long everything else lives.
+    /// Lifetimes of codes, other tokens, sessions and keys.
     #[serde(default)]
     pub lifetimes: Lifetimes,
-    /// How passwords are kept and guarded.
+    /// How passwords are hashed, checked and protected against guessing.
     #[serde(default)]
     pub passwords: Passwords,
-    /// Whose pages people see.
+    /// Name, logo and colour of the pages.
     #[serde(default)]
     pub brand: Brand,
-    /// Languages of the pages beside English and German: `tag = "file"`, with files like `locales/en.toml` of the source.
+    /// Languages of the pages in addition to English and German: `tag = "file"`, with files like
+    /// `locales/en.toml` of the source.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub languages: BTreeMap<String, PathBuf>,
-    /// The clients. More may be registered in the database.
+    /// Clients of the provider. More may be registered in the database.
     #[serde(default)]
     pub client: Vec<Client>,
-    /// Who elsewhere is told of what happens here.
+    /// Receivers of security events that this provider sends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub event_receiver: Vec<EventReceiver>,
 }
@@ -100,13 +105,13 @@ fn rs256() -> SigningAlgorithm {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderTls {
-    /// PEM file: the certificate, then the chain up to the authority.
+    /// PEM file with the certificate, followed by the chain up to the certificate authority.
     pub certificate: PathBuf,
     /// PEM file with the certificate's private key (PKCS#8, PKCS#1 or SEC1).
     pub key: PathBuf,
 }
 
-/// An algorithm that the provider signs with.
+/// Algorithm that the provider signs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "registered names, RFC 7518 section 3.1 and RFC 8037")]
 pub enum SigningAlgorithm {
@@ -115,27 +120,28 @@ pub enum SigningAlgorithm {
     EdDSA,
 }
 
-/// How long things of the provider live. Whole seconds.
+/// Lifetimes in the provider, in whole seconds.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Lifetimes {
-    /// An authorization code. At most 1h, better a minute (RFC 6749 section 4.1.2).
+    /// Lifetime of an authorization code. At most 1h; a minute is better (RFC 6749 section 4.1.2).
     pub code: Timespan,
-    /// An ID token. At most 24h.
+    /// Lifetime of an ID token. At most 24h.
     pub id_token: Timespan,
-    /// A refresh token that is not used.
+    /// How long a refresh token stays valid without use.
     pub refresh_token: Timespan,
-    /// All that follows from one authorization, however often it is refreshed.
+    /// Lifetime of a grant: everything that follows from one authorization, however often it is
+    /// refreshed.
     pub grant: Timespan,
-    /// A session that is not used. At least 60s.
+    /// How long a session stays valid without use. At least 60s.
     pub session_idle: Timespan,
-    /// A session, used or not.
+    /// Lifetime of a session, also when it is in use.
     pub session: Timespan,
-    /// A device code (RFC 8628): how long a person has to type it. At most 1h.
+    /// How long a user may take to enter a device code (RFC 8628). At most 1h.
     pub device_code: Timespan,
-    /// A pushed authorization request (RFC 9126 section 2.2). At most 10m.
+    /// Lifetime of a pushed authorization request (RFC 9126 section 2.2). At most 10m.
     pub pushed_request: Timespan,
-    /// How long a key signs until the next one takes over. At least 1h.
+    /// How long a key signs until the next one replaces it. At least 1h.
     pub signing_key: Timespan,
 }
 
@@ -166,36 +172,40 @@ impl Default for Lifetimes {
     }
 }
 
-/// How passwords are kept and guarded. They are hashed with Argon2id; older hashes are upgraded at login.
+/// How passwords are hashed, checked and protected against guessing. The hash is Argon2id, and
+/// older hashes are upgraded at login.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Passwords {
-    /// Memory of one hash. From 7MiB to 256MiB; each thread holds as much.
+    /// Memory of one hash. From 7MiB to 256MiB. Each thread uses this much.
     pub memory: ByteSize,
-    /// Passes over the memory.
+    /// Number of passes over the memory.
     pub iterations: u32,
-    /// Lanes of one hash. They are computed one after another: more make nothing faster here.
+    /// Number of lanes of one hash. They are computed one after another, so more lanes are not
+    /// faster.
     pub parallelism: u32,
-    /// Threads that hash. Absent: one for each CPU.
+    /// Number of threads that hash. Default: one for each CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
-    /// Passwords that may wait for a thread; whoever comes then is told to come again. Absent: 32 for each thread.
+    /// Number of passwords that may wait for a thread. Further logins are refused and must be
+    /// retried. Default: 32 for each thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<usize>,
-    /// When those are told to come again. From 1s to 1h.
+    /// Delay after which a refused login may be retried. From 1s to 1h.
     pub retry_after: Timespan,
-    /// Fewest characters of a new password. From 8 to 64.
+    /// Minimum number of characters of a new password. From 8 to 64.
     pub min_length: usize,
-    /// How hard a new password must be to guess.
+    /// Number of guesses that a new password must withstand.
     pub strength: Strength,
-    /// When wrong passwords lock an account. Absent: after 5.
+    /// When wrong passwords lock an account. Default: after 5.
     pub lockout_account: Lockout,
-    /// When wrong passwords lock the network they come from, whatever the accounts. Needs more failures than an account.
-    /// Absent: after 50.
+    /// When wrong passwords lock the network that they come from, for all accounts. Needs more
+    /// failures than an account. Default: after 50.
     pub lockout_network: Lockout,
-    /// Remember passwords that were right a moment ago, for clients that send one with every request. It trades safety
-    /// for speed: a remembered password costs a microsecond to check instead of a hash, but whoever can read this
-    /// process's memory meanwhile can search for it as fast. Absent: none is remembered.
+    /// Whether recently verified passwords are cached, for clients that send one with every
+    /// request. This trades safety for speed: a check takes a microsecond instead of a hash. But an
+    /// attacker who can read the memory of this process can search for these passwords just as
+    /// fast. Default: none is cached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remember_verified: Option<RememberVerified>,
 }
@@ -218,7 +228,7 @@ impl Default for Passwords {
     }
 }
 
-/// How hard a password must be to guess.
+/// Number of guesses that a password must withstand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Strength {
@@ -226,23 +236,25 @@ pub enum Strength {
     Million,
     /// A hundred million guesses.
     HundredMillion,
-    /// Ten thousand million guesses: withstands for a while somebody who has stolen the hash.
+    /// Ten thousand million guesses: withstands an attacker who has stolen the hash for some time.
     TenBillion,
 }
 
-/// When wrong passwords lock.
+/// When wrong passwords lock an account or network.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lockout {
-    /// From this many wrong passwords on, each locks for twice as long as the one before.
+    /// Number of wrong passwords before the first lock. Each further one locks for twice as long as
+    /// the one before.
     pub failures: u32,
-    /// The first lock. At least 1s.
+    /// Duration of the first lock. At least 1s.
     #[serde(default = "secs::<10>")]
     pub delay: Timespan,
-    /// The longest lock: what a stranger can cost an account's owner. At most 24h.
+    /// Longest duration of a lock, because any attacker can lock an account for this time. At most
+    /// 24h.
     #[serde(default = "secs::<900>")]
     pub longest: Timespan,
-    /// After this long without a failure, half of them are forgotten. From 1s to 24h.
+    /// After this time without a failure, half of the failures are forgotten. From 1s to 24h.
     #[serde(default = "secs::<900>")]
     pub quiet: Timespan,
 }
@@ -253,29 +265,31 @@ impl Lockout {
     }
 }
 
-/// A memory of right passwords, opt-in.
+/// Optional cache of recently verified passwords.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RememberVerified {
-    /// For how long. From 1s to 1m.
+    /// How long a password stays cached. From 1s to 1m.
     pub lifetime: Timespan,
-    /// For how many accounts at once.
+    /// Largest number of accounts with a cached password.
     #[serde(default = "count::<1000>")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub accounts: usize,
 }
 
-/// Whose pages people see.
+/// Name, logo and colour of the pages.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Brand {
-    /// What people know this place by.
+    /// Name of the site that users know.
     pub name: String,
-    /// A path on the provider's host (`/assets/logo.svg`), or the image itself (`data:image/svg+xml;base64,…`, also png,
-    /// webp, jpeg). Absent: the name's first letter.
+    /// A path on the provider's host (`/assets/logo.svg`), or the image itself
+    /// (`data:image/svg+xml;base64,…`, also png, webp, jpeg). Default: the first letter of the
+    /// name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logo: Option<String>,
-    /// The colour of the main button, `#rrggbb`. Any will do: text on it is made readable.
+    /// Colour of the main button, `#rrggbb`. Any colour is possible, because the text on it is made
+    /// readable.
     pub colour: String,
 }
 
@@ -285,120 +299,128 @@ impl Default for Brand {
     }
 }
 
-/// A client of the provider. It proves itself by secrets or by keys, or is `public`. It may do what it is given here and
-/// nothing else.
+/// Client of the provider. It authenticates with secrets or keys, or is `public`. It may do only
+/// what these keys permit.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each key of the file")]
 pub struct Client {
-    /// `client_id`: 1 to 128 visible ASCII characters. It is also the `sub` of tokens the client gets for itself.
+    /// `client_id`: 1 to 128 visible ASCII characters. It is also the `sub` of tokens that the
+    /// client gets for itself.
     pub id: String,
-    /// What people know it by. Absent: its id.
+    /// Name of the client that users see. Default: its `id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Cannot keep a secret, such as a program on somebody's own machine. It must use PKCE.
+    /// Whether the client cannot keep a secret, such as a program on a user's own machine. It must
+    /// use PKCE.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub public: bool,
-    /// SHA-256 of its secret as 64 hexadecimal digits; a second one while the client moves from one to the next.
+    /// SHA-256 of the client's secret as 64 hexadecimal digits. List a second one while the client
+    /// changes its secret.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_sha256: Vec<String>,
-    /// Files with its secret, one each, instead or beside. Read again when they change.
+    /// Files with one secret each, instead of `secret_sha256` or in addition. Read again when they
+    /// change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secret_files: Vec<PathBuf>,
-    /// File with its public keys (a JWK set, RFC 7517) instead of a secret, for `private_key_jwt`. Read again when it
-    /// changes.
+    /// File with the client's public keys (a JWK set, RFC 7517) instead of a secret, for
+    /// `private_key_jwt`. Read again when it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_file: Option<PathBuf>,
-    /// The grants it may use.
+    /// Grants that the client may use.
     #[schemars(length(min = 1))]
     pub grants: Vec<Grant>,
-    /// Where people may be sent back to: the exact URI.
+    /// Exact URIs that a user may be sent back to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redirect_uris: Vec<String>,
-    /// Where people may be sent after signing out.
+    /// Exact URIs that a user may be sent to after signing out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub post_logout_redirect_uris: Vec<String>,
-    /// Where the client hears that a session has ended (OpenID Connect Back-Channel Logout).
+    /// URI that receives a logout token when a session ends (OpenID Connect Back-Channel Logout).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backchannel_logout_uri: Option<String>,
-    /// The scopes it may have.
+    /// Scopes that the client may request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// The scopes it gets when it asks for none: some of `scopes`.
+    /// Scopes that the client gets when it requests none: some of `scopes`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub default_scopes: Vec<String>,
-    /// The audiences it may name; the first is used when it names none. Without any its tokens are good for the
-    /// provider's own userinfo endpoint alone.
+    /// Audiences that the client may request. The first is used when it requests none. Without any,
+    /// its tokens are valid for the provider's own userinfo endpoint only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audiences: Vec<String>,
-    /// The groups that tokens it gets for itself carry.
+    /// Groups in tokens that the client gets for itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Whether people are asked before it gets anything of theirs.
+    /// Whether users must consent before the client gets access to their data.
     #[serde(default = "yes")]
     pub asks_consent: bool,
-    /// Whether it must use PKCE (RFC 7636). Absent: public clients must, others need not. Public clients cannot do without.
+    /// Whether the client must use PKCE (RFC 7636). Default: only public clients must. A public
+    /// client must use it in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requires_pkce: Option<bool>,
-    /// Whether it must push its authorization requests (RFC 9126).
+    /// Whether the client must push its authorization requests (RFC 9126).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub requires_pushed_requests: bool,
-    /// Whose tokens it may ask about (RFC 7662). Of all others it hears that they are inactive.
+    /// Tokens that the client may introspect (RFC 7662). All others are reported to it as inactive.
     #[serde(default)]
     pub introspects: Introspects,
-    /// What its access tokens look like.
+    /// Format of the client's access tokens.
     #[serde(default)]
     pub access_token: TokenFormat,
-    /// How long its access tokens live. Absent: the provider's `access_token_lifetime`.
+    /// Lifetime of the client's access tokens. Default: the provider's `access_token_lifetime`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_token_lifetime: Option<Timespan>,
-    /// What its ID tokens are signed with. Absent: the provider's `id_token_algorithm`.
+    /// Algorithm that signs the client's ID tokens. Default: the provider's `id_token_algorithm`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_token_algorithm: Option<SigningAlgorithm>,
-    /// What userinfo answers are signed with. Absent: they are plain JSON.
+    /// Algorithm that signs userinfo responses. Default: they are plain JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub userinfo_algorithm: Option<SigningAlgorithm>,
-    /// Whether ID tokens carry what the granted scopes tell of a person, which the userinfo endpoint tells otherwise.
+    /// Whether ID tokens contain the user's claims of the granted scopes, which otherwise only the
+    /// userinfo endpoint returns.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub claims_in_id_token: bool,
 }
 
-/// A way to a token.
+/// Grant that a client may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grant {
-    /// A person logs in in a browser (RFC 6749 section 4.1).
+    /// A user logs in with a browser (RFC 6749 section 4.1).
     AuthorizationCode,
-    /// A new token for an old one, without the person (RFC 6749 section 6). Beside another grant.
+    /// A refresh token is exchanged for a new access token, without the user (RFC 6749 section 6).
+    /// Needs another grant.
     RefreshToken,
-    /// The client for itself (RFC 6749 section 4.4).
+    /// The client gets a token for itself (RFC 6749 section 4.4).
     ClientCredentials,
-    /// A person types a code into a browser elsewhere (RFC 8628).
+    /// A user enters a code in a browser on another device (RFC 8628).
     DeviceCode,
-    /// The client sends the person's password (RFC 6749 section 4.3): for old programs only.
+    /// The client sends the user's password (RFC 6749 section 4.3): for old programs only.
     Password,
 }
 
-/// Whose tokens a client may introspect.
+/// Tokens that a client may introspect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Introspects {
-    /// Those it got itself.
+    /// Tokens that were issued to the client itself.
     #[default]
     Own,
-    /// Also those whose audience names its id or one of its `audiences`: what a resource server needs.
+    /// Also tokens whose audience is its `id` or one of its `audiences`: what a resource server
+    /// needs.
     Audience,
-    /// Everybody's: what a gateway needs that stands in front of services with audiences of their own.
+    /// All tokens: what a gateway needs in front of services with their own audiences.
     All,
 }
 
-/// What an access token looks like.
+/// Format of an access token.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenFormat {
-    /// Signed, readable by whoever gets it (RFC 9068).
+    /// Signed token that every holder can read (RFC 9068).
     #[default]
     Jwt,
-    /// Random; whoever gets it asks the introspection endpoint what it is worth.
+    /// Random token. A resource server must send it to the introspection endpoint.
     Opaque,
 }

@@ -1,4 +1,4 @@
-//! Where requests go.
+//! Tables of `[[upstream]]`: servers that requests are forwarded to.
 
 use std::path::PathBuf;
 
@@ -8,43 +8,45 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::{Name, Timespan};
 use super::default::{count, count32, secs};
 
-/// A set of equivalent endpoints.
+/// Set of equivalent endpoints.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
-    /// What routes, logs and metrics call it.
+    /// Name of the upstream in routes, logs and metrics.
     pub name: Name,
-    /// `http://host:port`, `https://host:port` or `unix:/path`. The endpoint with the fewest requests under way
-    /// is chosen.
+    /// Addresses: `http://host:port`, `https://host:port` or `unix:/path`. The endpoint with the
+    /// fewest requests in flight is chosen.
     #[schemars(length(min = 1))]
     pub endpoints: Vec<String>,
-    /// What is spoken to the endpoints.
+    /// Protocol that the endpoints use.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
-    /// TLS to the endpoints. With `https` endpoints it may be absent: the system's authorities then decide.
+    /// TLS to the endpoints. Not needed for `https` endpoints whose certificates the system's
+    /// certificate authorities verify.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<UpstreamTls>,
-    /// How long each step may take.
+    /// Time limits of each step.
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,
     /// Idle connections kept per endpoint and worker.
     #[serde(default = "count::<128>")]
     #[schemars(range(max = 100_000))]
     pub idle_connections: usize,
-    /// Requests under way at once per worker; more are answered 503 at once.
+    /// Largest number of requests in flight per worker. Further requests get 503 at once.
     #[serde(default = "count::<1024>")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_requests: usize,
-    /// Failures in a row (connect, reset, timeout) that take an endpoint out.
+    /// Number of consecutive failures (connect, reset, timeout) after which an endpoint is marked
+    /// unhealthy.
     #[serde(default = "count32::<5>")]
     #[schemars(range(min = 1, max = 1000))]
     pub unhealthy_after: u32,
-    /// How long an endpoint that was taken out is left alone.
+    /// How long an unhealthy endpoint receives no requests.
     #[serde(default = "secs::<10>")]
     pub unhealthy_for: Timespan,
 }
 
-/// What is spoken to an upstream.
+/// Protocol of an upstream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpstreamProtocol {
     /// HTTP/1.1 with keep-alive.
@@ -60,32 +62,33 @@ pub enum UpstreamProtocol {
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamTls {
-    /// PEM file with the authorities that the server certificate must come from. Absent: the system's.
+    /// PEM file with the certificate authorities that verify the server certificate. Default: those
+    /// of the system.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
-    /// Name that the server certificate must carry, sent as SNI too. Absent: the endpoint's host. Needed for
-    /// Unix sockets.
+    /// Name that the server certificate must have, also sent as SNI. Default: the host of the
+    /// endpoint. Needed for Unix sockets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-    /// PEM file with the certificate this gateway shows; `key` goes with it.
+    /// PEM file with the client certificate of this gateway. Needs `key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
-    /// PEM file with that certificate's private key.
+    /// PEM file with the certificate's private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
 }
 
-/// How long each step of an exchange with an upstream may take.
+/// Time limits of each step of an exchange with an upstream.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamTimeouts {
-    /// Connecting, TLS handshake included.
+    /// Connecting, including the TLS handshake.
     pub connect: Timespan,
-    /// From the request sent to the head of the response.
+    /// From the end of the request to the head of the response.
     pub response_header: Timespan,
-    /// No byte of a body moving. An event stream that rests longer is cut.
+    /// How long no byte of a body may move. An event stream that is silent for longer is cut.
     pub stall: Timespan,
-    /// A kept connection unused this long is closed.
+    /// How long a connection may stay unused before it is closed.
     pub idle: Timespan,
 }
 

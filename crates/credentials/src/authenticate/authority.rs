@@ -1,10 +1,13 @@
-//! Authorities: who is asked about a token that cannot be verified here.
+//! Token authorities: ask an introspection endpoint or Kubernetes about a token that cannot be
+//! verified locally.
 //!
-//! Owns: which authority is asked about which token, the question in each one's words, what its status means, the counts of it
-//! all. Does not own: the reading of an answer (`auth::authority`), connections ([`http_engine::http_client`]), what is remembered.
+//! Owns: which authority is asked about which token, the request in each protocol, the meaning of
+//! its status, the counters. Does not own: parsing an answer (`auth::authority`), connections
+//! ([`http_engine::http_client`]), the cache.
 //!
-//! Each token is asked of one authority at most: a token of one party must not be shown to another, and asking all of them in
-//! turn is what made others slow. A JWT of a configured issuer is asked of nobody, unless a prefix says otherwise.
+//! Each token goes to one authority at most. A token of one party must not be shown to another, and
+//! asking several in turn would be slow. A JWT of a configured issuer goes to no authority, unless
+//! a prefix selects one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -35,33 +38,33 @@ use crate::config::{AuthorityQuestion, TokenSelection};
 use crate::revocation::{FollowedIssuer, RevocableToken, TokenEvidence};
 use crate::watch::{Resource, Watches};
 
-/// An authority with the way to it.
+/// A token authority with its HTTP client, watches and counters.
 pub(super) struct AuthorityClient {
     pub(super) config: Arc<AuthorityConfig>,
     pub(super) ttl: Duration,
     question: AuthorityQuestion,
     selection: TokenSelection,
-    /// Who signs its introspections, if they must be signed.
+    /// The signer of its introspection answers, if they must be signed.
     signed: Option<IssuerKeys>,
     server: http_engine::config::ServerConfig,
     outbound: Arc<HttpClient>,
-    /// It tells when it takes a token back.
+    /// The issuer of its tokens, if its revocation log is followed.
     pub(super) followed: Option<Arc<FollowedIssuer>>,
     watch: Option<Box<str>>,
     watches: Arc<Watches>,
     counts: Arc<AuthorityCounts>,
 }
 
-/// What an authority says of a token, and by what that can be taken back.
+/// An authority's answer about a token, with the tags that can revoke it.
 pub(super) struct AuthoritySaid {
     pub(super) verdict: IntrospectionVerdict,
-    /// In its own words, if it is a provider of ours.
+    /// Revocation tags from the answer, if the authority is a provider of Postern.
     pub(super) statement: Option<RevocationTags>,
-    /// By what events can be about, if its issuer tells by those.
+    /// Revocation by security events, if its issuer is followed by those.
     pub(super) revocable: Option<RevocableToken>,
 }
 
-/// How often an authority was asked, and what came of it.
+/// Counters of the requests to an authority, by result.
 #[derive(Debug)]
 struct AuthorityCounts {
     good: AtomicU64,
@@ -74,24 +77,24 @@ struct AuthorityCounts {
     last_error: Mutex<Option<Arc<str>>>,
 }
 
-/// How an authority stands, for metrics.
+/// Counters of a token authority, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorityStatus {
     /// The configured name.
     pub name: Box<str>,
-    /// Answers that vouched for a token.
+    /// Answers that confirmed a token.
     pub good: u64,
-    /// Answers that refused one.
+    /// Answers that rejected a token.
     pub refused: u64,
-    /// Questions without an answer that says either.
+    /// Requests without a usable answer.
     pub failed: u64,
-    /// Questions not asked, because as many were under way as may be.
+    /// Requests not sent because of the limit of concurrent requests.
     pub busy: u64,
-    /// Questions not asked, because as many were begun within a second as may be.
+    /// Requests not sent because of the limit of requests per second.
     pub throttled: u64,
-    /// Time spent waiting for answers, all together.
+    /// Total time spent waiting for answers.
     pub waited: Duration,
-    /// What the last question without an answer failed of; `None` when the last one was answered.
+    /// Error of the last request; `None` when it was answered.
     pub last_error: Option<Arc<str>>,
 }
 
@@ -118,7 +121,7 @@ impl Collect for AuthorityStatus {
     }
 }
 
-/// Why nobody knows what a token is worth.
+/// Why an authority gave no usable answer about a token.
 #[derive(Debug, thiserror::Error)]
 enum AuthoritySilent {
     #[error(transparent)]
@@ -143,7 +146,8 @@ enum AuthoritySilent {
 }
 
 impl AuthoritySilent {
-    /// Whether it says nothing of the authority: it is about this token, or about a dependency that has lines of its own.
+    /// Whether the error does not concern the authority: it is about this token, or about a
+    /// dependency with its own outage log.
     fn is_of_another(&self) -> bool {
         matches!(self, Self::Token | Self::NoKeys | Self::Issuer)
     }
@@ -171,7 +175,8 @@ impl AuthorityCounts {
 }
 
 impl AuthorityClient {
-    /// Takes over the connections, watches and counts of the authority of that name before, if it is asked the same way.
+    /// Keeps the connections, watches and counters of the previous authority of that name, if its
+    /// settings are equal.
     pub(super) fn new(
         config: &crate::config::TokenAuthority,
         surroundings: &AuthenticatorRuntime,
@@ -221,12 +226,12 @@ impl AuthorityClient {
             && self.watch == other.watch
     }
 
-    /// What is told of tokens that end before their time.
+    /// The watches that report deleted accounts and tokens.
     pub(super) fn watches(&self) -> &Watches {
         &self.watches
     }
 
-    /// Who signs its answers.
+    /// The signer of its answers, if they must be signed.
     pub(super) fn signer(&self) -> Option<&IssuerKeys> {
         self.signed.as_ref()
     }
@@ -245,7 +250,8 @@ impl AuthorityClient {
         }
     }
 
-    /// Asks about a token; it is `asked` now, and `now` reads the clock. `None`: nobody knows; that was logged.
+    /// Asks about a token. `asked` is the current time, and `now` reads the clock. `None`: there is
+    /// no usable answer, which has been logged.
     pub(super) async fn ask(
         &self,
         token: &[u8],
@@ -255,7 +261,8 @@ impl AuthorityClient {
         let began = Instant::now();
         let verdict = match &self.followed {
             None => self.try_ask(token, asked, now).await,
-            // Whatever was said of a token, nobody would be let in by it.
+            // Without an answer from the issuer, no answer of the authority would authorize a
+            // request.
             Some(followed) => tokio::select! {
                 biased;
                 () = followed.desk.silent() => Err(AuthoritySilent::Issuer),
@@ -331,7 +338,7 @@ impl AuthorityClient {
         }
     }
 
-    /// Reads a signed answer, by newer keys if those at hand do not fit.
+    /// Reads a signed answer; fetches newer keys if the current ones do not fit.
     async fn read_signed(
         &self,
         signer: &IssuerKeys,
@@ -364,8 +371,8 @@ impl AuthorityClient {
         Err(unfit)
     }
 
-    /// The token is the credential here: it is what 401 is about. A token without the scope `user:info` gets 403, and proves
-    /// nobody's name.
+    /// Interprets the answer of `users/~`. The token itself is the credential here, so a 401 is
+    /// about the token. A token without the scope `user:info` gets 403, and proves no name.
     fn user(&self, answer: &HttpAnswer) -> Result<IntrospectionVerdict, AuthoritySilent> {
         match answer.status {
             StatusCode::OK => Ok(openshift_user::read(answer.body.to_vec(), &self.config)?),
@@ -399,7 +406,7 @@ impl AuthorityClient {
                 (request.header(CONTENT_TYPE, "application/x-www-form-urlencoded"), form)
             }
             AuthorityQuestion::TokenReview { url } => {
-                // A bearer token consists of characters that JSON writes as they are.
+                // A bearer token contains only characters that JSON does not escape.
                 let audiences = self.config.audiences.iter().flatten();
                 let audiences: Vec<String> = audiences.map(|audience| json_text(audience)).collect();
                 let audiences = match audiences.as_slice() {
@@ -423,7 +430,7 @@ impl AuthorityClient {
     }
 }
 
-/// What is watched at an authority: whose deletion ends a token.
+/// Resources to watch at an authority: their deletion invalidates tokens.
 fn watched(question: &AuthorityQuestion) -> &'static [Resource] {
     match question {
         AuthorityQuestion::Introspection { .. } => &[],
@@ -432,7 +439,7 @@ fn watched(question: &AuthorityQuestion) -> &'static [Resource] {
     }
 }
 
-/// A text as JSON writes it (RFC 8259 section 7).
+/// A JSON string (RFC 8259 section 7).
 pub(super) fn json_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -452,10 +459,12 @@ pub(super) fn json_text(text: &str) -> String {
     out
 }
 
-/// Which authority is asked about tokens that begin like this one.
+/// Index of the authority for tokens with a prefix of this one; of several, the longest prefix
+/// counts.
 ///
 /// # Errors
-/// When the token is known to be nobody's without asking: one of our own provider's that is mistyped or cut.
+/// When the token is known to be invalid without asking: it has our own provider's prefix, but is
+/// not a well-formed access token.
 pub(super) fn of_prefix(authorities: &[AuthorityClient], token: &[u8]) -> Result<Option<usize>, TokenError> {
     let fits = |prefix: &&str| token.starts_with(prefix.as_bytes());
     let length = |authority: &AuthorityClient| {
@@ -469,12 +478,12 @@ pub(super) fn of_prefix(authorities: &[AuthorityClient], token: &[u8]) -> Result
     Ok(found.map(|(_, at)| at))
 }
 
-/// Which authority is asked about tokens that are nobody else's.
+/// Index of the authority for all tokens that no other rule selects.
 pub(super) fn of_rest(authorities: &[AuthorityClient]) -> Option<usize> {
     authorities.iter().position(|authority| authority.selection.is_rest())
 }
 
-/// Which authority is asked about a JWT of this issuer.
+/// Index of the authority for JWTs of this issuer.
 pub(super) fn of_issuer(authorities: &[AuthorityClient], issuer: &str) -> Option<usize> {
     authorities.iter().position(|authority| authority.selection.issuers.iter().any(|own| **own == *issuer))
 }

@@ -1,8 +1,8 @@
-//! Client certificates as a credential: from X.509 to the fields a mapping reads.
+//! Client certificates as a credential: converts X.509 names to the fields that a mapping reads.
 //!
-//! The chain was verified in the TLS handshake, its dates at that time included. Here only names are taken
-//! out, strictly: a name that cannot be read refuses the certificate, because of two names, one unreadable,
-//! the other would be believed alone.
+//! The TLS handshake has verified the chain, and its dates at that time. This module only extracts
+//! names, and does so strictly: an unreadable name rejects the certificate. Otherwise, of two
+//! names, the readable one alone would be used.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -20,19 +20,20 @@ use x509_parser::oid_registry::{
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
-/// Why a certificate, though its chain is good, says nothing usable. A 401.
+/// Why a certificate with a valid chain is not accepted. The response is 401.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
     /// Certificates are no credential in this configuration.
     #[error("client certificates are not configured as a credential")]
     NotConfigured,
-    /// Not DER, or not X.509 version 3 as RFC 5280 has it.
+    /// The bytes are not DER, or not X.509 version 3 of RFC 5280.
     #[error("the client certificate cannot be parsed")]
     Unparsable,
-    /// A name in an encoding or form that cannot be read.
+    /// A name has an unreadable encoding or form.
     #[error("the client certificate has an unreadable {0}")]
     UnreadableName(&'static str),
-    /// Its validity does not contain now. Connections and resumed sessions outlive certificates.
+    /// The current time is outside its validity. Connections and resumed sessions may outlive
+    /// certificates.
     #[error("the client certificate is expired or not yet valid")]
     NotValidNow,
     /// The mapping found no identity.
@@ -41,7 +42,7 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    /// Short name for logs and metrics.
+    /// Stable code for logs and metrics.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NotConfigured => "certificate_not_configured",
@@ -53,7 +54,7 @@ impl CertificateError {
     }
 }
 
-/// Who holds an end-entity certificate, given in DER.
+/// The facts of an end-entity certificate, given in DER.
 pub(super) fn facts(
     der: &[u8],
     mapping: &CertificateMapping,
@@ -97,7 +98,7 @@ fn fields<'a>(certificate: &'a X509Certificate<'_>) -> Result<Vec<Field<'a>>, Ce
     let names = certificate.subject_alternative_name().map_err(|_| CertificateError::Unparsable)?;
     for name in names.iter().flat_map(|names| &names.value.general_names) {
         let field = match name {
-            // Compared without case (RFC 5280 section 7.2): one spelling for rules.
+            // Compared without case (RFC 5280 section 7.2); rules get one spelling.
             GeneralName::DNSName(name) => (CertificateField::SanDns, name.to_ascii_lowercase().into()),
             GeneralName::RFC822Name(name) => (CertificateField::SanEmail, (*name).into()),
             GeneralName::URI(name) => (CertificateField::SanUri, (*name).into()),
@@ -109,8 +110,8 @@ fn fields<'a>(certificate: &'a X509Certificate<'_>) -> Result<Vec<Field<'a>>, Ce
     Ok(fields)
 }
 
-/// A distinguished name as text (RFC 4514 section 2): last component first, special characters escaped, so
-/// that no value can spell another component. `None` when a value is not text.
+/// A distinguished name as text (RFC 4514 section 2): last component first, special characters
+/// escaped, so that a value cannot imitate another component. `None` when a value is not text.
 fn rfc4514(name: &X509Name<'_>) -> Option<String> {
     let components: Vec<_> = name.iter_rdn().collect();
     let mut text = String::new();
@@ -151,7 +152,8 @@ fn push_attribute(text: &mut String, attribute: &AttributeTypeAndValue<'_>) -> O
     Some(())
 }
 
-/// A type without a short name: dotted number, and the value's encoding in hexadecimal (section 2.4).
+/// A type without a short name: dotted number, and the value's encoding in hexadecimal
+/// (section 2.4).
 fn push_encoded(text: &mut String, attribute: &AttributeTypeAndValue<'_>) -> Option<()> {
     let value = attribute.attr_value();
     let encoding = value.to_der_vec().ok()?;
@@ -159,7 +161,7 @@ fn push_encoded(text: &mut String, attribute: &AttributeTypeAndValue<'_>) -> Opt
     encoding.iter().try_for_each(|byte| write!(text, "{byte:02x}").ok())
 }
 
-/// RFC 4514 section 3.
+/// The short name of an attribute type (RFC 4514 section 3).
 fn short_name(oid: &Oid<'_>) -> Option<&'static str> {
     let table = [
         (OID_X509_COMMON_NAME, "CN"),

@@ -1,8 +1,10 @@
-//! A small HTTP client for key documents, off the request path.
+//! Fetch: a small HTTP client for key documents, off the request path.
 //!
-//! Owns: one GET over a fresh connection, within bounds. Does not own: what the document means, when to
-//! fetch. It follows no redirect, sends no credential, and reads at most [`Bounds::bytes`]: the other side
-//! is trusted for its keys, not for its manners.
+//! Owns: one GET over a fresh connection, within bounds. Does not own: the document's meaning, when
+//! to fetch.
+//!
+//! It follows no redirect, sends no credential, and reads at most [`Bounds::bytes`]. The server is
+//! trusted for its keys, but not to behave well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +25,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// What one fetch may take.
+/// Limits of one fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// Name resolution, connecting and the TLS handshake.
+    /// Time limit for name resolution, connecting and the TLS handshake.
     pub connect: Duration,
-    /// All of it.
+    /// Time limit for the whole fetch.
     pub overall: Duration,
-    /// Bytes of the response body.
+    /// Maximum bytes of the response body.
     pub bytes: usize,
 }
 
@@ -40,15 +42,15 @@ impl Default for Bounds {
     }
 }
 
-/// Why a document could not be had. Each names the URL and what to look at.
+/// Why a document could not be fetched. Each message names the URL and what to check.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// Name resolution or TCP failed.
     #[error("{url}: cannot connect: {error}; is it running, and may this host reach it?")]
     Connect {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What the system said.
+        /// Error of the operating system.
         error: std::io::Error,
     },
     /// The TLS handshake failed.
@@ -56,76 +58,76 @@ pub enum FetchError {
         "{url}: TLS handshake failed: {error}; does its certificate chain to the CA configured for this issuer?"
     )]
     Tls {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What the library said.
+        /// Error of the TLS library.
         error: std::io::Error,
     },
-    /// A connection was not made, or an answer not complete, in time.
+    /// The connection or the response did not complete in time.
     #[error("{url}: no answer within {after:?}")]
     Timeout {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// The bound that was reached.
+        /// The time limit that was reached.
         after: Duration,
     },
-    /// A redirect.
+    /// The server answered with a redirect.
     #[error(
         "{url}: answered {status} towards {location:?}; redirects are not followed, configure the final URL"
     )]
     Redirect {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// The status.
+        /// The status of the response.
         status: StatusCode,
-        /// Where to, shortened.
+        /// The `Location` of the response, shortened.
         location: String,
     },
-    /// Another status than 200.
+    /// The status is neither 200 nor a redirect.
     #[error("{url}: answered {status}; expected 200")]
     Status {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// The status.
+        /// The status of the response.
         status: StatusCode,
     },
-    /// Something else than a JSON document.
+    /// The response is not a JSON document.
     #[error(
         "{url}: answered {found}, not a JSON document; is there a login page or another service at this URL?"
     )]
     NotJson {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What the answer claims to be, shortened.
+        /// Content type or coding of the response, shortened.
         found: String,
     },
-    /// A longer body than allowed.
+    /// The body is longer than allowed.
     #[error("{url}: the document is larger than {limit} bytes")]
     TooLarge {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// The bound.
+        /// The size limit in bytes.
         limit: usize,
     },
-    /// The URL makes no request.
+    /// The URL does not form a valid request.
     #[error("{url}: cannot be asked for: {error}")]
     Request {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What the library said.
+        /// Error of the HTTP library.
         error: http::Error,
     },
-    /// The peer broke the HTTP/1.1 protocol or the connection.
+    /// The peer violated HTTP/1.1 or broke the connection.
     #[error("{url}: the answer broke off or is not HTTP/1.1: {error}")]
     Http {
-        /// What was asked for.
+        /// The requested URL.
         url: String,
-        /// What the library said.
+        /// Error of the HTTP library.
         error: hyper::Error,
     },
 }
 
-/// GETs a JSON document.
+/// Fetches a JSON document with GET.
 ///
 /// # Errors
 /// See [`FetchError`]; nothing is retried here.
@@ -195,7 +197,7 @@ where
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // The connection ends first when the peer closes right behind its answer, or breaks.
+        // The connection ends first when the peer closes right after its response, or fails.
         _ = connection => answer.await,
     }
 }
@@ -220,7 +222,8 @@ fn check(url: &Url, response: &Response<Incoming>, bounds: Bounds) -> Result<(),
         let plausible = if name == CONTENT_ENCODING {
             value.is_empty() || value == "identity"
         } else {
-            // Many providers label their key sets wrongly; a page for people is the mistake to tell apart.
+            // Many providers label their key sets incorrectly; only an HTML page or the like is the
+            // mistake to detect.
             !value.contains("html") && !value.starts_with("image/") && !value.starts_with("multipart/")
         };
         if !plausible {
@@ -230,7 +233,7 @@ fn check(url: &Url, response: &Response<Incoming>, bounds: Bounds) -> Result<(),
     Ok(())
 }
 
-/// A field's value, fit for a message.
+/// A field's value, sanitized for a message.
 fn shown(headers: &HeaderMap, name: &http::HeaderName) -> String {
     let value = headers.get(name).map_or(&b""[..], http::HeaderValue::as_bytes);
     String::from_utf8_lossy(value).chars().filter(|c| !c.is_control()).take(200).collect()
@@ -260,7 +263,7 @@ mod tests {
     const BOUNDS: Bounds =
         Bounds { connect: Duration::from_secs(10), overall: Duration::from_secs(10), bytes: 1000 };
 
-    /// Sends `answer` to the first request and hands that request back.
+    /// Sends `answer` to the first request and returns that request.
     async fn exchange_with(answer: &[u8], bounds: Bounds) -> (Result<Bytes, FetchError>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}/keys?v=1", listener.local_addr().unwrap())).unwrap();
@@ -352,7 +355,7 @@ mod tests {
     async fn silence_is_bounded() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
-        // The kernel accepts for the listener; nobody answers.
+        // The kernel accepts for the listener, but no process answers.
         let bounds = Bounds { overall: Duration::from_millis(50), ..BOUNDS };
         let error = get(&url, None, bounds).await.unwrap_err();
         assert!(matches!(error, FetchError::Timeout { .. }) && error.to_string().contains("50ms"), "{error}");

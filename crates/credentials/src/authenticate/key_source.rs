@@ -1,7 +1,7 @@
-//! Where an issuer's keys come from: discovery, a URL, a file.
+//! Key source: where an issuer's keys come from (discovery, a URL, a file).
 //!
-//! Owns: finding the key set document and believing it (OpenID Connect Discovery 1.0 section 4, RFC 8414
-//! section 3). Does not own: when, how often, what happens on failure.
+//! Owns: finding the key set document and deciding whether to trust it (OpenID Connect Discovery
+//! 1.0 section 4, RFC 8414 section 3). Does not own: when, how often, what happens on failure.
 //!
 //! Flow: `Discovery: metadata → issuer equal? jwks_uri safe? → document → KeySet`.
 
@@ -20,79 +20,80 @@ use tokio::sync::OnceCell;
 use super::fetch::{self, Bounds, FetchError};
 use crate::config::KeySource;
 
-/// Why no keys could be had from a source.
+/// Why a source gave no keys.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// A document could not be fetched.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// An address of the configuration, or one the metadata gives, is unusable.
+    /// An address from the configuration or the metadata is unusable.
     #[error("{what}: {fault}")]
     Url {
-        /// Whose address.
+        /// What the address is for.
         what: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the address.
         fault: UrlFault,
     },
     /// The address is plain `http` although the issuer is not.
     #[error("{url}: keys of an https issuer are not fetched over http; they would be anybody's")]
     Unprotected {
-        /// The address.
+        /// The unprotected address.
         url: String,
     },
-    /// The metadata is of another issuer (OpenID Connect Discovery 1.0 section 4.3, RFC 8414 section 3.3).
+    /// The metadata is of another issuer (OpenID Connect Discovery 1.0 section 4.3, RFC 8414
+    /// section 3.3).
     #[error(
         "{url}: describes the issuer {found:?}, not {expected:?}; configure the issuer exactly as it calls itself"
     )]
     OtherIssuer {
-        /// Where the metadata was found.
+        /// The URL of the metadata.
         url: String,
         /// The configured issuer.
         expected: Box<str>,
-        /// What the metadata says, shortened.
+        /// The issuer in the metadata, shortened.
         found: String,
     },
-    /// The metadata cannot be read.
+    /// The metadata is not valid JSON.
     #[error("{url}: is {fault}")]
     Metadata {
-        /// Where the metadata was found.
+        /// The URL of the metadata.
         url: String,
-        /// What is wrong.
+        /// What is wrong with the JSON.
         fault: JsonError,
     },
     /// The metadata lacks a member.
     #[error("{url}: has no text {member:?}; is it the metadata of an OpenID provider or OAuth server?")]
     Member {
-        /// Where the metadata was found.
+        /// The URL of the metadata.
         url: String,
-        /// Which.
+        /// The missing member.
         member: &'static str,
     },
-    /// The key set cannot be read.
+    /// The key set is not valid.
     #[error("{at}: {fault}")]
     KeySet {
-        /// Address or path.
+        /// URL or path of the key set.
         at: String,
-        /// What is wrong.
+        /// What is wrong with it.
         fault: KeySetError,
     },
-    /// The key set is readable and of no use: none of its keys can be used, or it is a file without any.
+    /// The key set is valid but useless: none of its keys can be used, or it is a file without any.
     #[error("{at}: holds no usable key{}", first(.skipped))]
     NoUsableKey {
-        /// Address or path.
+        /// URL or path of the key set.
         at: String,
-        /// Why none is.
+        /// The skipped keys with their reasons.
         skipped: Vec<SkippedKey>,
     },
     /// The file cannot be read.
     #[error("{path}: cannot be read: {error}; check the path and that this user may read it")]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// The system's roots cannot be used.
+    /// The system's trust store cannot be used.
     #[error(transparent)]
     Roots(#[from] TlsError),
 }
@@ -101,15 +102,15 @@ fn first(skipped: &[SkippedKey]) -> String {
     skipped.first().map(|key| format!("; {key}")).unwrap_or_default()
 }
 
-/// A key set document as it was found.
+/// A key set document as it was fetched.
 pub(super) struct DiscoveredKeys {
-    /// The bytes.
+    /// The bytes of the document.
     pub document: Vec<u8>,
-    /// Address or path, for messages.
+    /// URL or path, for messages.
     pub at: String,
 }
 
-/// A source and what it needs to be asked.
+/// A key source with everything needed to fetch from it.
 pub struct KeyOrigin {
     issuer: Box<str>,
     keys: KeySource,
@@ -117,7 +118,7 @@ pub struct KeyOrigin {
     bounds: Bounds,
 }
 
-/// Checks, without fetching, that keys may be had from where the configuration says.
+/// Checks the addresses of a key source, without fetching.
 ///
 /// # Errors
 /// When an address is malformed, or plain `http` for an `https` issuer.
@@ -132,7 +133,7 @@ pub fn check(issuer: &str, keys: &KeySource) -> Result<(), SourceError> {
 /// Reads a JWKS file (RFC 7517 section 5) once, blocking: for start-up and `check`.
 ///
 /// # Errors
-/// When the file is unreadable, no key set, or has no usable key.
+/// When the file is unreadable, is not a key set, or has no usable key.
 pub fn read_file(path: &Path) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
     let document = std::fs::read(path).map_err(|error| SourceError::File { path: path.to_owned(), error })?;
     let found = DiscoveredKeys { document, at: path.display().to_string() };
@@ -150,18 +151,19 @@ fn no_usable_key(found: &DiscoveredKeys, skipped: Vec<SkippedKey>) -> SourceErro
 }
 
 impl KeyOrigin {
-    /// Where the keys of `issuer` are to be had; `tls` is for fetching, the system's roots if `None`.
+    /// The source of the keys of `issuer`; `tls` is for fetching, `None` means the system's trust
+    /// store.
     pub fn new(issuer: &str, keys: KeySource, tls: Option<Arc<ClientConfig>>) -> Self {
         let bounds = Bounds { bytes: MAX_KEY_SET_BYTES, ..Bounds::default() };
         Self { issuer: issuer.into(), keys, tls, bounds }
     }
 
-    /// Whether both ask the same place about the same issuer.
+    /// Whether both have the same issuer and source.
     pub(super) fn same_place(&self, other: &Self) -> bool {
         self.issuer == other.issuer && self.keys == other.keys
     }
 
-    /// Whether both ask the same place, trusting the same authorities.
+    /// Whether both have the same issuer and source and trust the same CAs.
     pub(super) fn same(&self, other: &Self) -> bool {
         let same_tls = match (&self.tls, &other.tls) {
             (None, None) => true,
@@ -171,8 +173,9 @@ impl KeyOrigin {
         self.same_place(other) && same_tls
     }
 
-    /// The usable keys of a document that was found here. An issuer that publishes an empty set has withdrawn all its keys. A file without a
-    /// key is somebody's mistake, and so are keys of which none can be used: then the last good set is worth more.
+    /// The usable keys of a document from this source. An issuer that publishes an empty set has
+    /// withdrawn all its keys. A file without a key is a mistake, and so is a set without any
+    /// usable key: then the last valid set stays in use.
     pub(super) fn keys_of(&self, found: &DiscoveredKeys) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
         let (set, skipped) = read(found)?;
         let withdrawn = skipped.is_empty() && !self.is_file();
@@ -183,7 +186,7 @@ impl KeyOrigin {
         matches!(self.keys, KeySource::File(_))
     }
 
-    /// Whether the keys travel in the clear, to another machine.
+    /// Whether the keys are fetched unencrypted from another machine.
     pub(super) fn is_exposed(&self) -> bool {
         let asked: &str = match &self.keys {
             KeySource::Discovery => &self.issuer,
@@ -193,7 +196,7 @@ impl KeyOrigin {
         Url::parse(asked).is_ok_and(|url| !url.is_https() && !url.is_loopback())
     }
 
-    /// Asks once.
+    /// Fetches the document once.
     pub(super) async fn ask(&self) -> Result<DiscoveredKeys, SourceError> {
         let tls = OnceCell::new_with(self.tls.clone());
         let url = match &self.keys {
@@ -205,17 +208,18 @@ impl KeyOrigin {
         Ok(DiscoveredKeys { document, at: url.to_string() })
     }
 
-    /// `tls` is the configured one, or the system's roots, read when first needed.
+    /// `tls` is the configured one, or the system's trust store, which is read on first use.
     async fn get(&self, url: &Url, tls: &OnceCell<Arc<ClientConfig>>) -> Result<bytes::Bytes, SourceError> {
         let tls = if url.is_https() { Some(tls.get_or_try_init(system_tls).await?) } else { None };
         Ok(fetch::get(url, tls, self.bounds).await?)
     }
 
-    /// The key set's address by the provider's metadata.
+    /// Finds the key set's address in the provider's metadata.
     async fn discover(&self, tls: &OnceCell<Arc<ClientConfig>>) -> Result<Url, SourceError> {
         let [openid, oauth] = metadata_urls(&self.issuer)?;
         let (url, document) = match self.get(&openid, tls).await {
-            // Only "there is nothing here" leads on: a provider that is ill must not be asked differently.
+            // Only a client error such as 404 leads to the second address: a failing provider must
+            // not be asked differently.
             Err(SourceError::Fetch(FetchError::Status { status, .. })) if status.is_client_error() => {
                 let document = self.get(&oauth, tls).await?;
                 (oauth, document)
@@ -241,12 +245,13 @@ impl KeyOrigin {
     }
 }
 
-/// OpenID's address appends to the issuer, RFC 8414's is inserted between host and path.
+/// The metadata URLs of an issuer. OpenID's path is appended to the issuer, RFC 8414's is inserted
+/// between host and path.
 pub fn metadata_urls(issuer: &str) -> Result<[Url; 2], SourceError> {
     let bad = |fault| SourceError::Url { what: "issuer", fault };
     let base = Url::parse(issuer).map_err(bad)?;
     if base.target().contains('?') {
-        // Section 2 of RFC 8414: no query component.
+        // RFC 8414 section 2 allows no query component.
         return Err(bad(UrlFault::Syntax(issuer.chars().take(200).collect())));
     }
     let scheme = if base.is_https() { "https" } else { "http" };
@@ -256,7 +261,7 @@ pub fn metadata_urls(issuer: &str) -> Result<[Url; 2], SourceError> {
     Ok([Url::parse(&openid).map_err(bad)?, Url::parse(&oauth).map_err(bad)?])
 }
 
-/// A key set's address: as well protected as the issuer's own.
+/// Parses a key set's address, which must be as well protected as the issuer's own.
 pub fn key_url(what: &'static str, text: &str, issuer: &str) -> Result<Url, SourceError> {
     let url = Url::parse(text).map_err(|fault| SourceError::Url { what, fault })?;
     let development = Url::parse(issuer).is_ok_and(|issuer| !issuer.is_https());
@@ -266,12 +271,12 @@ pub fn key_url(what: &'static str, text: &str, issuer: &str) -> Result<Url, Sour
     Ok(url)
 }
 
-/// Reads the system's trust store anew, so that a changed CA needs no restart.
+/// Reads the system's trust store again, so that a changed CA needs no restart.
 async fn system_tls() -> Result<Arc<ClientConfig>, SourceError> {
     let built = tokio::task::spawn_blocking(|| {
         let (roots, _) = tls::system_roots()?;
         let protocols = tls::Protocols { http1: true, http2: false };
-        // Without an identity there is no certificate whose dates could be judged.
+        // Without a client identity there is no certificate whose dates could be checked.
         tls::client_config(roots, None, protocols, Timestamp::MAX)
     });
     match built.await {
@@ -284,7 +289,7 @@ async fn read_bounded(path: &Path) -> Result<DiscoveredKeys, SourceError> {
     let unreadable = |error| SourceError::File { path: path.to_owned(), error };
     let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
     let mut document = Vec::new();
-    // One byte more than allowed tells "too large" from "just fits".
+    // One byte more than allowed distinguishes "too large" from "just fits".
     file.take(MAX_KEY_SET_BYTES as u64 + 1).read_to_end(&mut document).await.map_err(unreadable)?;
     Ok(DiscoveredKeys { document, at: path.display().to_string() })
 }
@@ -326,7 +331,7 @@ mod tests {
         let refused = check("https://idp.example", &uri("http://idp.example/jwks")).unwrap_err();
         assert!(matches!(refused, SourceError::Unprotected { .. }), "{refused}");
         assert!(check("http://127.0.0.1:1", &uri("http://127.0.0.1:1/jwks")).is_ok());
-        // An issuer that is no URL at all gives no licence either.
+        // An issuer that is not a URL does not permit plain http either.
         assert!(check("my-issuer", &uri("http://idp.example/jwks")).is_err());
         assert!(check("my-issuer", &uri("https://idp.example/jwks")).is_ok());
         assert!(check("my-issuer", &KeySource::Discovery).is_err());

@@ -1,19 +1,22 @@
-//! The keys of one issuer: fetched in the background, kept while fetching fails, fetched early on demand.
+//! Key store: the keys of one issuer, fetched in the background, kept while fetching fails, fetched
+//! early on demand.
 //!
-//! Owns: when to ask, the last good set and how long it may be used, who waits for what. Does not own: how
-//! to ask ([`super::key_source`]), tokens.
+//! Owns: when to fetch, the last valid set and how long it may be used, which requests wait for a
+//! fetch. Does not own: how to fetch ([`super::key_source`]), tokens.
 //!
-//! One task per issuer, on the control runtime, is the only one who asks; that alone coalesces. Workers read
-//! the set under a read lock, and may *demand* an early attempt (a token does not fit the set's keys, but may
-//! fit newer ones, or there is no set): granted when the last attempt began at least [`DEMAND_INTERVAL`] ago, else answered
-//! from what is known. A failed attempt is tried again soon, then less and less soon, forever.
+//! One task per issuer, on the control runtime, does all fetches; this alone coalesces them.
+//! Workers read the set under a read lock. They may *demand* an early attempt when a token does not
+//! fit the set's keys but may fit newer ones, or without a set. A demand is granted when the last
+//! attempt began at least [`DEMAND_INTERVAL`] ago; otherwise the known result is the answer. A
+//! failed attempt is retried with exponential backoff, without end.
 //!
-//! When a key is withdrawn, the cache's generation advances: facts proven with it are proven again. An issuer that publishes an empty set has
-//! withdrawn them all; a set of which no key can be used is a failed attempt. Whatever else changes in a document,
-//! such as keys that are added, or are in another order from another of the issuer's front ends, voids nothing: when it is asked for, anybody
-//! can say, with a token of a key that nobody has.
+//! When a key is withdrawn, the cache's generation advances: facts proven with that key must be
+//! proven again. An issuer that publishes an empty set has withdrawn all keys; a set without any
+//! usable key is a failed attempt. Other changes of a document, such as added keys or another order
+//! from another front end of the issuer, void nothing. Otherwise any client could cause flushes,
+//! because a token with an unknown key makes the store fetch.
 //!
-//! Flow: `task: ask → conclude → sleep or demand → ask …`, `worker: current → renew → current`.
+//! Flow: `task: fetch → conclude → sleep or demand → fetch …`, `worker: current → renew → current`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,52 +33,52 @@ use tokio::task::AbortHandle;
 use super::key_source::{DiscoveredKeys, KeyOrigin, SourceError};
 use crate::cache::{CacheSecret, Generation};
 
-/// At most one demanded attempt in this time.
+/// Minimum time between two demanded attempts.
 pub const DEMAND_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a request waits for an attempt.
 pub const DEMAND_WAIT: Duration = Duration::from_secs(5);
 
-/// A file is looked at this often: that is what "when it changes" means.
+/// Interval at which a file is read again.
 const FILE_INTERVAL: Duration = Duration::from_secs(2);
 /// The first pause after a failure; doubled by each further one.
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// The longest pause after a failure.
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// When to ask, and how long an answer holds.
+/// When to fetch keys, and how long they may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeySchedule {
-    /// Pause between good attempts.
+    /// Pause between successful attempts.
     pub refresh: Duration,
     /// How long a set may be used after it was last confirmed.
     pub max_stale: Duration,
 }
 
-/// What one issuer's store needs of the process.
+/// Process-wide dependencies of a key store.
 #[derive(Clone)]
 pub struct KeyStoreRuntime {
-    /// Tells when keys are too old.
+    /// Clock that determines when keys are too old.
     pub clock: Arc<dyn Clock>,
-    /// Fetches run on it.
+    /// Runtime for the fetches.
     pub control: Handle,
-    /// Spreads timers.
+    /// Secret for the jitter of timers.
     pub secret: CacheSecret,
-    /// Advanced when a key is withdrawn.
+    /// Generation that advances when a key is withdrawn.
     pub generation: Generation,
 }
 
 /// A key set and when it was last confirmed.
 pub struct KeysInUse {
     pub set: Arc<KeySet>,
-    /// The attempt that confirmed it.
+    /// Number of the attempt that confirmed it.
     pub attempt: u64,
-    /// When that attempt began: the answer may be as old.
+    /// When that attempt began: the document may be that old.
     confirmed: Instant,
     document: [u8; digest::SHA256_OUTPUT_LEN],
     skipped: usize,
 }
 
-/// How an issuer's keys stand, for metrics and readiness.
+/// State of an issuer's keys, for metrics and readiness.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySetStatus {
     /// The issuer's configured name.
@@ -88,19 +91,19 @@ pub struct KeySetStatus {
     pub keys: usize,
     /// Keys of the document that are not used.
     pub skipped: usize,
-    /// Attempts that brought or confirmed a set.
+    /// Attempts that returned or confirmed a set.
     pub fetched: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// What the last attempt failed of; `None` when it did not.
+    /// Error of the last attempt; `None` when it succeeded.
     pub last_error: Option<Arc<str>>,
 }
 
-/// What came of a demand.
+/// Result of a demand.
 pub enum KeyRenewal {
-    /// There is a set newer than the one seen.
+    /// There is a newer set than the given one.
     Newer,
-    /// The set was confirmed a moment ago; asking again would bring the same.
+    /// The set was confirmed a moment ago; another fetch would return the same.
     Fresh,
     /// The source does not answer, or not in time.
     Failed {
@@ -121,7 +124,7 @@ struct Progress {
     phase: Phase,
     /// When the last attempt began, or was demanded.
     began: Instant,
-    /// When the next one is due.
+    /// When the next attempt is due.
     next: Instant,
     completed: u64,
     failures_in_a_row: u32,
@@ -156,9 +159,9 @@ impl Drop for KeyStore {
 }
 
 impl KeyStore {
-    /// Starts asking at once. `earlier` is what this one replaces: when nothing about it changed it is kept,
-    /// and when the keys come from the same place its set and its record are taken over, and its pace: reloads
-    /// in quick succession ask no more often than demands may.
+    /// Starts fetching at once. `earlier` is the store that this one replaces. If nothing changed,
+    /// it is kept. If the source is the same, its set and its counters are taken over, and its pace
+    /// too: frequent reloads cause no more fetches than demands may.
     pub fn start(
         name: &str,
         source: KeyOrigin,
@@ -200,18 +203,18 @@ impl KeyStore {
         Arc::new(Self { shared, task })
     }
 
-    /// The set, while it may be used.
+    /// The current set, while it may be used.
     pub fn current(&self, now: Now) -> Option<Arc<KeysInUse>> {
         let held = self.shared.held.read().clone()?;
         (now.monotonic < self.usable_until(&held)).then_some(held)
     }
 
-    /// The end of the time `held` may be used, if it is not confirmed again.
+    /// Until when `held` may be used, if it is not confirmed again.
     pub(super) fn usable_until(&self, held: &KeysInUse) -> Instant {
         held.confirmed + self.shared.schedule.max_stale
     }
 
-    /// Sees to it that a set newer than that of attempt `seen` is there, if one can be had in time.
+    /// Waits for a set newer than that of attempt `seen`, within [`DEMAND_WAIT`].
     pub async fn renew(&self, seen: u64, now: Now) -> KeyRenewal {
         let mut done = self.shared.done.subscribe();
         let completed = {
@@ -231,7 +234,8 @@ impl KeyStore {
             progress.completed
         };
         let attempt = done.wait_for(|&done| done > completed);
-        // The sender lives as long as the store, which is borrowed here: only time can fail this.
+        // The sender lives as long as the store, which is borrowed here: only the timeout can fail
+        // this.
         let in_time = tokio::time::timeout(DEMAND_WAIT, attempt).await.is_ok();
         let now = self.shared.means.clock.now();
         if self.is_newer_than(seen, now) {
@@ -239,7 +243,7 @@ impl KeyStore {
         }
         match self.shared.progress.lock().last(now) {
             KeyRenewal::Failed { retry_after } => KeyRenewal::Failed { retry_after },
-            // Still asking: whatever an earlier attempt said, this one has not answered.
+            // This attempt is still running: a result of an earlier attempt does not answer it.
             _ if !in_time => KeyRenewal::Failed { retry_after: Duration::from_secs(1) },
             other => other,
         }
@@ -249,10 +253,10 @@ impl KeyStore {
         self.current(now).is_some_and(|held| held.attempt > seen)
     }
 
-    /// Returns once an attempt was completed, good or not.
+    /// Returns once an attempt has completed, successful or not.
     pub(super) async fn first_attempt(&self) {
         let mut done = self.shared.done.subscribe();
-        // Fails only without a sender, and that is borrowed here.
+        // Fails only without a sender, which is borrowed here.
         let _ = done.wait_for(|&done| done > 0).await;
     }
 
@@ -286,8 +290,8 @@ impl Progress {
         }
     }
 
-    /// The record goes on. The next attempt is due when the earlier store would have made one, or might have
-    /// been made to; what that store has not finished is begun again.
+    /// Continues the counters of the earlier store. The next attempt is due when that store would
+    /// have made one, or could have been made to by a demand. An unfinished attempt starts again.
     fn taken_over(&self, now: Instant) -> Self {
         let idle = self.phase == Phase::Idle;
         let next = if idle { self.next.min(self.began + DEMAND_INTERVAL).max(now) } else { now };
@@ -300,7 +304,7 @@ impl Progress {
         }
     }
 
-    /// What the last completed attempt said, to one who may not have another.
+    /// The result of the last completed attempt, for a demand that is not granted.
     fn last(&self, now: Now) -> KeyRenewal {
         if self.completed > 0 && self.failures_in_a_row == 0 {
             return KeyRenewal::Fresh;
@@ -325,14 +329,15 @@ async fn run(shared: Arc<KeyStoreState>, mut pause: Duration) {
 }
 
 impl KeyStoreState {
-    /// Returns when the pause is over or an attempt is demanded.
+    /// Returns when the pause has passed or an attempt is demanded.
     async fn due(&self, pause: Duration) {
         let pause = tokio::time::sleep(pause);
         tokio::pin!(pause);
         while !self.is_asked() {
             tokio::select! {
                 () = &mut pause => return,
-                // A demand that the timer's attempt has served leaves its wake-up behind: look again.
+                // A demand that the timer's attempt has already served leaves its wake-up behind:
+                // check again.
                 () = self.demand.notified() => {}
             }
         }
@@ -350,7 +355,7 @@ impl KeyStoreState {
         began
     }
 
-    /// Takes an answer in and says how long to pause.
+    /// Processes the result of an attempt and returns the pause before the next one.
     fn conclude(&self, found: Result<DiscoveredKeys, SourceError>, began: Instant) -> Duration {
         let outcome = found.and_then(|found| self.accept(&found, began));
         let mut progress = self.progress.lock();
@@ -431,7 +436,7 @@ impl KeyStoreState {
         }
     }
 
-    /// Shorter by up to a tenth, so that many processes do not ask as one.
+    /// Shortens the pause by up to a tenth, so that many processes do not fetch at the same time.
     fn jittered(&self, pause: Duration, number: u64) -> Duration {
         let cut = self.means.secret.spread(&self.name, number) % 1000;
         pause.mul_f64(1.0 - cut as f64 / 10_000.0)

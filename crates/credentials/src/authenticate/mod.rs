@@ -1,15 +1,19 @@
-//! Who is calling: from a credential to verified facts, through the cache.
+//! Authentication: from a credential to verified facts, through the cache.
 //!
-//! Owns: choosing the issuer, verification with its current keys, what a failure means, the key sets and
-//! their refresh, client certificates. Does not own: finding the credential in the request, rules, answers.
+//! Owns: choosing the issuer, verification with its current keys, the meaning of a failure, the key
+//! sets and their refresh, client certificates. Does not own: finding the credential in the
+//! request, rules, responses.
 //!
-//! Flow: `lookup` (hot, sync) `→ Hit | Denied`, or `Unknown`, then `authenticate` (verify; for a key that is
-//! unknown or may have changed fetch, wait within bounds, verify again; for what nobody can verify here ask the one
-//! authority that may know) `→ Verified | Rejection`.
+//! 1. [`Authenticator::lookup`] (hot, synchronous) returns a hit, a denial, or unknown.
+//! 2. For an unknown token, [`Authenticator::authenticate`] verifies the signature.
+//! 3. If the key is unknown or may have changed, it fetches keys, waits within bounds, and verifies
+//!    again.
+//! 4. A token that cannot be verified locally goes to the one token authority that may know it.
 //!
-//! A token is [`Rejection::Invalid`] when it is known to be bad, and the client is to be told 401. It is
-//! [`Rejection::Unavailable`] or [`Rejection::Silent`] when nothing can be said because the issuer's keys cannot be had or
-//! the authority gives no answer: 503 with `Retry-After`, never 403, never cached, never let pass.
+//! A token is [`Rejection::Invalid`] when it is known to be invalid: the client receives 401. It is
+//! [`Rejection::Unavailable`] when the issuer's keys are missing, and [`Rejection::Silent`] when a
+//! token authority or issuer gives no answer. Then the client receives 503 with `Retry-After`; this
+//! is never 403, never cached, and never authorizes a request.
 
 mod authority;
 mod certificate;
@@ -54,38 +58,39 @@ use crate::revocation::{
 };
 use crate::watch::WatchStatus;
 
-/// Looking up, waiting and finding out, so often at most for one request. More than two rounds take flushes
-/// or cancelled requests in between.
+/// Maximum rounds of lookup, waiting and verification for one request. More than two rounds happen
+/// only when flushes or cancelled requests intervene.
 const ROUNDS: usize = 8;
-/// Asking an authority about one token, so often at most: it may know less than what is known here.
+/// Maximum requests to an authority about one token: its answer may reflect fewer revocations than
+/// are known here.
 const ASKED: usize = 2;
-/// Fetching keys for one token, so often at most.
+/// Maximum key fetches for one token.
 const RENEWALS: usize = 2;
 
 /// Why a credential was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// The token is bad: 401 `invalid_token` (RFC 6750 section 3.1).
+    /// The token is invalid: 401 `invalid_token` (RFC 6750 section 3.1).
     #[error(transparent)]
     Invalid(TokenError),
-    /// Nobody can tell now, for the issuer's keys are lacking: 503.
+    /// The issuer's keys are missing, so the token cannot be verified now: 503.
     #[error("the keys of issuer {issuer} cannot be had now; see its source and the log")]
     Unavailable {
         /// The issuer's configured name.
         issuer: Arc<str>,
-        /// When to ask again, at least 1 s.
+        /// When to retry, at least 1 s.
         retry_after: Duration,
     },
-    /// Nobody can tell now, for the authority that was asked gives no answer: 503.
+    /// The token authority, or the issuer, gives no answer: 503.
     #[error("the authority {authority} does not say what the token is worth; see the log")]
     Silent {
-        /// The authority's configured name.
+        /// Configured name of the authority or issuer.
         authority: Arc<str>,
     },
 }
 
 impl Rejection {
-    /// Short name for logs and metrics.
+    /// Stable code for logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Invalid(error) => error.code(),
@@ -95,46 +100,46 @@ impl Rejection {
     }
 }
 
-/// What is known of a token at once.
+/// The cached result for a token.
 pub enum CredentialLookup {
-    /// Verified before, and still to be believed.
+    /// Verified earlier, and still valid.
     Hit(Arc<Verified>),
     /// Rejected a moment ago.
     Denied(Rejection),
-    /// To be found out by [`Authenticator::authenticate`].
+    /// Not cached: call [`Authenticator::authenticate`].
     Unknown,
 }
 
-/// What came of a token, and what the cache had to do with it.
+/// The result for a token, and how the cache contributed.
 pub type AuthenticationOutcome = (Result<Arc<Verified>, Rejection>, CacheUse);
 
-/// What an authenticator needs of the process; the same for all that replace each other.
+/// Process-wide dependencies of an authenticator; the same for all its successors.
 #[derive(Clone)]
 pub struct AuthenticatorRuntime {
-    /// Tells the time to those who fetch keys.
+    /// Clock for fetching keys.
     pub clock: Arc<dyn Clock>,
-    /// The runtime that fetches keys: not a worker's.
+    /// Runtime that fetches keys: not a worker's.
     pub control: tokio::runtime::Handle,
-    /// Drawn once per process.
+    /// Secret of the cache keys, drawn once per process.
     pub secret: CacheSecret,
     /// Voids cached facts; advanced here when a key is withdrawn.
     pub generation: Generation,
-    /// Issuers that tell when they take something back.
+    /// Issuers whose revocation log is followed.
     pub follows: FollowedIssuers,
 }
 
-/// The parts of the configuration that authentication rests on.
+/// The parts of the configuration that authentication depends on.
 #[derive(Clone, Copy)]
 pub struct AuthenticatorSetup<'a> {
     /// Issuers, certificates, cache bounds.
     pub authentication: &'a Authentication,
-    /// What is rendered for the upstream.
+    /// The identity fields to render for the upstream.
     pub identity_headers: &'a IdentityHeaders,
-    /// What is signed for the upstream; only its weight in the cache matters here.
+    /// The assertion for the upstream; only its size in the cache matters here.
     pub assertion: Option<&'a AssertionConfig>,
 }
 
-/// Answers who is calling. Shared by all workers; replaced as a whole on reload.
+/// Authenticates callers. Shared by all workers; replaced as a whole on reload.
 pub struct Authenticator {
     issuers: Box<[IssuerKeys]>,
     authorities: Box<[AuthorityClient]>,
@@ -147,32 +152,34 @@ pub struct Authenticator {
     surroundings: AuthenticatorRuntime,
 }
 
-/// Whoever signs, with the keys.
+/// A signer of tokens, with its keys.
 struct IssuerKeys {
     config: Arc<IssuerConfig>,
     name: Arc<str>,
     keys: Arc<KeyStore>,
-    /// It tells when it takes a token back.
+    /// The issuer's revocation state, if its log is followed.
     followed: Option<Arc<FollowedIssuer>>,
 }
 
-/// What shapes a cached value beside the facts.
+/// Determines the form of a cached value besides the facts.
 pub struct Rendering {
     headers: IdentityHeaders,
     reserve: AssertionReserve,
-    /// Counts the changes of the other two within this process.
+    /// Number of changes of the other two fields within this process.
     variant: u64,
 }
 
 impl Authenticator {
-    /// The first of a process: an empty cache, and keys being fetched from now on.
+    /// Creates the first authenticator of a process: an empty cache, and key fetches that start
+    /// now.
     pub fn new(setup: AuthenticatorSetup<'_>, surroundings: AuthenticatorRuntime) -> Self {
         Self::build(setup, surroundings, None)
     }
 
-    /// The successor under a new configuration. Keeps the key sets of issuers whose keys come from where they
-    /// came from, and the cached facts when [`Authentication::version`], the cache's bounds and the rendering
-    /// are what they were. Both may be used side by side until the last request of the old one is done.
+    /// Creates the successor under a new configuration. It keeps the key sets of issuers whose
+    /// source did not change. It keeps the cached facts if [`Authentication::version`], the cache's
+    /// bounds and the rendering are equal. Both may be used side by side until the last request of
+    /// the old one ends.
     #[must_use]
     pub fn rebuild(&self, setup: AuthenticatorSetup<'_>) -> Self {
         Self::build(setup, self.surroundings.clone(), Some(self))
@@ -190,7 +197,8 @@ impl Authenticator {
             let old = &before.rendering;
             old.variant + u64::from(!old.is_like(&headers, reserve))
         });
-        // Keys of another version or variant are never looked up again; an own cache frees their bytes.
+        // Keys of another version or variant are never looked up again; a separate cache frees
+        // their bytes.
         let kept = before.filter(|before| {
             before.version == *version && before.rendering.variant == variant && before.limits == *limits
         });
@@ -225,9 +233,9 @@ impl Authenticator {
         }
     }
 
-    /// What is known of a token at once: the hot path. `now` may be a coarse reading.
+    /// The cached result for a token: the hot path. `now` may be a coarse reading.
     pub fn lookup(&self, token: &[u8], now: Now) -> CredentialLookup {
-        // Nothing longer is ever a fact; its digest is not worth computing.
+        // A longer token is never a fact; its digest is not worth computing.
         if token.len() > MAX_TOKEN_BYTES {
             return CredentialLookup::Denied(Rejection::Invalid(TokenError::TooLarge));
         }
@@ -238,14 +246,15 @@ impl Authenticator {
         }
     }
 
-    /// Until when a token is believed that [`Authenticator::lookup`] knows; `None`: it does not, or not any more.
+    /// Until when the cached fact of a token may be used; `None`: there is none, or not any more.
     pub fn until(&self, token: &[u8], now: Now) -> Option<Instant> {
         self.cache.until(self.scope.key(token), now).map(|(until, _)| until)
     }
 
-    /// Finds out about a token that [`Authenticator::lookup`] does not know: waits for who is finding out
-    /// already, or verifies, and if keys are lacking waits for them, up to [`DEMAND_WAIT`] each time. `now`
-    /// reads the clock; waiting makes an earlier reading old.
+    /// Authenticates a token that [`Authenticator::lookup`] does not know. It joins a running
+    /// verification of the same token, or verifies; if keys are missing it waits for them, up to
+    /// [`DEMAND_WAIT`] each time. `now` reads the clock, because waiting makes an earlier reading
+    /// stale.
     pub async fn authenticate(&self, token: &[u8], now: impl Fn() -> Now) -> AuthenticationOutcome {
         if token.len() > MAX_TOKEN_BYTES {
             return (Err(Rejection::Invalid(TokenError::TooLarge)), CacheUse::Denied);
@@ -261,18 +270,18 @@ impl Authenticator {
                     FlightResult::Again => {}
                 },
                 cache::CacheLookup::Miss(ticket) => {
-                    // Voided by a flush, the answer proves nothing.
+                    // After a flush the answer proves nothing.
                     if let Ok(answer) = self.find_out(token, ticket, &now).await {
                         return (answer, CacheUse::Miss);
                     }
                 }
             }
         }
-        // Flushes outran every attempt: keys change faster than a signature is checked.
+        // Flushes overtook every attempt: keys change faster than a signature is verified.
         self.not_in_time()
     }
 
-    /// What is answered to somebody who waits no longer.
+    /// The result for a request that stops waiting.
     pub fn not_in_time(&self) -> AuthenticationOutcome {
         (Err(self.unavailable()), CacheUse::Miss)
     }
@@ -282,12 +291,12 @@ impl Authenticator {
         Rejection::Unavailable { issuer, retry_after: Duration::from_secs(1) }
     }
 
-    /// Who holds a client certificate whose chain was verified in the handshake; the end-entity certificate
-    /// is meant. Not cached here: ask once per connection, keep the answer with it, and judge
-    /// [`auth::identity::Facts::valid_at`] for each request.
+    /// Authenticates a client certificate, given as end-entity certificate, whose chain the
+    /// handshake verified. The result is not cached here: call this once per connection, keep the
+    /// result with it, and check [`auth::identity::Facts::valid_at`] for each request.
     ///
     /// # Errors
-    /// When certificates are no credential here, or this one says nothing usable.
+    /// When certificates are no credential here, or this one gives no identity.
     pub fn certificate(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -298,52 +307,55 @@ impl Authenticator {
         Ok(Arc::new(self.rendering.verified(facts, None)))
     }
 
-    /// How the key set of each issuer stands, in configured order; then of each authority whose answers are signed.
+    /// State of the key set of each issuer, in configured order; then of each authority with signed
+    /// answers.
     pub fn key_sets(&self) -> Vec<KeySetStatus> {
         let now = self.surroundings.clock.now();
         self.signers().map(|signer| signer.keys.status(now)).collect()
     }
 
-    /// Everybody whose signatures are verified here.
+    /// All signers whose signatures are verified here.
     fn signers(&self) -> impl Iterator<Item = &IssuerKeys> {
         self.issuers.iter().chain(self.authorities.iter().filter_map(AuthorityClient::signer))
     }
 
-    /// How each authority stands, in configured order.
+    /// Counters of each token authority, in configured order.
     pub fn authorities(&self) -> Vec<AuthorityStatus> {
         self.authorities.iter().map(AuthorityClient::status).collect()
     }
 
-    /// Begins to watch what authorities' answers rest on, where that is wanted. What is watched already stays so.
+    /// Starts the watches that authorities' answers depend on, where configured. Has no effect on
+    /// running ones.
     pub fn watch(&self) {
         for authority in &self.authorities {
             authority.watches().start();
         }
     }
 
-    /// How the authorities' watches stand.
+    /// State of the authorities' watches.
     pub fn watches(&self) -> impl Iterator<Item = WatchStatus> {
         self.authorities.iter().flat_map(|authority| authority.watches().status())
     }
 
-    /// Returns once keys were asked for at least once for everybody who signs, with or without success.
+    /// Returns once keys were fetched at least once for every signer, with or without success.
     pub async fn first_fetches(&self) {
         for signer in self.signers() {
             signer.keys.first_attempt().await;
         }
     }
 
-    /// What some credential in use rests on, if its issuer is followed: to be audited ([`crate::revocation::audit`]).
+    /// The basis of some credential in use, if its issuer is followed: to be audited
+    /// ([`crate::revocation::audit`]).
     pub fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
         self.cache.any_held(random)
     }
 
-    /// What the cache holds, for metrics.
+    /// Cache usage, for metrics.
     pub fn cache_usage(&self) -> Usage {
         self.cache.usage()
     }
 
-    /// Verifies and tells the cache.
+    /// Verifies a token and stores the result in the cache.
     async fn find_out(
         &self,
         token: &[u8],
@@ -356,7 +368,8 @@ impl Authenticator {
             Ok((verified, life)) => ticket.fill(verified, life, now).map(Ok),
             Err(why) => {
                 match why {
-                    // The next key set may know the key, and nothing was computed that is worth keeping.
+                    // The next key set may contain the key, and no computed result is worth
+                    // keeping.
                     Rejection::Unavailable { .. }
                     | Rejection::Silent { .. }
                     | Rejection::Invalid(TokenError::UnknownKey) => {
@@ -369,7 +382,7 @@ impl Authenticator {
         }
     }
 
-    /// Verifies with the keys at hand, or deals with what is in the way of that.
+    /// Verifies with the current keys, or handles the obstacle to that.
     async fn verify(
         &self,
         token: &[u8],
@@ -378,7 +391,7 @@ impl Authenticator {
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         match self.attempt(token, now()) {
             Ok(verified) => Ok(verified),
-            // Rare and large: apart from the future of every miss.
+            // Rare and large: kept out of the future of every miss.
             Err(obstacle) => Box::pin(self.overcome(obstacle, token, ticket, now)).await,
         }
     }
@@ -399,7 +412,8 @@ impl Authenticator {
                 KeyObstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
             };
             if issuer.followed.as_ref().is_some_and(|followed| followed.desk.is_silent()) {
-                // Its keys may lie elsewhere; whether it has revoked the token it would have to say itself.
+                // The keys may be elsewhere, but only the issuer knows whether it has revoked the
+                // token.
                 return Err(Rejection::Silent { authority: issuer.name.clone() });
             }
             let retry_after = match issuer.keys.renew(seen, now()).await {
@@ -416,21 +430,22 @@ impl Authenticator {
                     None => Duration::from_secs(1),
                 },
                 KeyRenewal::Failed { retry_after } => match why {
-                    // A set that may still be used has a key for this token, and that key refuses it.
+                    // A set that may still be used has a key for this token, and that key rejects
+                    // it.
                     Some(error) if error != TokenError::UnknownKey => return Err(Rejection::Invalid(error)),
                     _ => retry_after,
                 },
             };
             return Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
         }
-        // As many newer sets did not help.
+        // Several newer sets did not help.
         Err(Rejection::Invalid(match obstacle {
             KeyObstacle::Token(error) => error,
             _ => refused.unwrap_or(TokenError::UnknownKey),
         }))
     }
 
-    /// Has an authority say what a token is worth.
+    /// Asks a token authority about a token.
     async fn ask(
         &self,
         at: usize,
@@ -452,14 +467,14 @@ impl Authenticator {
             if authority.watches().is_deleted(uid, token) {
                 return Err(Rejection::Invalid(TokenError::Inactive));
             }
-            // The answer may be as old as the question.
+            // The answer may be as old as the request.
             let bounded = Some(asked.monotonic + authority.ttl);
             if departed.as_ref().is_some_and(|departed| !departed.is_heard_of()) {
                 ticket.close();
             }
             let vouched = match (departed, said.statement, said.revocable) {
                 (Some(departed), _, Some(revocable)) => Some((revocable.vouched(departed).await, bounded)),
-                // What is followed is believed for as long as the cache believes anything.
+                // An answer of a followed issuer has no bound but the cache's own time to live.
                 (Some(departed), Some(statement), _) => Some((departed.hold(statement).await, None)),
                 _ => None,
             };
@@ -487,7 +502,7 @@ impl Authenticator {
         Err(silent())
     }
 
-    /// Has an issuer say whether it has taken a token back.
+    /// Asks an issuer whether it has revoked a token.
     async fn confirm(
         &self,
         unheard: IssuerUnheard,
@@ -505,14 +520,14 @@ impl Authenticator {
                 return Err(Rejection::Silent { authority: self.issuers[issuer].name.clone() });
             }
         };
-        // What may not be remembered is over at once.
+        // A result that may not be cached expires at once.
         let until = Some(if hold.is_some() { until } else { now().monotonic });
         let life = Lifetime { expires: facts.expires, until, hold };
         let verified = self.rendering.verified(facts, Some(issuer)).until_revoked(Some(revocable));
         Ok((Arc::new(verified), life))
     }
 
-    /// Parses and verifies with the keys at hand; waits for nothing.
+    /// Parses and verifies with the current keys; never waits.
     fn attempt(&self, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), KeyObstacle> {
         if let Some(authority) = authority::of_prefix(&self.authorities, token)? {
             return Err(KeyObstacle::Unknown { authority });
@@ -525,7 +540,8 @@ impl Authenticator {
                 None => return Err(error.into()),
             },
         };
-        // The unverified `iss` only picks whose keys must have signed it; `verify` compares it again.
+        // The unverified `iss` only selects whose keys must have signed the token; `verify`
+        // compares it again.
         let at = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer());
         let Some(at) = at else {
             return Err(match authority::of_issuer(&self.authorities, unverified.issuer()) {
@@ -544,14 +560,14 @@ impl Authenticator {
             }
             Err(error) => return Err(error.into()),
         };
-        // A fact ends with the key set it was proven by, should that not be confirmed in time.
+        // A fact ends with the key set that proved it, if that is not confirmed in time.
         let until = issuer.keys.usable_until(&keys);
         let (hold, revocable) = match &issuer.followed {
             None => (None, None),
             Some(followed) => {
                 let lineage = unverified.lineage();
                 if let Some(longest) = followed.longest {
-                    // What was told of it may be forgotten by then.
+                    // By then, events about the token may no longer be stored.
                     facts.expires = facts.expires.min(lineage.issued_at.plus(longest));
                     if now.wall >= facts.expires {
                         return Err(TokenError::Expired.into());
@@ -574,19 +590,20 @@ impl Authenticator {
     }
 }
 
-/// What is in the way of a verified token.
+/// What prevents the verification of a token.
 enum KeyObstacle {
-    /// The token itself.
+    /// The token itself is invalid.
     Token(TokenError),
-    /// Only an authority can tell.
+    /// Only a token authority can verify the token.
     Unknown { authority: usize },
-    /// Its issuer is not heard of, which could have taken it back.
+    /// The log of its issuer is not current, so a revocation may be unknown here.
     Unheard(Box<IssuerUnheard>),
-    /// No usable key set, or one that may be older than the token's key: then it says why it refuses the token.
+    /// No usable key set, or one that may be older than the token's key: then `why` is its reason
+    /// to reject the token.
     Keys { issuer: usize, seen: u64, why: Option<TokenError> },
 }
 
-/// A token with a good signature, of which nobody here knows whether it was taken back.
+/// A token with a valid signature, whose revocation state is unknown here.
 struct IssuerUnheard {
     issuer: usize,
     facts: Facts,
@@ -602,22 +619,22 @@ impl From<TokenError> for KeyObstacle {
 }
 
 impl Rendering {
-    /// `variant` tells renderings of one process apart.
+    /// Creates a rendering. `variant` distinguishes the renderings of one process.
     pub fn new(headers: IdentityHeaders, reserve: AssertionReserve, variant: u64) -> Self {
         Self { headers, reserve, variant }
     }
 
-    /// Whether it renders as these do.
+    /// Whether both renderings are equal.
     pub fn is_like(&self, headers: &IdentityHeaders, reserve: AssertionReserve) -> bool {
         self.headers == *headers && self.reserve == reserve
     }
 
-    /// Which rendering of the process this is.
+    /// The variant number of this rendering.
     pub fn variant(&self) -> u64 {
         self.variant
     }
 
-    /// What a session proves.
+    /// The verified credential of a session.
     pub fn verified_session(&self, facts: Facts, session: SessionCredential) -> Verified {
         self.verified(facts, None).of_session(session)
     }
@@ -629,7 +646,7 @@ impl Rendering {
 }
 
 impl IssuerKeys {
-    /// Takes over the keys of the one `before`, if they come from where those came from.
+    /// Keeps the keys of the previous signer, if its source is the same.
     fn new(issuer: &IssuerSource, surroundings: &AuthenticatorRuntime, before: Option<&Self>) -> Self {
         let config = issuer.config.clone();
         let source = KeyOrigin::new(config.issuer(), issuer.keys.clone(), issuer.tls.clone());

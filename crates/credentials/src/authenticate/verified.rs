@@ -1,4 +1,5 @@
-//! A verified credential as the cache keeps it: the facts, and what is sent upstream of them, ready to copy.
+//! Verified credential as the cache stores it: the facts, and the fields for the upstream, ready to
+//! copy.
 
 use std::sync::Arc;
 
@@ -14,32 +15,32 @@ use crate::revocation::RevocableToken;
 /// A verified credential. Shared by all requests that present it.
 #[derive(Debug)]
 pub struct Verified {
-    /// Who, and for how long to believe it. Rules are evaluated on these for each request.
+    /// Identity and validity. Rules are evaluated on these for each request.
     pub facts: Facts,
     /// The identity header fields for the upstream, in configured order.
     pub upstream_fields: Vec<(Box<str>, Box<[u8]>)>,
     /// The same as lines of an HTTP/1.1 head: `Name: value\r\n` each, one after the other.
     pub http1_block: Box<[u8]>,
-    /// Index into [`crate::config::Authentication::issuers`]; `None` for a client certificate. Metrics only:
-    /// after a reload it may be an index of the configuration before.
+    /// Index into [`crate::config::Authentication::issuers`]; `None` for a client certificate. For
+    /// metrics only: after a reload it may be an index of the previous configuration.
     pub issuer: Option<usize>,
-    /// What may take it back at any moment, for those who let its holder in for longer than a moment.
+    /// What can revoke the credential at any time, for exchanges that last.
     pub revocable: Option<RevocableToken>,
-    /// What a session has to tell beside; `None` for every other credential.
+    /// Session data; `None` for every other credential.
     pub session: Option<Box<SessionCredential>>,
-    /// Signed statements for upstreams, made when first needed.
+    /// Assertions for upstreams, created on first use.
     pub(crate) assertions: Assertions,
-    /// Bytes set aside for those statements.
+    /// Bytes reserved for those assertions.
     reserve: usize,
 }
 
-/// What a fact has to tell that came from a session.
+/// Additional data of a credential that is a session.
 pub struct SessionCredential {
-    /// What shows that it is over.
+    /// The checks whether the session is over.
     pub lasting: OpenSession,
-    /// The `Set-Cookie` for whoever still presents the cookie before.
+    /// The `Set-Cookie` for a client that still sends the cookie before a renewal.
     pub renewed: Option<Box<str>>,
-    /// For upstreams that are given it.
+    /// The access token, for upstreams that receive it.
     pub access_token: Option<zeroize::Zeroizing<String>>,
 }
 
@@ -87,13 +88,14 @@ impl Verified {
 }
 
 impl Verified {
-    /// The same, until it is taken back.
+    /// Attaches what can revoke the credential.
     #[must_use]
     pub fn until_revoked(self, revocable: Option<RevocableToken>) -> Self {
         Self { revocable, ..self }
     }
 
-    /// The signed statement of it for `upstream`, valid for at least half its lifetime (less only when the credential itself ends sooner).
+    /// The assertion for `upstream`, valid for at least half its lifetime (less only when the
+    /// credential itself expires sooner).
     ///
     /// # Errors
     /// When the cryptographic library fails; nothing is kept then.
@@ -106,7 +108,7 @@ impl Verified {
         minter.mint(&self.assertions, &self.facts, upstream, now)
     }
 
-    /// The same, from a session.
+    /// Attaches the data of a session.
     pub(super) fn of_session(self, session: SessionCredential) -> Self {
         Self { session: Some(Box::new(session)), ..self }
     }
@@ -117,12 +119,12 @@ impl Weigh for Verified {
         let field = |(name, value): &(Box<str>, Box<[u8]>)| {
             size_of::<(Box<str>, Box<[u8]>)>() + name.len() + value.len()
         };
-        // The `Arc` adds its two counts.
+        // The `Arc` adds its two counters.
         size_of::<Self>() + 2 * size_of::<usize>() + self.facts.identity.weight() - size_of::<Identity>()
             + self.upstream_fields.iter().map(field).sum::<usize>()
             + self.http1_block.len()
             + self.session.as_ref().map_or(0, |session| size_of::<SessionCredential>() + session.weight())
-            // What the fact is held by, in the cache, is its own.
+            // The basis of the cache entry is a separate allocation.
             + self.revocable.as_ref().map_or(0, |revocable| revocable.weight() + size_of::<CacheEntryBasis>())
             + self.reserve
     }

@@ -1,7 +1,7 @@
-//! The remembered denials of one shard: bounded by count, oldest out first.
+//! Cached denials of one shard: bounded by count, oldest out first.
 //!
-//! Apart from the facts on purpose: anybody can cause denials, so a flood of them may only push out each
-//! other.
+//! They are separate from the facts because any client can cause denials: a flood of them may only
+//! evict other denials.
 
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ impl<D: Clone> Denials<D> {
         Self { index: HashTable::new(), ring: Vec::new(), next: 0, capacity }
     }
 
-    /// Why the credential was refused lately.
+    /// Why the credential was denied, if the denial is still cached.
     pub(super) fn get(&self, key: CacheKey, now: Now) -> Option<D> {
         let at = *self.index.find(key.hash(), |&at| self.key_at(at) == Some(key))?;
         let denial = self.ring.get(at as usize)?.as_ref()?;
@@ -54,7 +54,7 @@ impl<D: Clone> Denials<D> {
             self.ring[at] = denial;
             at
         };
-        // The capacity is clamped below u32::MAX where the shard is made.
+        // The capacity is clamped below `u32::MAX` where the shard is created.
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         let ring = &self.ring;
         self.index

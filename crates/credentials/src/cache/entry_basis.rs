@@ -1,7 +1,9 @@
-//! What a fact rests on beside its own lifetime, and what may end it at any moment.
+//! Entry basis: what a cached fact depends on besides its lifetime, and what may invalidate it at
+//! any time.
 //!
-//! Owns: the question whether it still stands, for each of the two ways to hear of that: a watch, which tells of names
-//! ([`Watched`]), and the log of an authority, which is followed ([`Held`]). Does not own: what is told.
+//! Owns: the check whether it is still valid, for both sources of that knowledge: a watch, which
+//! reports names ([`WatchBasis`]), and the followed log of an authority ([`CacheEntryBasis`]). Does
+//! not own: the reported events.
 
 use std::sync::Arc;
 
@@ -11,17 +13,17 @@ use coherence::view::{EntryStamp, EntryState, View};
 
 use crate::cache::watch_versions::WatchBasis;
 
-/// What a fact rests on. Clones are one.
+/// The basis of a cached fact. Clones share state.
 #[derive(Debug, Clone)]
 pub enum EntryBasis {
-    /// Names that somebody watches: it stands until one of them is told of.
+    /// Watched names: the fact is valid until an event about one of them.
     Watched(WatchBasis),
-    /// An authority that is followed: it stands while that is heard of and takes nothing back.
+    /// A followed authority: the fact is valid under its lease, until it is revoked.
     Followed(Arc<CacheEntryBasis>),
 }
 
 impl EntryBasis {
-    /// Whether the fact may be believed now.
+    /// Whether the fact may be used now.
     #[inline]
     pub fn standing(&self) -> EntryState {
         match self {
@@ -31,25 +33,25 @@ impl EntryBasis {
         }
     }
 
-    /// Whether it can never be believed again.
+    /// Whether the fact can never be used again.
     pub fn is_void(&self) -> bool {
         self.standing() == EntryState::Void
     }
 }
 
-/// What an authority that is followed has to say of a fact.
+/// The basis of a fact of a followed authority.
 pub struct CacheEntryBasis {
     view: Arc<View>,
     clock: Arc<dyn BootTime>,
     tags: Arc<[Tag]>,
-    /// In milliseconds since 1970.
+    /// When the credential was issued, in milliseconds since 1970.
     issued_at: i64,
     stamp: EntryStamp,
 }
 
 impl CacheEntryBasis {
-    /// A fact that was true when `stamp` was made, and that each of `tags` can take back, if it takes back what was issued then (in
-    /// milliseconds since 1970).
+    /// A fact that was true when `stamp` was made. Each of `tags` can revoke it, if the revocation
+    /// covers `issued_at` (in milliseconds since 1970).
     pub fn new(
         view: Arc<View>,
         clock: Arc<dyn BootTime>,
@@ -59,17 +61,17 @@ impl CacheEntryBasis {
         Self { view, clock, tags, issued_at, stamp }
     }
 
-    /// What can take it back, and when it was issued.
+    /// The tags that can revoke the fact, and when its credential was issued.
     pub fn lineage(&self) -> (&[Tag], i64) {
         (&self.tags, self.issued_at)
     }
 
-    /// Whether it rests on what is known of that authority.
+    /// Whether the fact depends on this view.
     pub fn is_of(&self, view: &Arc<View>) -> bool {
         Arc::ptr_eq(&self.view, view)
     }
 
-    /// Read by the clock as it is now: one that is read once for many requests would add its age to every lease.
+    /// Reads the clock now: a reading shared by many requests would add its age to every lease.
     #[inline]
     pub fn standing(&self) -> EntryState {
         self.view.standing(&self.stamp, &self.tags, self.clock.now())

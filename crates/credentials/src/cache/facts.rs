@@ -1,8 +1,8 @@
-//! The stored facts of one shard: bounded by weight, evicted by CLOCK.
+//! Cached facts of one shard: bounded by weight, evicted by CLOCK.
 //!
-//! CLOCK (second chance) because a hit then only sets a bit, under a read lock: no list to relink. A fact
-//! that was never hit goes at the hand's first pass, so a flood of one-time tokens passes through without
-//! pushing out those in use.
+//! CLOCK (second chance) is used because a hit only sets a bit, under a read lock: no list to
+//! relink. A fact without a hit is evicted at the hand's first pass. So a flood of one-time tokens
+//! does not evict the facts in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,35 +17,36 @@ use http_engine::clock::Now;
 use super::key::CacheKey;
 use crate::cache::entry_basis::{CacheEntryBasis, EntryBasis};
 
-/// Slots that are looked through for one to be audited.
+/// Maximum slots to search for an entry to audit.
 const NEAR: usize = 64;
 
-/// A fact and what bounds its use.
+/// A fact with the bounds of its use.
 pub(super) struct Slot<T> {
     pub key: CacheKey,
     pub value: Arc<T>,
-    /// The credential's own end.
+    /// When the credential expires.
     pub expires: Timestamp,
-    /// End of the time a fact may be used without verifying again.
+    /// Until when the fact may be used without verifying again.
     pub deadline: Instant,
-    /// The generation current when the fill began, not when it ended.
+    /// The generation when the fill began, not when it ended.
     pub generation: u64,
-    /// What may end it before.
+    /// What may invalidate the fact earlier.
     pub hold: Option<EntryBasis>,
-    /// Bytes charged.
+    /// Bytes charged for the entry.
     pub weight: usize,
-    /// Hit since the hand last passed.
+    /// Whether the fact was hit since the hand last passed.
     pub used: AtomicBool,
 }
 
 impl<T> Slot<T> {
-    /// THE gate: every fact that leaves the cache passes here, on every hit.
+    /// THE gate: every fact that leaves the cache passes this check, on every hit.
     fn admissible(&self, now: Now, generation: u64) -> bool {
         self.is_current(now, generation)
             && self.hold.as_ref().is_none_or(|hold| hold.standing() == EntryState::Good)
     }
 
-    /// Whether it may be admissible now or later: what only lacks a lease is good again when there is one.
+    /// Whether it may be admissible now or later: a fact that only lacks a lease is valid again
+    /// with the next lease.
     fn is_alive(&self, now: Now, generation: u64) -> bool {
         self.is_current(now, generation) && !self.hold.as_ref().is_some_and(EntryBasis::is_void)
     }
@@ -55,7 +56,8 @@ impl<T> Slot<T> {
     }
 }
 
-/// Bytes an entry costs beside its value: its slot and index entry, both with the slack of a doubling table.
+/// Bytes of an entry besides its value: its slot and index entry, both with the slack of a doubling
+/// table.
 pub(super) const fn overhead<T>() -> usize {
     2 * size_of::<Option<Slot<T>>>() + 2 * (size_of::<u32>() + 1)
 }
@@ -85,7 +87,8 @@ impl<T> Facts<T> {
         }
     }
 
-    /// A hit, or nothing: absent, expired and of another generation are the same to a reader.
+    /// Returns an admissible fact: absent, expired and of another generation make no difference to
+    /// a reader.
     pub(super) fn get(&self, key: CacheKey, now: Now, generation: u64) -> Option<Arc<T>> {
         let at = *self.index.find(key.hash(), |&at| self.key_at(at) == Some(key))?;
         let slot = self.slots.get(at as usize)?.as_ref()?;
@@ -99,15 +102,15 @@ impl<T> Facts<T> {
         Some(slot.value.clone())
     }
 
-    /// Until when the fact may be used that a reader would get.
+    /// Until when an admissible fact may be used, and when its credential expires.
     pub(super) fn until(&self, key: CacheKey, now: Now, generation: u64) -> Option<(Instant, Timestamp)> {
         let at = *self.index.find(key.hash(), |&at| self.key_at(at) == Some(key))?;
         let slot = self.slots.get(at as usize)?.as_ref()?;
         slot.admissible(now, generation).then_some((slot.deadline, slot.expires))
     }
 
-    /// Stores a fact in place of an older one with its key. Returns false when it is heavier than the whole
-    /// shard may be: then nothing is stored, and the older one is gone too.
+    /// Stores a fact in place of an older one with its key. Returns false when it is heavier than
+    /// the whole shard: then nothing is stored, and the older one is removed too.
     pub(super) fn insert(&mut self, slot: Slot<T>, now: Now, generation: u64) -> bool {
         self.remove(slot.key);
         self.sweep(now, generation);
@@ -134,7 +137,7 @@ impl<T> Facts<T> {
         true
     }
 
-    /// Forgets a fact.
+    /// Removes a fact.
     pub(super) fn remove(&mut self, key: CacheKey) {
         let slots = &self.slots;
         let same = |&at: &u32| slots[at as usize].as_ref().is_some_and(|s| s.key == key);
@@ -145,7 +148,8 @@ impl<T> Facts<T> {
         }
     }
 
-    /// A fact in use that rests on an authority that is followed: the first from some place on, if there is one near.
+    /// The basis of a fact in use that depends on a followed authority: the first within [`NEAR`]
+    /// slots from a random one.
     pub(super) fn any_held(&self, random: usize) -> Option<Arc<CacheEntryBasis>> {
         let from = random % self.slots.len().max(1);
         self.slots.iter().skip(from).take(NEAR).flatten().find_map(|slot| match &slot.hold {
@@ -159,12 +163,12 @@ impl<T> Facts<T> {
         self.index.len()
     }
 
-    /// Bytes charged.
+    /// Bytes charged for all entries.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Entries pushed out by the byte bound while they could still have been used.
+    /// Entries evicted by the byte bound while they could still have been used.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
     }
@@ -173,7 +177,7 @@ impl<T> Facts<T> {
         self.slots.get(at as usize)?.as_ref().map(|s| s.key)
     }
 
-    /// Frees a slot that the index no longer names.
+    /// Frees a slot that the index no longer references.
     fn vacate(&mut self, at: u32) {
         if let Some(slot) = self.slots[at as usize].take() {
             self.bytes -= slot.weight;
@@ -181,8 +185,8 @@ impl<T> Facts<T> {
         }
     }
 
-    /// Each fill looks at two slots and drops what can never be used again, so that garbage stays
-    /// proportional to what is stored and a flush stays O(1).
+    /// Checks two slots at each fill and drops what can never be used again. So the number of dead
+    /// entries stays proportional to the live ones, and a flush stays O(1).
     fn sweep(&mut self, now: Now, generation: u64) {
         for _ in 0..2.min(self.slots.len()) {
             self.broom = (self.broom + 1) % self.slots.len();
@@ -193,8 +197,8 @@ impl<T> Facts<T> {
         }
     }
 
-    /// Moves the hand to a victim and drops it. Only called while something is stored; ends within two
-    /// rounds because the first clears every bit it passes.
+    /// Moves the hand to a victim and drops it. Only called while something is stored; ends within
+    /// two rounds because the first clears every bit it passes.
     fn evict_one(&mut self, now: Now, generation: u64) {
         loop {
             self.hand = (self.hand + 1) % self.slots.len();

@@ -1,9 +1,10 @@
-//! What a credential is called inside the cache.
+//! Cache key: the name of a credential inside the cache.
 //!
-//! A [`Key`] is a 128-bit pseudo-random function (SipHash-1-3-128) of a scope and the *whole* credential,
-//! keyed with a secret drawn once per process. No raw token is kept, a memory dump names none, and nobody
-//! outside the process can construct two tokens with one key. The fewer rounds are chosen for the hot path: no
-//! attack on them is known, and here none would even see the function's output.
+//! A [`CacheKey`] is a 128-bit pseudo-random function (SipHash-1-3-128) of a scope and the *whole*
+//! credential, keyed with a secret drawn once per process. No raw token is kept, a memory dump
+//! shows none, and outside the process two tokens with one key cannot be constructed. The reduced
+//! rounds are chosen for the hot path: no attack on them is known, and here an attacker would not
+//! even see the function's output.
 
 use std::hash::Hasher as _;
 
@@ -11,12 +12,12 @@ use aws_lc_rs::rand::SecureRandom;
 use siphasher::sip::SipHasher13 as SipHasher;
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-/// The per-process secret under all keys. Its `Debug` prints nothing of it.
+/// The per-process secret of all keys. Its `Debug` does not print it.
 #[derive(Clone)]
 pub struct CacheSecret([u8; 16]);
 
 impl CacheSecret {
-    /// From bytes that must be random and unknown outside the process.
+    /// Takes bytes that must be random and unknown outside the process.
     pub fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -31,24 +32,25 @@ impl CacheSecret {
         Ok(Self(bytes))
     }
 
-    /// The name space of one configuration: `version` digests what shapes a fact, `variant` what shapes
-    /// its rendering. Keys of two scopes never meet, whatever the credential.
+    /// The key space of one configuration: `version` digests everything that shapes a fact,
+    /// `variant` everything that shapes its rendering. Keys of two scopes never coincide.
     pub fn scope(&self, version: u64, variant: u64) -> CacheScope {
         let mut state = SipHasher13::new_with_key(&self.0);
-        // Fixed width, hence no credential of one scope spells a prefix of another.
+        // Fixed width, hence no credential of one scope extends the prefix of another.
         state.write(&version.to_le_bytes());
         state.write(&variant.to_le_bytes());
         CacheScope(state)
     }
 
-    /// Where names are put in a table; says nothing of what else is made from the secret.
+    /// A hash state for watched names, independent of the other uses of the secret.
     pub(super) fn names(&self) -> SipHasher {
         let mut state = SipHasher::new_with_key(&self.0);
         state.write(b"names");
         state
     }
 
-    /// A number that looks random to others and is the same for the same label and count: spreads timers.
+    /// A number that looks random to others and is the same for the same label and count: for timer
+    /// jitter.
     pub fn spread(&self, label: &str, count: u64) -> u64 {
         let mut state = SipHasher13::new_with_key(&self.0);
         state.write(&count.to_le_bytes());
@@ -62,7 +64,8 @@ impl std::fmt::Debug for CacheSecret {
     }
 }
 
-/// Makes the keys of one configuration; the scope is already absorbed, a key costs only its credential.
+/// Creates the keys of one configuration. The scope is already absorbed, so a key costs only its
+/// credential.
 #[derive(Clone)]
 pub struct CacheScope(SipHasher13);
 
@@ -72,28 +75,29 @@ impl CacheScope {
         CacheKey(self.0.hash(credential).into())
     }
 
-    /// The key of something that consists of parts.
+    /// Starts a key of several parts.
     pub fn parts(&self) -> KeyParts {
         KeyParts(self.0)
     }
 }
 
-/// A key in the making, of parts that are never spelt as one text: `ab` and `c` is not `a` and `bc`.
+/// A key under construction from parts. Parts are unambiguous: `ab` and `c` differ from `a` and
+/// `bc`.
 pub struct KeyParts(SipHasher13);
 
 impl KeyParts {
-    /// The next part.
+    /// Adds the next part.
     pub fn add(&mut self, part: &[u8]) {
         self.0.write(&(part.len() as u64).to_le_bytes());
         self.0.write(part);
     }
 
-    /// Something of fixed length, such as how many parts follow.
+    /// Adds a value of fixed length, such as the number of parts that follow.
     pub fn mark(&mut self, mark: u8) {
         self.0.write(&[mark]);
     }
 
-    /// The key of all of them.
+    /// Finishes the key.
     pub fn key(self) -> CacheKey {
         CacheKey(self.0.finish128().into())
     }
@@ -105,12 +109,12 @@ impl std::fmt::Debug for CacheScope {
     }
 }
 
-/// Names a credential in the cache.
+/// The key of a credential in the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheKey(u128);
 
 impl CacheKey {
-    /// Picks the shard; independent of [`Key::hash`].
+    /// Selects the shard; independent of the hash within a shard.
     pub(super) fn shard(self, mask: usize) -> usize {
         usize::try_from(self.0 >> 96).unwrap_or(0) & mask
     }

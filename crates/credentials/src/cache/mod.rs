@@ -1,35 +1,44 @@
-//! The decision cache: what was proven about a credential, so that it is not proven again for each request.
+//! Decision cache: stores what was proven about a credential, so that it is not proven again for
+//! each request.
 //!
-//! Owns: keyed digests as names, the byte bound, lifetimes, denials, the coalescing of misses, and the gate
-//! every hit passes. Does not own: what a fact is (it is generic), or who verifies; above all no rule is
-//! cached here, only facts: rules are evaluated on every hit.
+//! Owns: keyed digests as names, the byte bound, lifetimes, denials, the coalescing of misses, and
+//! the gate that every hit passes. Does not own: what a fact is (it is generic), or who verifies.
+//! Above all it caches only facts, no rule results: rules are evaluated on every hit.
 //!
-//! Flow: `CacheScope::key → DecisionCache::peek → Fact | Denied`, else `lookup → Pending(Flight) | Miss(Ticket)`,
-//! and `Ticket::fill | deny | fail` after the authoritative answer.
+//! Flow: `CacheScope::key → DecisionCache::peek → Fact | Denied`, else
+//! `lookup → Pending(Flight) | Miss(Ticket)`, and `Ticket::fill | deny | fail` after the
+//! authoritative answer.
 //!
-//! # Invalidation: the generation, and what a fact rests on
+//! # Invalidation: the generation and the entry basis
 //!
-//! A [`Generation`] is a counter that only grows. [`Generation::advance`] voids, in O(1), every fact of every
-//! cache that holds it. Exactly three places read it, and they are the whole protocol:
+//! A [`Generation`] is a counter that only grows. [`Generation::advance`] voids, in O(1), every
+//! fact of every cache that holds it. Exactly three places read it, and they are the whole
+//! protocol:
 //!
-//! 1. **Departure.** [`DecisionCache::lookup`] notes the current generation in the [`Ticket`] *before* the
-//!    authoritative call can begin. A request that finds a flight of an older generation does not join it but
-//!    takes a new ticket: an answer asked for before the flush may predate what the flush is about.
-//! 2. **Fill.** [`Ticket::fill`] stores nothing and returns [`FlightVoided`] unless the generation is still the
-//!    ticket's. The caller asks again, once or twice, then answers "unavailable". A fact is stored under the
-//!    *ticket's* generation, so an advance that slips in between the comparison and the insertion voids it.
-//! 3. **Hit.** `Slot::admissible` compares the fact's generation with the current one, in the same expression
-//!    as its deadline and its expiry. Waiters of a flight compare it once more when they wake.
+//! 1. **Departure.** [`DecisionCache::lookup`] notes the current generation in the [`Ticket`]
+//!    *before* the authoritative call can begin. A request that finds a flight of an older
+//!    generation does not join it but takes a new ticket: an answer requested before the flush may
+//!    predate the reason for the flush.
+//! 2. **Fill.** [`Ticket::fill`] stores nothing and returns [`FlightVoided`] unless the generation
+//!    is still the ticket's. The caller retries once or twice, then answers "unavailable". A fact
+//!    is stored under the *ticket's* generation, so an advance between the comparison and the
+//!    insertion voids it.
+//! 3. **Hit.** `Slot::admissible` compares the fact's generation with the current one, in the same
+//!    expression as its deadline and its expiry. Waiters of a flight compare it once more when they
+//!    wake.
 //!
-//! A fact may also rest on something that tells when it ends ([`EntryBasis`]): names that are watched, or the log of an authority that
-//! is followed. Then 2 and 3 ask that too: what was told of meanwhile is void, and what rests on an authority that is not heard of
-//! any more is kept but not used. A joined flight needs no further comparison: its fill is voided, and whoever joined looks again.
-//! A question whose answer rests on nothing that tells is closed to others before it is asked ([`Ticket::close`]): what ended it may have been
-//! told everywhere before they came.
-//! Denials need nothing of this: they are short-lived, and believing one is never unsafe.
+//! A fact may also have an [`EntryBasis`] that reports when it becomes invalid: watched names, or
+//! the log of a followed authority. Then steps 2 and 3 check that too. A fact that an event
+//! concerns is void. A fact of an authority without a live lease is kept but not used. A joined
+//! flight needs no further comparison: its fill is voided, and its waiters look up again.
 //!
-//! A denial is applied like an event: it drops the fact stored under its key. Errors are never stored: a
-//! [`Ticket::fail`] answers only those who are already waiting.
+//! A lookup whose answer has no such basis is closed to others before it is sent
+//! ([`Ticket::close`]): a revocation may have been announced everywhere before they came.
+//!
+//! Denials need none of this: they are short-lived, and using one is never unsafe.
+//!
+//! A denial is applied like an event: it drops the fact stored under its key. Errors are never
+//! stored: a [`Ticket::fail`] answers only the requests that already wait.
 
 mod denials;
 mod entry_basis;
@@ -57,17 +66,17 @@ pub use crate::cache::single_flight::{Flight, FlightResult, FlightVoided, Ticket
 pub use crate::cache::watch_versions::{VersionOf, WatchBasis, WatchVersion, WatchVersions};
 use crate::config::CacheLimits;
 
-/// Facts per shard are few enough for a sweep of the hand under the lock to stay in the microseconds.
+/// Bytes per shard: few enough for a sweep of the hand under the lock to take microseconds.
 const SHARD_BYTES: usize = 256 * 1024;
-/// More shards than any machine has cores that miss at once.
+/// Maximum number of shards: more than any machine has cores that miss at once.
 const MAX_SHARDS: usize = 64;
 
-/// Counts flushes. Clones share the count; see the module page for who reads it and when.
+/// Counts flushes. Clones share the count; the module documentation lists its readers.
 #[derive(Debug, Clone, Default)]
 pub struct Generation(Arc<AtomicU64>);
 
 impl Generation {
-    /// The generation a fact must carry to be used now.
+    /// The generation that a fact must carry to be used now.
     pub fn current(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -78,40 +87,40 @@ impl Generation {
     }
 }
 
-/// Bytes a value occupies, its own and those behind its pointers.
+/// Bytes of a value: its own and those behind its pointers.
 pub trait Weigh {
     /// Approximate bytes; must not change while the value is shared, or must be an upper bound.
     fn weight(&self) -> usize;
 }
 
-/// How long a fact may be used, beside the cache's own time to live.
+/// How long a fact may be used, besides the cache's own time to live.
 #[derive(Debug, Clone)]
 pub struct Lifetime {
-    /// The credential is expired when the wall clock reaches this.
+    /// The credential expires when the wall clock reaches this time.
     pub expires: Timestamp,
-    /// Something the proof rested on (a key set, say) is too old from here on.
+    /// Until when the proof is valid, for example because of the age of a key set.
     pub until: Option<Instant>,
-    /// What may end it at any moment.
+    /// What may invalidate the fact at any time.
     pub hold: Option<EntryBasis>,
 }
 
-/// What the cache can answer at once.
+/// A cached result.
 pub enum KnownFacts<T, D> {
     /// A fact that may be used now.
     Fact(Arc<T>),
-    /// Refused lately.
+    /// The credential was denied a short time ago.
     Denied(D),
 }
 
-/// What the cache knows of a credential, and what is to be done when it knows nothing.
+/// The result of a lookup, with what the caller must do without a cached result.
 pub enum CacheLookup<T, D> {
     /// A fact that may be used now.
     Hit(Arc<T>),
-    /// Refused lately.
+    /// The credential was denied a short time ago.
     Denied(D),
-    /// Somebody is finding out; wait with them.
+    /// Another request is already verifying; wait for its flight.
     Pending(Flight<T, D>),
-    /// Unknown: the holder of the ticket must find out.
+    /// Not cached: the holder of the ticket must verify.
     Miss(Ticket<T, D>),
 }
 
@@ -124,18 +133,18 @@ impl<T, D> From<KnownFacts<T, D>> for CacheLookup<T, D> {
     }
 }
 
-/// What is stored, for metrics. Not an instant of all shards at once.
+/// Cache usage, for metrics. The shards are not read at the same instant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Facts stored, those no longer usable but not yet swept among them.
+    /// Facts stored, including unusable ones that are not yet swept.
     pub facts: usize,
-    /// Bytes charged for them; never above the configured bound.
+    /// Bytes charged for the facts; never above the configured bound.
     pub bytes: usize,
     /// Denials stored.
     pub denials: usize,
-    /// Misses being answered.
+    /// Misses being answered now.
     pub flights: usize,
-    /// Usable facts pushed out by the byte bound since the start.
+    /// Usable facts evicted by the byte bound since the start.
     pub evicted: u64,
     /// Flushes since the process started.
     pub generation: u64,
@@ -143,7 +152,8 @@ pub struct Usage {
 
 /// The cache, shared by all workers. Clones are handles on the same store.
 ///
-/// `T` is a fact, `D` why a credential is refused (kept small: its count is bounded, not its bytes).
+/// `T` is a fact, `D` the reason of a denial (kept small: the count of denials is bounded, not
+/// their bytes).
 pub struct DecisionCache<T, D> {
     shared: Arc<CacheState<T, D>>,
 }
@@ -161,7 +171,8 @@ struct CacheState<T, D> {
     deny_ttl: Duration,
 }
 
-/// Two cache lines apart (the prefetcher pairs them), so that neighbours' locks do not disturb each other.
+/// Two cache lines apart (the prefetcher pairs them), so that neighbours' locks do not disturb each
+/// other.
 #[repr(align(128))]
 struct Shard<T, D>(RwLock<FactStore<T, D>>);
 
@@ -173,9 +184,9 @@ struct FactStore<T, D> {
 }
 
 impl<T: Weigh, D: Clone> DecisionCache<T, D> {
-    /// An empty cache. `limits.bytes` is split evenly over the shards, so one fact may weigh at most a share
-    /// (the whole bound when it is small, 1 MiB at the default); the count of denials is rounded up to a
-    /// multiple of the number of shards.
+    /// Creates an empty cache. `limits.bytes` is split evenly over the shards, so one fact may
+    /// weigh at most a share (the whole bound when it is small, 1 MiB at the default). The count of
+    /// denials is rounded up to a multiple of the number of shards.
     pub fn new(limits: &CacheLimits, generation: Generation) -> Self {
         let wanted = (limits.bytes / SHARD_BYTES).clamp(1, MAX_SHARDS);
         let count = 1 << wanted.ilog2();
@@ -195,19 +206,19 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
         }
     }
 
-    /// What is known of the credential `key` names, starting nothing when that is nothing: the hot path. Takes
-    /// one read lock and allocates nothing.
+    /// The cached result for a key; starts nothing on a miss: the hot path. Takes one read lock and
+    /// allocates nothing.
     pub fn peek(&self, key: CacheKey, now: Now) -> Option<KnownFacts<T, D>> {
         self.shared.shard(key).0.read().known(key, now, &self.shared.generation)
     }
 
-    /// Until when the fact stored under `key` may be used, and when what it is about expires, if there is one that may be
-    /// used now.
+    /// Until when the fact under `key` may be used, and when its credential expires, if there is a
+    /// usable fact.
     pub fn until(&self, key: CacheKey, now: Now) -> Option<(Instant, Timestamp)> {
         self.shared.shard(key).0.read().facts.until(key, now, self.shared.generation.current())
     }
 
-    /// What is known of the credential, or the duty to find out, or the wait for who has it.
+    /// The cached result, or a ticket to verify, or a flight to wait for.
     pub fn lookup(&self, key: CacheKey, now: Now) -> CacheLookup<T, D> {
         match self.peek(key, now) {
             Some(known) => known.into(),
@@ -215,8 +226,8 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
         }
     }
 
-    /// Voids every fact and every fill that has begun: one addition, whatever is stored. All caches that
-    /// share the generation are flushed with this one.
+    /// Voids every fact and every fill that has begun, by one addition. All caches that share the
+    /// generation are flushed.
     pub fn flush(&self) {
         self.shared.generation.advance();
     }
@@ -242,10 +253,10 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
         })
     }
 
-    /// What some fact in use rests on, if it is an authority that is followed; another one with each number.
+    /// The basis of some fact in use, if it is a followed authority; `random` selects which.
     pub fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
         let shards = &self.shared.shards;
-        // The low bits choose the shard, the rest a place in it.
+        // The low bits select the shard, the rest a slot in it.
         let (random, count) = (usize::try_from(random).unwrap_or(usize::MAX), shards.len());
         shards[random % count].0.read().facts.any_held(random / count)
     }
@@ -276,8 +287,8 @@ impl<T, D> CacheState<T, D> {
         &self.shards[key.shard(self.shards.len() - 1)]
     }
 
-    /// End of a fact's time to live: shorter by up to a tenth, so that facts stored in one burst are not
-    /// verified again in one burst.
+    /// Deadline of a fact: its time to live is shortened by up to a tenth, so that facts stored in
+    /// one burst are not verified again in one burst.
     fn deadline(&self, key: CacheKey, now: Now, until: Option<Instant>) -> Instant {
         let cut = self.ttl.as_nanos() * u128::from(key.jitter()) / (10 * 65_536);
         let cut = Duration::from_nanos(u64::try_from(cut).unwrap_or(u64::MAX));
@@ -287,7 +298,7 @@ impl<T, D> CacheState<T, D> {
 }
 
 impl<T, D: Clone> FactStore<T, D> {
-    /// What can be answered at once: the reader's half, under either lock.
+    /// The cached result: the reader's half of a lookup, under either lock.
     fn known(&self, key: CacheKey, now: Now, generation: &Generation) -> Option<KnownFacts<T, D>> {
         if let Some(fact) = self.facts.get(key, now, generation.current()) {
             return Some(KnownFacts::Fact(fact));
@@ -297,7 +308,7 @@ impl<T, D: Clone> FactStore<T, D> {
 }
 
 impl<T, D> FactStore<T, D> {
-    /// Takes a flight off the board, if it is still the one on it.
+    /// Removes a flight from the table, if it is still the current one for its key.
     fn land(&mut self, key: CacheKey, id: u64) {
         if let Entry::Occupied(flying) = self.flights.entry(key)
             && flying.get().id() == id
@@ -308,7 +319,7 @@ impl<T, D> FactStore<T, D> {
 }
 
 impl<T: Weigh, D: Clone> CacheState<T, D> {
-    /// See the module page: the fill's half of the protocol.
+    /// The fill's half of the invalidation protocol; see the module documentation.
     fn store(
         &self,
         ticket: (CacheKey, u64, u64),

@@ -1,4 +1,4 @@
-//! One miss, answered once, however many wait for it.
+//! Single flight: answers one miss once for all requests that wait for it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::{CacheKey, CacheState, Generation, Lifetime, Weigh};
 
-/// What a ticket's holder found out; `F` is the shared fact.
+/// The result of a ticket's holder; `F` is the shared fact.
 #[derive(Clone)]
 pub(super) enum FlightAnswer<F, D> {
     Known(F),
@@ -16,32 +16,32 @@ pub(super) enum FlightAnswer<F, D> {
 
 type FlightBoard<T, D> = Option<FlightAnswer<Arc<T>, D>>;
 
-/// A flush overtook the fill: the answer may predate what the flush was about and proves nothing. Look up
-/// again.
+/// A flush overtook the fill: the answer may predate the reason for the flush and proves nothing.
+/// Look up again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the cache was flushed while the credential was being verified")]
 pub struct FlightVoided;
 
-/// The flight as its shard's board shows it.
+/// The flight as its shard's table stores it.
 pub(super) struct FlightStart<T, D> {
     id: u64,
     flight: Flight<T, D>,
 }
 
-/// The waiting side of a miss that somebody else is answering.
+/// The waiting side of a miss that another request is answering.
 pub struct Flight<T, D> {
     answer: watch::Receiver<FlightBoard<T, D>>,
     generation: u64,
     current: Generation,
 }
 
-/// How a flight ended for one who waited.
+/// The result of a flight for a waiter.
 pub enum FlightResult<T, D> {
-    /// The fact, found out after this flight was joined or while it was flying.
+    /// The fact, obtained while this flight was pending.
     Known(Arc<T>),
-    /// Refused, or failed in a way that `D` tells.
+    /// Denied, or failed in a way that `D` describes.
     Denied(D),
-    /// Nobody answered, or a flush voided the answer: look up again.
+    /// No answer, or a flush voided it: look up again.
     Again,
 }
 
@@ -73,7 +73,8 @@ impl<T, D> FlightStart<T, D> {
 }
 
 impl<T, D: Clone> Flight<T, D> {
-    /// Waits for the holder of the ticket. Never longer than that holder takes: a dropped ticket lands too.
+    /// Waits for the holder of the ticket. Never longer than that holder takes: a dropped ticket
+    /// ends the flight too.
     pub async fn land(mut self) -> FlightResult<T, D> {
         let answer = match self.answer.wait_for(Option::is_some).await {
             Ok(answer) => answer.clone(),
@@ -89,7 +90,7 @@ impl<T, D: Clone> Flight<T, D> {
     }
 }
 
-/// The duty to find out. Dropped without an answer it wakes the waiters, who try again.
+/// The duty to verify. Dropped without an answer, it wakes the waiters, which retry.
 #[must_use = "a dropped ticket sends everybody who waits back to the start"]
 pub struct Ticket<T, D> {
     shared: Arc<CacheState<T, D>>,
@@ -110,14 +111,15 @@ impl<T, D> Ticket<T, D> {
         Self { shared, key, id, generation, answer }
     }
 
-    /// Lets nobody else wait: whoever looks up from here on finds out anew. For a question whose answer may be older than what they must know
-    /// of, and is remembered by nothing that would tell. Those who wait already get the answer.
+    /// Admits no more waiters: a later lookup verifies again. For a question whose answer may be
+    /// older than the events that later requests must respect, and which has no basis that would
+    /// report them. Current waiters still get the answer.
     pub fn close(&self) {
         self.shared.abandon(self.key, self.id);
     }
 
-    /// Hands `why` to those who wait now and remembers nothing: for errors, which say nothing about the
-    /// credential.
+    /// Passes `why` to the current waiters and stores nothing: for errors, which prove nothing
+    /// about the credential.
     pub fn fail(self, why: D) {
         self.shared.abandon(self.key, self.id);
         self.answer.send_replace(Some(FlightAnswer::Denied(why)));
@@ -125,11 +127,12 @@ impl<T, D> Ticket<T, D> {
 }
 
 impl<T: Weigh, D: Clone> Ticket<T, D> {
-    /// Stores the fact and hands it to those who wait. It is returned also when it is too heavy or already
-    /// too old to be stored.
+    /// Stores the fact and passes it to the waiters. Returns it even when it is too heavy or too
+    /// old to be stored.
     ///
     /// # Errors
-    /// [`FlightVoided`] when the generation moved since the ticket was taken: nothing is stored, waiters try again.
+    /// [`FlightVoided`] when the generation moved since the ticket was taken: nothing is stored,
+    /// waiters retry.
     pub fn fill(self, fact: impl Into<Arc<T>>, life: Lifetime, now: Now) -> Result<Arc<T>, FlightVoided> {
         let fact = fact.into();
         self.shared.store((self.key, self.id, self.generation), &fact, life, now)?;
@@ -137,8 +140,8 @@ impl<T: Weigh, D: Clone> Ticket<T, D> {
         Ok(fact)
     }
 
-    /// Remembers the denial for the denial time to live, drops what was stored under the key, and tells
-    /// those who wait. Valid whatever the generation: a denial is safe to believe.
+    /// Stores the denial for the denial time to live, drops the fact stored under the key, and
+    /// passes the denial to the waiters. Valid in any generation: using a denial is safe.
     pub fn deny(self, why: D, now: Now) {
         self.shared.refuse(self.key, self.id, why.clone(), now);
         self.answer.send_replace(Some(FlightAnswer::Denied(why)));
@@ -147,8 +150,8 @@ impl<T: Weigh, D: Clone> Ticket<T, D> {
 
 impl<T, D> Drop for Ticket<T, D> {
     fn drop(&mut self) {
-        // Off the board first: who is woken by the sender's end must find no flight. After an answer this
-        // finds nothing of ours: ids are never used twice in a shard.
+        // Removed from the table first: a waiter that the sender's end wakes must find no flight.
+        // After an answer this finds no flight of ours, because ids are never reused in a shard.
         self.shared.abandon(self.key, self.id);
     }
 }

@@ -1,15 +1,17 @@
-//! What a watch has told: until which event each name is up to date.
+//! Watch versions: for each watched name, the number of the last event about it.
 //!
-//! Owns: numbers of events, and for each name the number of the last one that was about it. Does not own: the events
-//! ([`crate::watch`]), what is remembered.
+//! Owns: numbers of events, and the last number for each name. Does not own: the events
+//! ([`crate::watch`]), the cached facts.
 //!
-//! Events are counted. Whoever asks somebody notes the count before ([`Board::position`]); an answer proves nothing about a name
-//! that had an event since. That one comparison serves both caches: a fact carries its position and its names ([`WatchBasis`]) and is
-//! compared when it is stored and on every hit; an answer to a review has the number of the last event as a part of its name
-//! ([`Board::last`]), so that after an event it is another question, to whoever waits as well as to whoever asks.
+//! Events are counted. A request to an authority notes the count before it is sent
+//! ([`WatchVersions::position`]); an answer proves nothing about a name that had an event since.
+//! This comparison serves both caches. A fact carries its position and its names ([`WatchBasis`])
+//! and is compared when it is stored and on every hit. The cache key of an access review contains
+//! the number of the last event ([`WatchVersions::last`]). So after an event the key differs, for
+//! waiters as well as for new requests.
 //!
-//! Names share cells: a table of all that were ever deleted would grow for ever. Two that meet cost an answer that is asked for
-//! again, nothing else.
+//! Names share cells, because a table of all deleted names would grow without end. Two names in one
+//! cell cost an extra request, nothing else.
 
 use std::hash::Hasher as _;
 use std::sync::Arc;
@@ -19,25 +21,25 @@ use siphasher::sip::SipHasher13;
 
 use super::CacheSecret;
 
-/// Enough for names of a big cluster to seldom meet while few change at once.
+/// Number of cells: enough that names of a big cluster seldom share one while few change at once.
 const CELLS: usize = 1 << 12;
 
-/// Where a name's events are noted.
+/// The cell that stores the last event of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchVersion(u16);
 
-/// What kind of thing a name is of; names of two kinds are different names.
+/// The kind of a name; names of two kinds are different names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionOf {
-    /// A namespace.
+    /// A namespace of the cluster.
     Namespace,
-    /// A user.
+    /// A user or service account.
     User,
-    /// A token.
+    /// An access token.
     Token,
 }
 
-/// The events of one who is watched.
+/// The event numbers of one watched server.
 pub struct WatchVersions {
     count: AtomicU64,
     all: AtomicU64,
@@ -46,7 +48,7 @@ pub struct WatchVersions {
 }
 
 impl WatchVersions {
-    /// Nothing has happened yet. `secret` keeps anybody from choosing names that meet.
+    /// Starts with no event. `secret` prevents that clients choose names that share a cell.
     pub fn new(secret: &CacheSecret) -> Self {
         Self {
             count: AtomicU64::new(0),
@@ -56,34 +58,34 @@ impl WatchVersions {
         }
     }
 
-    /// Where events about a name are noted.
+    /// The cell for events about a name.
     pub fn cell(&self, kind: VersionOf, name: &str) -> WatchVersion {
         let mut state = self.names;
         state.write_u8(kind as u8);
         state.write(name.as_bytes());
-        // Fewer than 2^16 cells.
+        // There are fewer than 2^16 cells.
         WatchVersion(u16::try_from(state.finish() % CELLS as u64).unwrap_or(0))
     }
 
-    /// How far the events have come: to be noted before somebody is asked.
+    /// The number of events so far: note it before a request is sent.
     pub fn position(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// The last event about any of these names, or about all.
+    /// The last event about any of these names, or about all names.
     pub fn last(&self, cells: impl IntoIterator<Item = WatchVersion>) -> u64 {
         let all = self.all.load(Ordering::Acquire);
         let of = |cell: WatchVersion| self.cells[usize::from(cell.0)].load(Ordering::Acquire);
         cells.into_iter().map(of).fold(all, u64::max)
     }
 
-    /// Something happened to a name.
+    /// Records an event about a name.
     pub fn mark(&self, cell: WatchVersion) {
         let event = self.count.fetch_add(1, Ordering::AcqRel) + 1;
         self.cells[usize::from(cell.0)].fetch_max(event, Ordering::AcqRel);
     }
 
-    /// Something happened that may be about anybody, or it is not known what.
+    /// Records an event that may concern any name, or whose subject is unknown.
     pub fn mark_all(&self) {
         let event = self.count.fetch_add(1, Ordering::AcqRel) + 1;
         self.all.fetch_max(event, Ordering::AcqRel);
@@ -96,19 +98,19 @@ impl std::fmt::Debug for WatchVersions {
     }
 }
 
-/// The names that a fact rests on: it is void once something happens to one of them.
+/// The names that a fact depends on: the fact is void after an event about one of them.
 #[derive(Debug, Clone)]
 pub struct WatchBasis {
-    /// Where that is noted.
+    /// The event numbers to compare with.
     pub board: Arc<WatchVersions>,
-    /// Its names.
+    /// The cells of its names.
     pub cells: [WatchVersion; 2],
-    /// How far the events had come before it was asked for.
+    /// Number of events before the answer was requested.
     pub position: u64,
 }
 
 impl WatchBasis {
-    /// Whether something has happened.
+    /// Whether an event has occurred since.
     pub fn is_void(&self) -> bool {
         self.board.last(self.cells) > self.position
     }

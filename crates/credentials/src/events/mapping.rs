@@ -1,14 +1,16 @@
-//! What an event takes back.
+//! Event mapping: which tags a security event revokes.
 //!
-//! Owns: from the names of those it is about to the tags of what they have. Does not own: tags of tokens and sessions
-//! ([`crate::revocation`]), which have to fit these.
+//! Owns: converting the names in an event to the tags of tokens and sessions. Does not own: the
+//! tags of tokens and sessions ([`crate::revocation`]), which have to match these.
 //!
-//! A session, a token, and what was granted once end wholly: none of them begins again. A user goes on, so what is taken back of
-//! them is what was made before the event, by the issuer's clock. Tokens tell whole seconds: one that was made in the very second
-//! of the event may be of before it, and is taken for that.
+//! A session, a token and a grant end completely: none of them begins again. A user continues, so
+//! an event about a user revokes what was issued before the event, by the issuer's clock. Tokens
+//! carry whole seconds. A token issued in the very second of the event may precede it, and counts
+//! as issued before.
 //!
-//! Where claims changed, a token that says the old ones itself is taken back. What was told by somebody, like a session's claims, is
-//! only too old if it was told before we heard of the change, by our clock: it is asked for again.
+//! Where claims changed, a token that carries the old claims itself is revoked. Facts that were
+//! queried, such as a session's claims, are only outdated if they were queried before the event
+//! arrived, by our clock: they are queried again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,36 +23,37 @@ use coherence::tags::{TagKey, TagSubject};
 use super::EventTaken;
 use crate::revocation::FollowedIssuer;
 
-/// What an event means here.
+/// The effect of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EventMeaning {
-    /// These are taken back.
+    /// These tags are revoked.
     Takes(Vec<EventTaken>),
-    /// It is about users of an issuer that nobody here believes.
+    /// The event is about users of an issuer that is not configured here.
     Foreign,
-    /// It takes nothing back.
+    /// The event revokes nothing.
     Nothing,
 }
 
-/// What it makes of the tags of a subject.
+/// What the event does to its subject: end it, or change its claims.
 #[derive(Clone, Copy)]
 enum RevokedSubject {
     Ends,
     Changes,
 }
 
-/// Tags by what of theirs is taken back.
+/// Tags of an event, grouped by the extent of their revocation.
 #[derive(Default)]
 struct Tags {
     whole: Vec<Tag>,
-    /// What was made before it happened.
+    /// Revokes what was issued before the event occurred.
     before: Vec<Tag>,
-    /// What was told before it was heard of.
+    /// Outdates what was queried before the event arrived.
     told: Vec<Tag>,
 }
 
 impl EventMeaning {
-    /// What an event means for those whose users it can be about. It is forgotten after `kept`.
+    /// The effect of an event on the followed issuers that its names can belong to. It is stored
+    /// for `kept`.
     pub(super) fn of(
         event: &SecurityEvent<'_>,
         followed: &[Arc<FollowedIssuer>],
@@ -72,7 +75,7 @@ impl EventMeaning {
             }
         }
         let until = millis(now.plus(kept));
-        // Whole seconds: one that has begun when it happened is of before it.
+        // Whole seconds: a token issued in the second of the event counts as issued before it.
         let happened = millis(Timestamp::from_secs(event.at.as_secs().saturating_add(1)));
         let heard = millis(now.plus(Duration::from_millis(1)));
         let taken = [(tags.whole, None), (tags.before, Some(happened)), (tags.told, Some(heard))];
@@ -82,7 +85,7 @@ impl EventMeaning {
         if taken.is_empty() { Self::Foreign } else { Self::Takes(taken) }
     }
 
-    /// What is to be appended.
+    /// The revocations to append to the log.
     pub(super) fn taken(&self) -> impl Iterator<Item = &EventTaken> {
         match self {
             Self::Takes(taken) => taken.iter(),
@@ -90,7 +93,7 @@ impl EventMeaning {
         }
     }
 
-    /// A word for logs and metrics.
+    /// Outcome label for logs and metrics.
     pub(super) fn outcome(&self) -> &'static str {
         match self {
             Self::Takes(_) => "applied",
@@ -100,7 +103,8 @@ impl EventMeaning {
     }
 }
 
-/// Whether a name can be that of somebody who is known to this issuer. One that says whose it is, is nobody else's.
+/// Whether a name can belong to a subject of this issuer. A name that states its issuer belongs to
+/// that issuer alone.
 fn is_known_to(name: SubjectName<'_>, issuer: &FollowedIssuer) -> bool {
     match name {
         SubjectName::User(Some(iss), _) | SubjectName::Token(iss, _) => *iss == *issuer.issuer,
@@ -121,13 +125,13 @@ impl Tags {
             }
             SubjectName::Session(sid) => self.wholly(TagSubject::Session(sid), of, key),
             SubjectName::Token(_, jti) => self.wholly(TagSubject::Token(jti), of, key),
-            // Whichever of these it is, the others do not exist.
+            // It is only one of these; tags for the other kinds match nothing.
             SubjectName::Opaque(id) => {
                 self.so_far(TagSubject::User(id), of, key);
                 self.wholly(TagSubject::Session(id), of, key);
                 self.wholly(TagSubject::Family(id), of, key);
             }
-            // Its claims are those of its user.
+            // The claims of a consent are those of its user.
             SubjectName::Consent(user, client) => match of {
                 RevokedSubject::Ends => self.before.push(key.tag(TagSubject::Consent(user, client))),
                 RevokedSubject::Changes => self.so_far(TagSubject::User(user), of, key),
@@ -155,7 +159,7 @@ impl Tags {
     }
 }
 
-/// The end of time is within both.
+/// The maximum timestamp fits into both types.
 fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }

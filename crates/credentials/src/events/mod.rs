@@ -1,19 +1,22 @@
-//! Security events: what issuers elsewhere tell of their users, sessions and tokens of their own accord (`OpenID` Shared Signals
-//! Framework 1.0, CAEP 1.0).
+//! Security events: receives what other issuers report about users, sessions and tokens (OpenID
+//! Shared Signals Framework 1.0, CAEP 1.0).
 //!
-//! Owns: taking tokens that are pushed ([`call`]) or fetched ([`fetch`]), having them verified by their transmitter's keys, what an
-//! event takes back ([`meaning`]), and counting what came of each. Does not own: what such a token is
-//! ([`auth::token::security_event`]), the log that what it tells is appended to ([`EventLog`]), what follows for tokens and sessions:
-//! the log is followed like that of any issuer ([`crate::revocation`]).
+//! Owns: receiving event tokens that are pushed (`push`) or polled (`poll`), verifying them with
+//! their transmitter's keys, what an event revokes (`mapping`), counters of the outcomes. Does not
+//! own: the format of an event token ([`auth::token::security_event`]), the log that events are
+//! appended to ([`EventLog`]), the effect on tokens and sessions: that log is followed like that of
+//! any issuer ([`crate::revocation`]).
 //!
-//! Flow: `push or fetch → Receiver::take: signature, audience, subject → meaning → EventLog::append → View::denied → 202 or ack`.
+//! Flow: `push or poll → Receiver::take: signature, audience, subject → mapping → EventLog::append
+//! → View::denied → 202 or ack`.
 //!
-//! What was acknowledged is durable, and in force here: it is appended first, then noted where every hit looks, then acknowledged.
-//! Other processes that share the log hear of it like of anything in a log. A token that comes again appends the same again, which
-//! changes nothing.
+//! An acknowledged event is durable and applied here: it is appended first, then noted where every
+//! hit checks, then acknowledged. Other processes that share the log receive it through the log. A
+//! repeated token appends the same event again, which changes nothing.
 //!
-//! Transmitters are known from the start to the end of a process. A reload exchanges what they push with ([`Receiver::admit`]), and has
-//! what they tell remembered for longer ([`Receiver::outlast`]).
+//! The transmitters are fixed from the start to the end of a process. A reload exchanges their push
+//! credentials ([`Receiver::admit`]), and extends how long their events are stored
+//! ([`Receiver::outlast`]).
 
 mod mapping;
 mod poll;
@@ -45,21 +48,22 @@ use crate::events::mapping::EventMeaning;
 pub use crate::events::push::{EventPush, MAX_BODY};
 use crate::revocation::FollowedIssuer;
 
-/// Tokens that are judged at once, at most.
+/// Maximum number of event tokens verified at once.
 const AT_ONCE: usize = 256;
 
-/// Something to append.
+/// A revocation to append to the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventTaken {
-    /// What is taken back.
+    /// The tags that are revoked.
     pub tags: Vec<Tag>,
-    /// Only what was made before, in milliseconds since 1970; `None`: all of it.
+    /// Revokes only what was issued before this time, in milliseconds since 1970; `None`:
+    /// everything with such a tag.
     pub not_before: Option<i64>,
-    /// Until when it matters, in milliseconds since 1970.
+    /// Until when the revocation matters, in milliseconds since 1970.
     pub until: i64,
 }
 
-/// An answer that has to be waited for.
+/// Future of an append to the log.
 pub type EventAppended<'s> = Pin<Box<dyn Future<Output = Result<LogHead, LogFault>> + Send + 's>>;
 
 /// The log cannot be written to.
@@ -67,13 +71,14 @@ pub type EventAppended<'s> = Pin<Box<dyn Future<Output = Result<LogHead, LogFaul
 #[error("what was told cannot be kept: {0}")]
 pub struct LogFault(pub String);
 
-/// Keeps what was told. Who keeps it is the binary's to say.
+/// Stores events durably. The binary provides the implementation.
 pub trait EventLog: Send + Sync {
-    /// Appends all of it or nothing; durable when answered, with how far the log has got.
+    /// Appends all of them or none. They are durable when the future completes, with the head of
+    /// the log.
     fn append(&self, taken: Vec<EventTaken>) -> EventAppended<'_>;
 }
 
-/// Why a token was not taken.
+/// Why an event token was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EventRefused {
     #[error("{0}")]
@@ -87,12 +92,12 @@ pub(crate) enum EventRefused {
 }
 
 impl EventRefused {
-    /// Whether it may be taken another time.
+    /// Whether the token may be accepted later.
     fn is_ours(&self) -> bool {
         !matches!(self, Self::Token(_))
     }
 
-    /// A word for metrics.
+    /// Reason label for metrics.
     fn code(&self) -> &'static str {
         match self {
             Self::Token(error) => error.code(),
@@ -102,7 +107,7 @@ impl EventRefused {
         }
     }
 
-    /// As a transmitter is told (RFC 8935 §2.4).
+    /// The error code for the transmitter (RFC 8935 §2.4).
     fn error(&self) -> &'static str {
         use TokenError as T;
         match self {
@@ -123,16 +128,16 @@ impl EventRefused {
     }
 }
 
-/// How a transmitter stands, for metrics.
+/// Counters of a transmitter, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventsStatus {
     /// Its configured name.
     pub name: Box<str>,
-    /// What became of events, by type and outcome: `applied`, `ignored`, `foreign`, or why their token was refused.
+    /// Events by type and outcome: `applied`, `ignored`, `foreign`, or why their token was refused.
     pub events: Vec<(&'static str, &'static str, u64)>,
-    /// Events whose time was in milliseconds, where seconds are meant.
+    /// Events with a time in milliseconds instead of seconds.
     pub in_millis: u64,
-    /// Whether events can be fetched; `None`: they are pushed.
+    /// Whether the poll endpoint is reachable; `None`: events are pushed.
     pub up: Option<bool>,
 }
 
@@ -165,7 +170,7 @@ impl Collect for EventsStatus {
     }
 }
 
-/// Takes what is told. Clones of the pointer are one.
+/// Receives security events.
 pub struct Receiver {
     transmitters: Box<[TransmitterState]>,
     log: Arc<dyn EventLog>,
@@ -175,26 +180,27 @@ pub struct Receiver {
 }
 
 struct TransmitterState {
-    /// Without the tokens.
+    /// The configuration, without the bearer tokens.
     config: crate::config::Transmitter,
-    /// What it shows that pushes: one of these.
+    /// Bearer tokens that the transmitter may push with.
     tokens: RwLock<Vec<Zeroizing<String>>>,
-    /// How long what it tells is remembered, in milliseconds.
+    /// How long its events are stored, in milliseconds.
     kept: AtomicU64,
     keys: Arc<KeyStore>,
-    /// Those it speaks of.
+    /// The followed issuers that its events are about.
     followed: Box<[Arc<FollowedIssuer>]>,
     counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
-    /// Events whose time was in milliseconds.
+    /// Events with a time in milliseconds.
     in_millis: AtomicU64,
-    /// Why nothing can be fetched; `None`: it can, or need not.
+    /// Why polling fails; `None`: it works, or is not used.
     down: Mutex<Option<Arc<str>>>,
     outage: Outage,
     told: Throttle,
 }
 
 impl Receiver {
-    /// Begins to fetch what is fetched, on the control runtime. `followed`: all that transmitters speak of.
+    /// Starts a poll task on the control runtime for each transmitter that is polled. `followed`:
+    /// all issuers that events may be about.
     pub fn start(
         transmitters: Vec<crate::config::Transmitter>,
         followed: &[Arc<FollowedIssuer>],
@@ -218,16 +224,16 @@ impl Receiver {
         this
     }
 
-    /// Remembers what is told from now on for as long as sessions may last that begin from now on; for no less than before: there are
-    /// those that began then.
+    /// Stores later events for at least as long as sessions that begin from now on may last. Never
+    /// shortens the time: older sessions may still exist.
     pub fn outlast(&self, sessions: Duration) {
         for one in &self.transmitters {
             one.kept.fetch_max(millis(sessions), Relaxed);
         }
     }
 
-    /// Lets in whoever shows what these transmitters push with, and nobody any more by what they pushed with before. Nothing else of them
-    /// is looked at, nor one that is called otherwise.
+    /// Replaces the push credentials of these transmitters. Other settings are ignored, and so are
+    /// transmitters with an unknown name.
     pub fn admit(&self, transmitters: &[crate::config::Transmitter]) {
         for new in transmitters {
             let EventDelivery::Pushed { tokens, .. } = &new.way else { continue };
@@ -238,7 +244,7 @@ impl Receiver {
         }
     }
 
-    /// How each transmitter stands.
+    /// Counters of each transmitter.
     pub fn status(&self) -> Vec<EventsStatus> {
         let one = |one: &TransmitterState| EventsStatus {
             name: one.name().into(),
@@ -254,7 +260,7 @@ impl Receiver {
         self.transmitters.iter().map(one).collect()
     }
 
-    /// What is not as it should be although requests are answered.
+    /// Degraded dependencies of a gateway that still answers requests.
     pub fn notes(&self) -> Vec<String> {
         let note = |one: &TransmitterState| {
             let why = one.down.lock().clone()?;
@@ -266,13 +272,13 @@ impl Receiver {
         self.transmitters.iter().filter_map(note).collect()
     }
 
-    /// Judges a token of a transmitter and puts in force what it tells.
+    /// Verifies an event token of a transmitter and applies its events.
     async fn take(&self, transmitter: &TransmitterState, token: &[u8]) -> Result<(), EventRefused> {
         let Ok(_place) = self.places.try_acquire() else { return Err(EventRefused::Busy) };
         let outcome = self.try_take(transmitter, token).await;
         if let Err(refused) = &outcome {
             transmitter.count("unknown", refused.code(), 1);
-            // A key set and a database have lines of their own.
+            // Key sets and databases have outage logs of their own.
             if refused.is_ours() {
                 tracing::debug!(transmitter = transmitter.name(), %refused, "a token cannot be taken now");
             } else if transmitter.told.is_due() {
@@ -292,7 +298,8 @@ impl Receiver {
         if !all.is_empty() {
             let tags: Vec<Tag> = all.iter().flat_map(|one| &one.tags).copied().collect();
             let head = self.log.append(all).await.map_err(|fault| EventRefused::Log(fault.to_string()))?;
-            // As if it had been heard of already: all of them look at one view of one log.
+            // As if the log had delivered them already: all followed issuers share one view of one
+            // log.
             if let Some(followed) = transmitter.followed.first() {
                 for tag in tags {
                     followed.view.denied((head.epoch, head.seq), tag);
@@ -319,7 +326,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Has a token verified; by newer keys, if those at hand do not fit.
+    /// Verifies an event token; fetches newer keys if the current ones do not fit.
     async fn judge(
         &self,
         transmitter: &TransmitterState,
@@ -332,7 +339,8 @@ impl Receiver {
             clock_skew: issuer.clock_skew(),
         };
         let unverified = jwt::parse(token)?;
-        // Else its own keys would be looked for among this one's, and the answer would be about keys.
+        // Otherwise its key would be searched among the wrong issuer's keys, and the error would be
+        // about keys.
         if unverified.issuer() != expected.issuer {
             return Err(TokenError::WrongIssuer.into());
         }
@@ -370,7 +378,7 @@ impl Receiver {
     }
 }
 
-/// An event, taken out of its token.
+/// An event with the metadata of its token.
 struct EventOutcome {
     kind: EventKind,
     jti: Box<str>,
@@ -443,5 +451,5 @@ impl Drop for Receiver {
     }
 }
 
-/// How long somebody who pushes is asked to wait.
+/// How long a transmitter that pushes should wait before a retry.
 const RETRY_AFTER: Duration = Duration::from_secs(5);

@@ -1,10 +1,13 @@
-//! Tokens that are fetched (RFC 8936).
+//! Event polling: fetches event tokens from a transmitter (RFC 8936).
 //!
-//! Owns: when to ask, what is acknowledged with the next question, what a silence means. Does not own: judging a token.
+//! Owns: when to poll, what to acknowledge with the next request, the meaning of an error. Does not
+//! own: verifying a token.
 //!
-//! One question is under way at a time. It asks the transmitter to wait until there is something; one that does not is asked again
-//! after a pause. What was taken is acknowledged with the next question, so a process that ends in between is told again. What
-//! cannot be taken now, since a key or the log is not to be had, is left unacknowledged, and comes again.
+//! One request is pending at a time. It asks the transmitter to hold the response until there is an
+//! event; a transmitter that does not is polled again after a pause. Accepted tokens are
+//! acknowledged with the next request, so a process that ends in between receives them again. A
+//! token that cannot be accepted now, because a key or the log is unavailable, is not acknowledged,
+//! and comes again.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -22,10 +25,10 @@ use crate::config::EventDelivery;
 
 /// The first pause after a failure; doubled by each further one.
 const FIRST_RETRY: Duration = Duration::from_millis(500);
-/// The longest one.
+/// The longest pause after a failure.
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// A question (RFC 8936 §2.4).
+/// A poll request (RFC 8936 §2.4).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PollRequest<'q> {
@@ -37,14 +40,14 @@ struct PollRequest<'q> {
     set_errs: &'q BTreeMap<String, SetError>,
 }
 
-/// Why a token was not taken and never will be (RFC 8936 §2.6).
+/// Why a token was refused permanently (RFC 8936 §2.6).
 #[derive(Serialize)]
 struct SetError {
     err: &'static str,
     description: String,
 }
 
-/// An answer (§2.5).
+/// A poll response (RFC 8936 §2.5).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PollAnswer {
@@ -53,7 +56,7 @@ struct PollAnswer {
     more_available: bool,
 }
 
-/// Why there is no answer.
+/// Why a poll failed.
 #[derive(Debug, thiserror::Error)]
 enum PollError {
     #[error(transparent)]
@@ -68,16 +71,16 @@ enum PollError {
     Question(String),
 }
 
-/// What the next question says of the tokens before.
+/// What the next request reports about the received tokens.
 #[derive(Default)]
 struct PolledEvents {
     ack: Vec<String>,
     errors: BTreeMap<String, SetError>,
-    /// Some could not be taken now.
+    /// Whether some tokens could not be accepted now.
     left: bool,
 }
 
-/// Fetches for one transmitter until its receiver is gone.
+/// Polls one transmitter until its receiver is dropped.
 pub(super) async fn run(receiver: Weak<Receiver>, at: usize) {
     let Some(outbound) = receiver.upgrade().and_then(|this| {
         let EventDelivery::Fetched { server, .. } = &this.transmitters[at].config.way else { return None };
@@ -95,7 +98,8 @@ pub(super) async fn run(receiver: Weak<Receiver>, at: usize) {
                 one.is_up();
                 let empty = answer.sets.is_empty();
                 heard = this.take_all(one, answer.sets).await;
-                // The key or the log may be there in a moment; and who only tells what is refused may do so for ever.
+                // The key or the log may be available in a moment; and a transmitter that sends
+                // only refused tokens may do so without end.
                 if heard.left || heard.ack.is_empty() && !heard.errors.is_empty() {
                     drop(this);
                     tokio::time::sleep(retry).await;
@@ -129,7 +133,7 @@ async fn fetch(
     };
     let question = PollRequest {
         max_events: *max_events,
-        // What was not taken would be there at once.
+        // A token that was not accepted would come again at once.
         return_immediately: heard.left,
         ack: &heard.ack,
         set_errs: &heard.errors,

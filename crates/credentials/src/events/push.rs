@@ -1,4 +1,4 @@
-//! Tokens that are pushed (RFC 8935): which requests bring one, who may, and what they are answered.
+//! Event push: receives event tokens over HTTP (RFC 8935), with authentication and the responses.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,21 +13,23 @@ use zeroize::Zeroizing;
 
 use super::{EventRefused, RETRY_AFTER, Receiver, TransmitterState};
 
-/// Largest body that is read: more than a token may have, so that whoever brings one that is too large is told so.
+/// Maximum bytes of the body: more than a token may have, so that an oversized token gets its own
+/// error.
 pub const MAX_BODY: usize = 2 * MAX_TOKEN_BYTES;
 
-/// A request that brings a token.
+/// A request that delivers an event token.
 pub struct EventPush {
     receiver: Arc<Receiver>,
     transmitter: usize,
-    /// It is said to be one.
+    /// Whether its content type is that of an event token.
     is_token: bool,
-    /// Whoever brings it may.
+    /// Whether its bearer token is one of the transmitter's.
     is_known: bool,
 }
 
 impl Receiver {
-    /// What a request is that goes where tokens are pushed to; or what it is answered at once.
+    /// Handles a request to the push endpoint of a transmitter; `None` for other requests.
+    /// `Some(Err)` is an immediate response.
     pub fn call(
         self: &Arc<Self>,
         request: &Canonical<'_>,
@@ -56,7 +58,7 @@ impl Receiver {
     }
 }
 
-/// Whether a credential is one of these tokens; each is compared.
+/// Whether a credential is one of these tokens; compares all of them, in constant time.
 fn is_one_of(shown: &[u8], tokens: &[Zeroizing<String>]) -> bool {
     let Some((scheme, shown)) = shown.split_at_checked("Bearer ".len()) else { return false };
     let same = |token: &Zeroizing<String>| {
@@ -67,12 +69,12 @@ fn is_one_of(shown: &[u8], tokens: &[Zeroizing<String>]) -> bool {
 }
 
 impl EventPush {
-    /// Whether its body is read before it is answered: nobody's who may not.
+    /// Whether the body must be read first: only for an authenticated push of an event token.
     pub fn wants_body(&self) -> bool {
         self.is_known && self.is_token
     }
 
-    /// Answers it. What it begins goes on when nobody waits for it any more.
+    /// Returns the response. The processing of the events continues when the request is dropped.
     pub async fn answer(self, body: Vec<u8>) -> LocalReply {
         let Self { receiver, transmitter, is_token, is_known } = self;
         let one = &receiver.transmitters[transmitter];
@@ -124,7 +126,7 @@ impl EventPush {
     }
 }
 
-/// An answer as RFC 8935 §2.3 has it.
+/// A response in the form of RFC 8935 §2.3.
 fn refusal(status: u16, error: &'static str, why: &str, outcome: Outcome) -> LocalReply {
     let body = serde_json::json!({ "err": error, "description": why });
     LocalReply {

@@ -1,7 +1,9 @@
-//! A token that its issuer may take back at any moment: what is known of it, and what the issuer says when it is asked.
+//! Revocable token: a token that its issuer may revoke at any time, with the known state and
+//! queries to the issuer.
 //!
-//! Owns: the questions, what an answer is good for, and until when what was found holds for those who go on. Does not own: by what it
-//! is taken back (the parent), when it is looked at again (`gateway::stream_guard`).
+//! Owns: the queries, the use of an answer, and until when a result is valid for lasting exchanges.
+//! Does not own: the tags that revoke it (the parent), when to check again
+//! (`gateway::stream_guard`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,83 +17,86 @@ use coherence::{Epoch, LogHead, Tag};
 use super::{FollowedIssuer, PendingAnswer};
 use crate::cache::{CacheEntryBasis, EntryBasis};
 
-/// How often it is asked about one token, when its answer is older than what is known here.
+/// Maximum queries about one token, when the answer is older than what is known here.
 const ASKED: usize = 2;
 
-/// A token that may be taken back before it expires. Clones are one.
+/// A token that may be revoked before it expires. Clones share state.
 #[derive(Clone)]
 pub struct RevocableToken {
-    /// By whom it was followed when it was presented. Somebody else may do that by now.
+    /// The follower of its issuer when it was presented. Another one may have replaced it.
     followed: Arc<FollowedIssuer>,
-    /// What takes it back, and then what only makes it worth asking again.
+    /// The tags that revoke it, followed by tags that only make its claims outdated.
     tags: Arc<[Tag]>,
-    /// How many of them take it back.
+    /// How many of the tags revoke it.
     denying: usize,
-    /// In milliseconds since 1970, in the time of the issuer's log or, where it has none, by the issuer's clock.
+    /// When it was issued, in milliseconds since 1970: in the time of the issuer's log or, where it
+    /// has none, by the issuer's clock.
     issued_at: i64,
-    /// Until when it was known to be good, as far as somebody asked or looked: a [`Boot`], which only grows.
+    /// Until when it was known to be valid, by the latest query or check: a [`Boot`], which only
+    /// grows.
     until: Arc<AtomicU64>,
 }
 
-/// What is known of a token without asking.
+/// The local knowledge about a token, without asking the issuer.
 pub enum RevocationStatus {
-    /// Not taken back.
+    /// The token is not revoked.
     Good(EntryBasis),
-    /// Taken back.
+    /// The token is revoked.
     Denied,
-    /// Its issuer has to be asked.
+    /// Unknown here: the issuer must be asked.
     Nothing,
 }
 
-/// What the issuer says of it.
+/// The issuer's answer about a token.
 pub enum IssuerAnswer {
-    /// Not taken back; `None`: nothing may be remembered of that.
+    /// Not revoked, with the basis of a cache entry; `None`: nothing may be cached.
     Good(Option<EntryBasis>),
-    /// Taken back.
+    /// The token is revoked.
     Denied,
-    /// There is no answer.
+    /// No answer in time.
     Silent,
 }
 
-/// What somebody's answer is worth who vouches for a token.
+/// The use of an authority's answer that confirms a token.
 pub enum AuthoritativeAnswer {
-    /// It is good, for as long as this stands; `None`: nothing may be remembered of that.
+    /// The token is valid as long as the basis is; `None`: nothing may be cached.
     Good(RevocableToken, Option<EntryBasis>),
-    /// Its issuer has taken it back.
+    /// The issuer has revoked the token.
     Denied,
-    /// Nobody can say whether it has.
+    /// It cannot be determined whether the issuer has revoked it.
     Silent,
-    /// Something was told meanwhile: whoever vouches has to be asked again.
+    /// A revocation arrived meanwhile: ask the authority again.
     Again,
 }
 
-/// What an answer is good for.
+/// The use of an answer that no revocation exists.
 pub(super) enum AnswerUse {
-    /// As long as this stands.
+    /// It may be cached on this basis.
     For(EntryBasis),
-    /// For whoever asked, and nobody after them, if it was proven: nothing that is known here confirms or refutes it.
+    /// It is valid only for the request that asked, if the answer is proven: local knowledge
+    /// neither confirms nor contradicts it.
     Once,
-    /// Nobody: it is known here that the token was taken back.
+    /// Unused: the token is known to be revoked.
     Denied,
-    /// More is known here: nobody is let in on the strength of less.
+    /// Unused: it knows of fewer revocations than are known here. Ask again.
     Again,
-    /// It came too late.
+    /// Unused: the answer came too late.
     Not,
 }
 
-/// Why somebody who was let in may not go on.
+/// Why an exchange must be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CutReason {
-    /// What let them in was taken back.
+    /// The credential that authorized it was revoked.
     Revoked,
-    /// Nobody can say any more whether it was.
+    /// It can no longer be determined whether the credential was revoked.
     Unheard,
-    /// It ended by itself.
+    /// The credential expired.
     Expired,
 }
 
 impl RevocableToken {
-    /// One that the first `denying` of these tags take back.
+    /// A token that the first `denying` of these tags revoke.
     pub(super) fn new(
         followed: Arc<FollowedIssuer>,
         tags: Arc<[Tag]>,
@@ -101,7 +106,8 @@ impl RevocableToken {
         Self { followed, tags, denying, issued_at, until: Arc::default() }
     }
 
-    /// Whether its issuer's log is heard of, so that whatever that tells is known here before it is in force everywhere.
+    /// Whether the lease of its issuer is live: then this node knows every event of the log before
+    /// it takes effect everywhere.
     pub fn is_heard_of(&self) -> bool {
         self.followed().is_heard_of()
     }
@@ -114,12 +120,13 @@ impl RevocableToken {
         &self.tags[..self.denying]
     }
 
-    /// What is known of it, its signature being good.
+    /// The local knowledge about it; its signature must have been verified.
     pub fn known(&self) -> RevocationStatus {
         let followed = self.followed();
         let (denying, outdating) = self.tags.split_at(self.denying);
         let verdict = match followed.view.verify(denying, self.issued_at) {
-            // What makes it outdated denies nothing; it may only be known of that there is something to be asked.
+            // Outdating tags deny nothing. This check only shows whether the denylist is
+            // incomplete, so that the issuer must be asked.
             CredentialCheck::Good(_)
                 if !outdating.is_empty()
                     && matches!(followed.view.verify(outdating, i64::MAX), CredentialCheck::Ask) =>
@@ -141,12 +148,13 @@ impl RevocableToken {
         }
     }
 
-    /// What others need who are told that it is good, and follow the issuer too: its `iss`, and how much of what the issuer tells
-    /// is in that. `None`: that is not known here well enough to be passed on.
+    /// The data for another service that accepts our answer and follows the issuer too: its `iss`,
+    /// the tags, and the log position that the answer covers. `None`: local knowledge is too weak
+    /// to be passed on.
     pub fn statement(&self) -> Option<(Box<str>, RevocationTags)> {
         let followed = self.followed();
         let view = &followed.view;
-        // Before it is looked whether it is good: what is told meanwhile is not in it.
+        // Read before the check: later events are not covered.
         let (epoch, seq) = (view.epoch()?, view.contiguous());
         let good = matches!(self.known(), RevocationStatus::Good(_)) && view.epoch() == Some(epoch);
         let statement = RevocationTags {
@@ -157,9 +165,9 @@ impl RevocableToken {
         good.then(|| (followed.issuer.clone(), statement))
     }
 
-    /// Bytes behind its pointers that are its own.
+    /// Bytes behind its pointers that belong to it.
     pub fn weight(&self) -> usize {
-        // Both have the two counts of an `Arc`.
+        // Both allocations have the two counters of an `Arc`.
         size_of_val(&*self.tags) + size_of::<AtomicU64>() + 4 * size_of::<usize>()
     }
 
@@ -168,7 +176,7 @@ impl RevocableToken {
         CacheEntryBasis::new(view, clock, (self.tags.clone(), self.issued_at), stamp)
     }
 
-    /// What is known of it, or else what the issuer says.
+    /// The local knowledge, or otherwise the issuer's answer.
     pub async fn told(&self) -> IssuerAnswer {
         let known = || match self.known() {
             RevocationStatus::Good(hold) => Some(IssuerAnswer::Good(Some(hold))),
@@ -179,20 +187,20 @@ impl RevocableToken {
             return told;
         }
         match self.ask().await {
-            // It may have been heard of meanwhile, by another way.
+            // The log may have become current meanwhile by another transport.
             IssuerAnswer::Silent => known().unwrap_or(IssuerAnswer::Silent),
             told => told,
         }
     }
 
-    /// What the answer of somebody is worth who vouches for it, knows nothing of a log, and was asked then.
+    /// The use of a confirming answer by an authority without a log, which was asked at `departed`.
     pub(crate) async fn vouched(self, departed: PendingAnswer) -> AuthoritativeAnswer {
         match self.told().await {
             IssuerAnswer::Denied => return AuthoritativeAnswer::Denied,
             IssuerAnswer::Silent => return AuthoritativeAnswer::Silent,
             IssuerAnswer::Good(_) => {}
         }
-        // Nothing had been heard that could be told from what is heard now.
+        // No position of the log was known then, so later events cannot be compared.
         let Some(as_of) = departed.as_of else { return AuthoritativeAnswer::Good(self, None) };
         match self.kept(&departed, as_of) {
             AnswerUse::For(hold) => AuthoritativeAnswer::Good(self, Some(hold)),
@@ -202,7 +210,7 @@ impl RevocableToken {
         }
     }
 
-    /// Asks the issuer.
+    /// Asks the issuer, and counts the result.
     pub async fn ask(&self) -> IssuerAnswer {
         let told = self.try_ask().await;
         let followed = self.followed();
@@ -214,7 +222,7 @@ impl RevocableToken {
         };
         count.fetch_add(1, Relaxed);
         if matches!(told, IssuerAnswer::Silent) {
-            // Whoever follows it says once that it is silent.
+            // The follower of the log reports the outage once.
             tracing::debug!(issuer = &*followed.issuer, "nobody can say whether a token was revoked");
         }
         told
@@ -237,25 +245,27 @@ impl RevocableToken {
                 AnswerUse::Again => continue,
                 AnswerUse::Not => return IssuerAnswer::Silent,
             };
-            // Like an echo: for a lease from when it was asked.
+            // As with a probe's echo: valid for a lease from when the query was sent.
             self.is_good_until(departed.began.plus(departed.followed.lease));
             return IssuerAnswer::Good(hold);
         }
         IssuerAnswer::Silent
     }
 
-    /// What an answer that nothing was taken back is good for.
+    /// The use of an answer that no revocation exists.
     pub(super) fn kept(&self, departed: &PendingAnswer, as_of: (Epoch, u64)) -> AnswerUse {
         let PendingAnswer { followed, ticket, began, .. } = departed;
         let (view, now) = (&followed.view, followed.clock.now());
         if now.since(*began) >= followed.lease {
             return AnswerUse::Not;
         }
-        // For good, also where the answer knows nothing of that: it may be one of a database that was deposed, or has lost it.
+        // A revocation stays valid even if the answer does not know of it: the answer may come from
+        // a database that was deposed or lost it.
         if let Some(denials) = view.denials()
             && denials.denies(self.denying(), self.issued_at)
         {
-            // A copy that is being loaded may know more than what is cached rests on: it refuses nobody who could be admitted again.
+            // A denylist that is being loaded may know more than the cache entries depend on. It
+            // must not reject a token that could be accepted again.
             return if denials.is_whole() { AnswerUse::Denied } else { AnswerUse::Again };
         }
         match view.fill(*ticket, as_of, &self.tags, now) {
@@ -267,28 +277,31 @@ impl RevocableToken {
     }
 }
 
-/// For those who were let in a while ago and go on.
+/// For exchanges that were authorized earlier and still last.
 impl RevocableToken {
-    /// What is known of it, if that will still be known when the issuer, asked now, would have answered.
+    /// The local knowledge, if it will still be valid when an answer to a query sent now would
+    /// arrive.
     pub fn still(&self) -> RevocationStatus {
         let followed = self.followed();
-        // Before it is looked at: what is believed until then was applied before that was promised.
+        // Read before the check: everything that the lease covers was applied before the lease was
+        // granted.
         let lease = followed.view.lease();
         let known = self.known();
         if !matches!(known, RevocationStatus::Good(_)) {
             return known;
         }
         self.is_good_until(lease);
-        // A lease that is renewed never gets so short.
+        // A lease that is renewed regularly never gets so short.
         if lease.since(followed.clock.now()) < followed.lease / 2 { RevocationStatus::Nothing } else { known }
     }
 
-    /// Until when it is known to be good that was let in just now: while its issuer is believed, or for as long as an answer counts.
+    /// Until when a token that was accepted just now is known to be valid: by the lease, or by the
+    /// last answer.
     pub fn good_until(&self) -> Boot {
         self.until().max(self.followed.view.lease())
     }
 
-    /// Until when it was known to be good, when that was last found out.
+    /// Until when it was known to be valid, as of the latest check.
     pub fn until(&self) -> Boot {
         Boot(self.until.load(Relaxed))
     }
@@ -297,7 +310,7 @@ impl RevocableToken {
         self.until.fetch_max(until.0, Relaxed);
     }
 
-    /// By the clock that all this is measured with.
+    /// The current time of the clock that measures leases.
     pub fn now(&self) -> Boot {
         self.followed.clock.now()
     }

@@ -1,52 +1,53 @@
-//! How an issuer that is followed stands, for metrics.
+//! Metrics of a followed issuer.
 
 use std::time::Duration;
 
 use coherence::consumers;
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
 
-/// How an issuer that is followed stands.
+/// State and counters of a followed issuer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RevocationSample {
-    /// Its `iss`.
+    /// The `iss` value of its tokens.
     pub issuer: Box<str>,
-    /// For how long what is known may be believed; `None`: not any more.
+    /// Remaining lease; `None`: expired.
     pub lease: Option<Duration>,
-    /// Whether nothing was answered for a lease, so that nobody is asked about any more.
+    /// Whether the issuer has not answered for a lease, so that queries are no longer sent.
     pub silent: bool,
-    /// Whether the way for messages is up, as far as anybody knows.
+    /// Whether the transport for messages is up, as far as is known.
     pub up: bool,
     /// Number of the last event that is applied with all before it.
     pub contiguous: u64,
-    /// Events that are known to be there and not applied so.
+    /// Known events of the log that are not applied yet.
     pub lag: u64,
-    /// Tombstones kept.
+    /// Tombstones stored.
     pub tombstones: usize,
-    /// Tags that are denied.
+    /// Tags in the denylist.
     pub denials: usize,
-    /// Whether that is all of them.
+    /// Whether the denylist is complete.
     pub whole: bool,
     /// Events applied.
     pub revoked: u64,
-    /// Times that everything was forgotten, by cause.
+    /// Flushes of all knowledge, by cause.
     pub flushes: Vec<(&'static str, u64)>,
-    /// Messages made.
+    /// Messages created.
     pub sent: u64,
-    /// Messages believed.
+    /// Messages accepted.
     pub received: u64,
-    /// Bytes that were no message, or nobody's with the key.
+    /// Received bytes that were not a message, or whose MAC was invalid.
     pub refused: u64,
-    /// Tokens asked about that were not revoked.
+    /// Queries whose answer was: not revoked.
     pub good: u64,
-    /// Tokens asked about that were.
+    /// Queries whose answer was: revoked.
     pub denied: u64,
-    /// Tokens asked about without an answer.
+    /// Queries without an answer.
     pub unanswered: u64,
-    /// Entries held against what the issuer says.
+    /// Cache entries compared with the issuer's answer.
     pub audited: u64,
-    /// Of those, believed although they were denied for longer than a lease.
+    /// Of those, entries still used after the issuer had denied them for longer than a lease.
     pub stale: u64,
-    /// How long followers took to apply what this process appended to the issuer's log; `None`: it does not append.
+    /// How long followers took to apply what this process appended to the issuer's log; `None`:
+    /// this process does not append.
     pub arrivals: Option<coherence::consumers::ApplyTimes>,
 }
 

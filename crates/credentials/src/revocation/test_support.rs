@@ -1,4 +1,4 @@
-//! An issuer that is followed by hand, in the time that tests turn.
+//! Test support: an issuer that is followed by hand, on the paused clock of tests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "the helpers of tests are tests")]
 
@@ -16,31 +16,31 @@ use super::{
     QueryDesk, Relaxed, RevocableToken, RevocationTags, Tag, TagKey, TagSubject, View,
 };
 
-/// How long a lease of it lasts.
+/// Lease of the issuer.
 pub const LEASE: Duration = Duration::from_secs(5);
-/// Its history.
+/// Epoch of its log.
 pub const EPOCH: Epoch = Epoch([1; 16]);
 
-/// The time that tests turn.
+/// The paused clock of tests.
 struct Paused(tokio::time::Instant);
 
 impl BootTime for Paused {
     fn now(&self) -> Boot {
-        // Not from zero: nothing may rest on that.
+        // Not from zero: nothing may depend on that.
         Boot(1_000_000_000_000).plus(self.0.elapsed())
     }
 }
 
-/// What the issuer says when it is asked about tags.
+/// The issuer's answer to a query about tags.
 #[derive(Clone, Copy)]
 pub enum IssuerSays {
-    /// Nothing, for ever.
+    /// No answer, ever.
     Nothing,
-    /// It cannot be reached, which shows at once.
+    /// The issuer cannot be reached, which shows at once.
     Unreachable,
-    /// Nothing was taken back, as of this head.
+    /// Nothing was revoked, as of this head.
     Good(LogHead),
-    /// All of it was.
+    /// All of the tags were revoked.
     Denied(LogHead),
 }
 
@@ -63,9 +63,9 @@ impl RevocationQuery for Asked {
     }
 }
 
-/// An issuer that is followed by hand, in the time that tests turn.
+/// An issuer that is followed by hand, on the paused clock of tests.
 pub struct FollowedByHand {
-    /// What a gateway knows of it.
+    /// The state that a gateway has of it.
     pub followed: Arc<FollowedIssuer>,
     consumer: Consumer,
     asked: Asked,
@@ -79,7 +79,7 @@ impl Default for FollowedByHand {
 }
 
 impl FollowedByHand {
-    /// Nothing was heard of it yet, and it cannot be reached.
+    /// An issuer whose log was never received, and which cannot be reached.
     pub fn new() -> Self {
         Self::with_key(7)
     }
@@ -108,24 +108,24 @@ impl FollowedByHand {
         Self { followed, consumer, asked, drawn: 0 }
     }
 
-    /// One of which this much was heard just now.
+    /// An issuer whose log has just been received up to this event.
     pub async fn heard(epoch: Epoch, seq: u64) -> Self {
         let mut issuer = Self::new();
         issuer.echo(epoch, seq).await;
         issuer
     }
 
-    /// Changes what it answers from now on.
+    /// Changes its answers from now on.
     pub fn says(&self, says: IssuerSays) {
         *self.asked.0.lock() = says;
     }
 
-    /// How often it was asked.
+    /// Number of queries so far.
     pub fn asked(&self) -> usize {
         self.asked.1.load(Relaxed)
     }
 
-    /// It is asked how far its log has got, and answers at once.
+    /// The issuer answers a probe about its log's head at once.
     pub async fn echo(&mut self, epoch: Epoch, seq: u64) {
         let nonce = self.probe().await;
         self.hear(&Body::Echo { nonce, head: LogHead { epoch, seq } });
@@ -142,7 +142,7 @@ impl FollowedByHand {
         asked.expect("a probe is due")
     }
 
-    /// It tells that it has taken back whatever carries this tag.
+    /// The issuer announces the revocation of everything with this tag.
     pub fn revokes(&mut self, seq: u64, tag: Tag) {
         let event = LogEvent { seq, tags: vec![tag], not_before: None, until: i64::MAX };
         let epoch = self.followed.view.epoch().unwrap();
@@ -157,7 +157,7 @@ impl FollowedByHand {
             seq: self.followed.view.contiguous(),
         };
         for action in actions {
-            // Nothing is denied that was not told.
+            // The denylist contains only what was announced.
             if let Action::Load { ticket } = action {
                 self.drive(|consumer, now, _| consumer.loaded(now, ticket, Some(head)));
             }
@@ -172,17 +172,17 @@ impl FollowedByHand {
         });
     }
 
-    /// A token of its own, by its `jti`.
+    /// A token of the issuer, by its `jti`.
     pub fn token(&self, jti: &str) -> RevocableToken {
         RevocableToken::new(self.followed.clone(), Arc::new([self.tag(jti)]), 1, 0)
     }
 
-    /// The tag that a token of this `jti` is revoked by.
+    /// The tag that revokes the token with this `jti`.
     pub fn tag(&self, jti: &str) -> Tag {
         self.followed.tags.tag(TagSubject::Token(jti))
     }
 
-    /// An introspection of a token.
+    /// Revocation tags as from an introspection of a token.
     pub fn statement(&self, jti: &str, epoch: Epoch, seq: u64) -> RevocationTags {
         RevocationTags { as_of: LogHead { epoch, seq }, issued_at: 0, tags: vec![self.tag(jti)] }
     }

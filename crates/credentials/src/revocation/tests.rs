@@ -33,7 +33,7 @@ async fn a_word_that_was_only_read_lets_nobody_in_without_a_lease() {
         let before = issuer.asked();
         assert_eq!((word(&hold().await), issuer.asked()), (expected, before + 1));
     }
-    // Who was denied here knows so for good.
+    // A token that was denied here stays denied.
     issuer.says(IssuerSays::Good(LogHead { epoch: EPOCH, seq: 3 }));
     assert_eq!(word(&hold().await), "again");
 }
@@ -44,11 +44,11 @@ async fn a_word_of_another_history_lets_nobody_in_who_was_refused() {
     issuer.revokes(4, issuer.tag("refused"));
     let hold = async |jti| issuer.followed.depart().hold(issuer.statement(jti, EPOCH, 9)).await;
     assert_eq!((word(&hold("refused").await), issuer.asked()), ("denied", 0));
-    // Of the others, whoever was deposed cannot say so.
+    // Of the others, a deposed node cannot give this answer.
     assert_eq!(word(&hold("other").await), "silent");
     issuer.says(IssuerSays::Good(LogHead { epoch: ANOTHER, seq: 4 }));
     assert_eq!(word(&hold("other").await), "good");
-    // And whoever has lost it does not bring it back.
+    // And a node that has lost it does not make the token valid again.
     let proven = async |jti| issuer.token(jti).ask().await;
     for (epoch, seq) in [(ANOTHER, 4), (EPOCH, 9)] {
         issuer.says(IssuerSays::Good(LogHead { epoch, seq }));
@@ -62,11 +62,12 @@ async fn an_answer_that_was_asked_for_before_more_became_known_lets_nobody_in() 
     let once = |issuer: &FollowedByHand, departed: &PendingAnswer, epoch| {
         matches!(issuer.token("a").kept(departed, (epoch, 3)), AnswerUse::Once)
     };
-    // Nothing is known but what is answered.
+    // Nothing is known but the answers.
     let mut issuer = FollowedByHand::new();
     let departed = issuer.followed.depart();
     assert!(once(&issuer, &departed, EPOCH));
-    // All that the other history tells is known since, and whoever revoked the token may have been told so.
+    // All events of the other history are known since, and the party that revoked the token may
+    // have been told so.
     issuer.echo(ANOTHER, 4).await;
     assert!(!once(&issuer, &departed, EPOCH));
     assert!(once(&issuer, &issuer.followed.depart(), EPOCH), "it was asked after that");

@@ -1,7 +1,8 @@
-//! What was deleted a moment ago, by names that nothing else will ever have.
+//! Deleted objects: names of recently deleted accounts and tokens, which are never reused.
 //!
-//! The API server remembers that a token is good for ten seconds, whatever is deleted meanwhile, so asking again is no help: who
-//! was told of the deletion knows better. That is kept for longer than any server remembers, and then the server's word counts again.
+//! The API server caches a valid token for ten seconds, regardless of deletions, so asking again
+//! does not help: the deletion event is more recent. The names are kept for longer than any server
+//! caches; then the server's answers count again.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -9,12 +10,12 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-/// Longer than an API server believes a token, and than its servers lag behind each other.
+/// Longer than an API server caches a token, and than its replicas lag behind each other.
 const KEPT: Duration = Duration::from_mins(1);
-/// More than are deleted in that time; beyond, the oldest are forgotten.
+/// More than are deleted in that time; beyond this number the oldest are dropped.
 const MOST: usize = 1 << 16;
 
-/// Names of what was deleted.
+/// Names of deleted objects.
 #[derive(Debug, Default)]
 pub(super) struct DeletedObjects(RwLock<DeletedEntry>);
 
@@ -25,7 +26,7 @@ struct DeletedEntry {
 }
 
 impl DeletedObjects {
-    /// Something was deleted.
+    /// Records a deletion.
     pub(super) fn add(&self, name: &str) {
         let now = Instant::now();
         let mut held = self.0.write();
@@ -40,7 +41,7 @@ impl DeletedObjects {
         }
     }
 
-    /// Whether it was.
+    /// Whether the object was deleted.
     pub(super) fn have(&self, name: &str) -> bool {
         self.0.read().names.contains(name)
     }

@@ -1,14 +1,14 @@
-//! The lines of a watch.
+//! Watch events: splits the stream of a watch into lines and parses them.
 //!
-//! Owns: cutting a stream into lines within a bound, and what a line says. Of the objects only their names are read; what they say
-//! is nobody's business here.
+//! Owns: a bound on lines, and the meaning of a line. Only metadata of the objects is read; their
+//! content is not needed.
 
 use serde::Deserialize;
 
-/// Bytes of one line. Objects have at most 1.5 MiB in the server's database.
+/// Maximum bytes of one line. Objects have at most 1.5 MiB in the server's database.
 pub(super) const MAX_LINE: usize = 2 << 20;
 
-/// Why a stream is not understood.
+/// Why a stream cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WatchEventError {
     #[error("a line is longer than {MAX_LINE} bytes")]
@@ -17,16 +17,16 @@ pub(super) enum WatchEventError {
     NoEvent,
 }
 
-/// Cuts bytes into lines.
+/// Splits bytes into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     held: Vec<u8>,
-    /// So many bytes were handed out.
+    /// Number of bytes that were returned already.
     start: usize,
 }
 
 impl Lines {
-    /// More has come.
+    /// Appends received bytes.
     ///
     /// # Errors
     /// When a line grows too long.
@@ -38,7 +38,7 @@ impl Lines {
         if self.held.len() - rest > MAX_LINE { Err(WatchEventError::TooLong) } else { Ok(()) }
     }
 
-    /// The next whole line that is not empty.
+    /// The next complete line that is not empty.
     pub(super) fn next(&mut self) -> Option<&[u8]> {
         loop {
             let rest = self.held.get(self.start..)?;
@@ -52,7 +52,7 @@ impl Lines {
     }
 }
 
-/// What became of an object.
+/// The kind of change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Added,
@@ -60,18 +60,18 @@ pub(super) enum Change {
     Deleted,
 }
 
-/// What a line says.
+/// A parsed line.
 #[derive(Debug)]
 pub(super) enum WatchEvent {
-    /// Something changed.
+    /// An object changed.
     Changed(Change, Object),
-    /// How far the stream has come.
+    /// Progress of the stream without a change.
     Bookmark(Object),
-    /// It cannot go on: an HTTP status.
+    /// The server ended the watch with this HTTP status.
     Failed(u16),
 }
 
-/// An object, as far as it is read.
+/// The metadata of an object, as far as it is read.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Object {
     #[serde(default)]
@@ -102,12 +102,12 @@ impl Object {
         self.metadata.namespace.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// What no other object is ever called.
+    /// The `uid`, which no other object ever has.
     pub(super) fn uid(&self) -> Option<&str> {
         self.metadata.uid.as_deref().filter(|uid| !uid.is_empty())
     }
 
-    /// The version that a watch goes on from. It is opaque, and ends up in a URL.
+    /// The version from which a watch continues. It is opaque, and becomes part of a URL.
     pub(super) fn version(&self) -> Option<&str> {
         let version = self.metadata.resource_version.as_deref()?;
         let plain =
@@ -123,10 +123,11 @@ struct Line {
     object: Object,
 }
 
-/// Reads a line.
+/// Parses a line.
 ///
 /// # Errors
-/// When it is none, or says something of which nobody knows what it does to what is remembered.
+/// When it is not a watch event, or its type is unknown, so its effect on cached answers cannot be
+/// determined.
 pub(super) fn read(line: &[u8]) -> Result<WatchEvent, WatchEventError> {
     let Line { kind, object } = serde_json::from_slice(line).map_err(|_| WatchEventError::NoEvent)?;
     let change = match &*kind {

@@ -1,19 +1,23 @@
-//! Watches of a Kubernetes API server: what changes there drops the answers it concerns, at once.
+//! Kubernetes watches: a change at the API server drops the cached answers it concerns, at once.
 //!
-//! Owns: which resources are watched and what their events are about, the streams and their resumption, what is told of them.
-//! Does not own: what is remembered, and what a mark on the [`WatchVersions`] does to it ([`crate::cache`]); connections and the
-//! gateway's own credential ([`http_engine::http_client`]).
+//! Owns: the watched resources and the subjects of their events, the streams and their resumption,
+//! the reported state. Does not own: the cached answers, and the effect of a mark on the
+//! [`WatchVersions`] ([`crate::cache`]); connections and the gateway's own credential
+//! ([`http_engine::http_client`]).
 //!
-//! Flow, for each resource on the control runtime: `list (for its version alone) → watch → event → Board::mark`, and after an end
-//! the watch again from the last version seen. When that version is gone, events were missed: a new list, and everything is dropped.
+//! Flow, for each resource on the control runtime:
+//! `list (for its version alone) → watch → event → WatchVersions::mark`. After the end of a stream
+//! the watch resumes from the last version. If that version is gone, events were missed: it lists
+//! again, and all answers are dropped.
 //!
-//! A watch only ever shortens. Answers end with their time to live whether it runs or not, so one that may not run, that broke
-//! or that hangs costs speed of revocation and nothing else.
+//! A watch only shortens the life of answers. They expire by their time to live in any case, so a
+//! watch that is denied, broken or stuck only delays revocation.
 //!
-//! The API server answers reviews from copies of its own, which may lag behind what it tells its watchers, and several servers lag
-//! differently. An answer that was asked for right after an event may still be the old one, so every mark is repeated a moment later
-//! ([`SETTLE`]). Of tokens it even remembers for ten seconds that they are good: here the event itself is the answer, for what is
-//! deleted does not come back ([`graves`]).
+//! The API server answers reviews from its own caches, which may lag behind its watch events, and
+//! several servers lag differently. An answer requested right after an event may still be the old
+//! one, so every mark is repeated after a delay ([`SETTLE`]). It even caches valid tokens for ten
+//! seconds. For those the event itself is the answer, because deleted objects do not come back
+//! (`deleted_objects`).
 
 mod deleted_objects;
 mod event;
@@ -39,32 +43,32 @@ use self::stream::WatchStream;
 use crate::cache::{CacheSecret, EntryBasis, WatchBasis, WatchVersion, WatchVersions};
 use crate::watch::deleted_objects::DeletedObjects;
 
-/// A mark is repeated after each of these.
+/// Delays after which a mark is repeated.
 pub const SETTLE: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
 
-/// How a watch stands.
+/// State of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchState {
-    /// None is wanted, or nobody is there to be asked as.
+    /// Not configured, or the gateway has no credential for it.
     Off,
-    /// Not begun yet.
+    /// Not started yet.
     Starting,
-    /// Changes drop answers at once.
+    /// Running: changes drop answers at once.
     Watching,
-    /// It broke and is tried again; the time to live rules.
+    /// Failed and being retried; answers expire by their time to live.
     Broken,
-    /// The gateway's account may not; the time to live rules.
+    /// The gateway's account lacks the permission; answers expire by their time to live.
     Denied,
     /// The server has no such resource.
     Absent,
 }
 
 impl WatchState {
-    /// All of them.
+    /// All states, for metrics.
     pub const ALL: [Self; 6] =
         [Self::Off, Self::Starting, Self::Watching, Self::Broken, Self::Denied, Self::Absent];
 
-    /// The word in metrics.
+    /// The label value in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -77,18 +81,18 @@ impl WatchState {
     }
 }
 
-/// How a watch stands, for metrics.
+/// State and counters of a watch, for metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchStatus {
-    /// Whose it is: `kubernetes`, or `authority:NAME`.
+    /// Owner of the watch: `kubernetes`, or `authority:NAME`.
     pub watcher: Box<str>,
-    /// What is watched.
+    /// The watched resource.
     pub resource: Resource,
-    /// How it stands.
+    /// The current state.
     pub state: WatchState,
     /// Events that dropped answers.
     pub events: u64,
-    /// Times it began anew, dropping everything: the first one included.
+    /// Lists, each of which drops all answers; includes the first one.
     pub lists: u64,
 }
 
@@ -120,7 +124,7 @@ fn watch_labels(watch: &WatchStatus) -> [(&str, &str); 2] {
     [("watcher", &*watch.watcher), ("resource", watch.resource.as_str())]
 }
 
-/// What one watch shows to others.
+/// The state of a watch that status reports read.
 #[derive(Debug)]
 struct WatchShown {
     watcher: Box<str>,
@@ -130,14 +134,14 @@ struct WatchShown {
     lists: AtomicU64,
 }
 
-/// What an event concerns, on the board.
+/// The names that an event concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     One(WatchVersion),
     All,
 }
 
-/// Marks now, and again when servers that lag have caught up.
+/// Records marks now, and again when lagging servers have caught up.
 #[derive(Clone)]
 struct Marker {
     board: Arc<WatchVersions>,
@@ -149,7 +153,7 @@ impl Marker {
     fn mark(&self, mark: Mark) {
         apply(&self.board, mark);
         for later in &self.later {
-            // Fails when the watches end; then nothing is believed any more anyway.
+            // Fails when the watches end; then no answer is valid any more.
             let _ = later.send((Instant::now(), mark));
         }
     }
@@ -169,14 +173,14 @@ async fn repeat(board: Arc<WatchVersions>, mut marks: UnboundedReceiver<(Instant
     }
 }
 
-/// The watches of one API server as one account. Dropping them ends them.
+/// The watches of one API server with one account. Dropping them ends them.
 pub struct Watches {
     shown: Vec<Arc<WatchShown>>,
     begin: Option<Begin>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
-/// What it takes to begin.
+/// Dependencies for starting the watches.
 struct Begin {
     board: Arc<WatchVersions>,
     graves: Arc<DeletedObjects>,
@@ -188,7 +192,8 @@ struct Begin {
 }
 
 impl Watches {
-    /// Begins nothing yet. `base` is the API server's URL without a slash at the end; `None` when nothing is to be watched.
+    /// Starts nothing yet. `base` is the API server's URL without a slash at the end; `None`
+    /// disables the watches.
     pub fn new(
         watcher: &str,
         resources: &[Resource],
@@ -220,7 +225,7 @@ impl Watches {
         Self { shown: resources.iter().map(shown).collect(), begin, tasks: Mutex::default() }
     }
 
-    /// Begins, unless it has.
+    /// Starts the watches, unless they run.
     pub fn start(&self) {
         let Some(begin) = &self.begin else { return };
         let mut tasks = self.tasks.lock();
@@ -243,31 +248,33 @@ impl Watches {
         self.begin.as_ref().map(|begin| &begin.board)
     }
 
-    /// The number of the last event that may have changed what somebody may, in a namespace or outside of all.
+    /// Number of the last event that may have changed a user's rights in a namespace, or outside of
+    /// namespaces.
     pub fn last_event(&self, user: &str, namespace: Option<&str>) -> u64 {
         self.board().map_or(0, |board| board.last(cells_of_review(board, user, namespace)))
     }
 
-    /// How far the events have come: to be noted before a question is asked.
+    /// Number of events so far: note it before a request is sent.
     pub(crate) fn position(&self) -> u64 {
         self.board().map_or(0, |board| board.position())
     }
 
-    /// What an answer about a token rests on that was asked for at a position.
+    /// The basis of an answer about a token that was requested at a position.
     pub(crate) fn hold(&self, user: &str, token: &[u8], position: u64) -> Option<EntryBasis> {
         let board = self.board()?;
         let cells = cells_of_token(board, user, token);
         Some(EntryBasis::Watched(WatchBasis { board: board.clone(), cells, position }))
     }
 
-    /// Whether it was told that a token, or the account of this `uid` that it is for, is deleted; whatever else is said of it.
+    /// Whether a deletion event named the token, or the account with this `uid`. This overrides all
+    /// answers.
     pub(crate) fn is_deleted(&self, uid: Option<&str>, token: &[u8]) -> bool {
         let Some(begin) = &self.begin else { return false };
         let object = object_of(token);
         uid.into_iter().chain(object.as_deref()).any(|name| begin.graves.have(name))
     }
 
-    /// How they stand.
+    /// State of the watches.
     pub fn status(&self) -> impl Iterator<Item = WatchStatus> {
         self.shown.iter().map(|shown| WatchStatus {
             watcher: shown.watcher.clone(),
@@ -284,7 +291,7 @@ impl Drop for Watches {
         for task in self.tasks.get_mut() {
             task.abort();
         }
-        // Nobody tells of what happens from now on: what rests on it is asked for again.
+        // No watch reports events from now on: answers that depend on them must be requested again.
         if let Some(begin) = &self.begin {
             begin.board.mark_all();
         }

@@ -1,33 +1,33 @@
-//! What is watched, and what its events are about.
+//! Watched resources, and the subjects of their events.
 
 use super::Mark;
 use super::event::{Change, Object};
 use crate::cache::{VersionOf, WatchVersion, WatchVersions};
 
-/// How service accounts are called.
+/// Prefix of the user names of service accounts.
 const ACCOUNT: &str = "system:serviceaccount:";
-/// How `OpenShift`'s tokens begin, and the names of their objects.
+/// Prefix of `OpenShift`'s tokens, and of the names of their objects.
 const SHA256: &str = "sha256~";
 
-/// What is watched.
+/// A watched resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resource {
     /// Rights within a namespace.
     Roles,
-    /// Rights.
+    /// Rights in the whole cluster.
     ClusterRoles,
-    /// Who has rights within a namespace.
+    /// Assignments of rights within a namespace.
     RoleBindings,
-    /// Who has rights everywhere.
+    /// Assignments of rights in the whole cluster.
     ClusterRoleBindings,
     /// Accounts of programs.
     ServiceAccounts,
-    /// Tokens of people, at `OpenShift`.
+    /// Access tokens of users, on `OpenShift`.
     OAuthAccessTokens,
 }
 
 impl Resource {
-    /// Those that shape answers to reviews.
+    /// The resources that affect answers to access reviews.
     pub const REVIEWS: [Self; 4] =
         [Self::Roles, Self::RoleBindings, Self::ClusterRoles, Self::ClusterRoleBindings];
 
@@ -43,7 +43,7 @@ impl Resource {
         }
     }
 
-    /// Where its group and version is.
+    /// API path of its group and version.
     pub(super) const fn group(self) -> &'static str {
         match self {
             Self::Roles | Self::ClusterRoles | Self::RoleBindings | Self::ClusterRoleBindings => {
@@ -54,19 +54,20 @@ impl Resource {
         }
     }
 
-    /// What a role has to name to permit the watch.
+    /// The permission that a role must grant for the watch.
     pub(super) fn right(self) -> String {
         let group = self.group().trim_start_matches("/apis/").trim_end_matches("/v1");
         let group = if self == Self::ServiceAccounts { "" } else { group };
         format!("`list` and `watch` on `{}` of the API group {group:?}", self.as_str())
     }
 
-    /// Whether there are servers without it.
+    /// Whether some servers lack the resource.
     pub(super) fn is_of_some(self) -> bool {
         self == Self::OAuthAccessTokens
     }
 
-    /// What is gone for ever by an event, in the words that tell of a token: the account it is for, or itself.
+    /// The name that an event invalidates permanently: the `uid` of a token's account, or the
+    /// token's own name.
     pub(super) fn buries(self, change: Change, object: &Object) -> Option<&str> {
         match self {
             _ if change != Change::Deleted => None,
@@ -76,13 +77,13 @@ impl Resource {
         }
     }
 
-    /// What an event is about; `None`: nothing that is remembered.
+    /// The names that an event is about; `None`: it affects no cached answer.
     pub(super) fn concerns(self, change: Change, object: &Object, board: &WatchVersions) -> Option<Mark> {
         let deleted = change == Change::Deleted;
         let (name, namespace) = (object.name(), object.namespace());
         match self {
             Self::ClusterRoles | Self::ClusterRoleBindings => Some(Mark::All),
-            // Of no namespace there is none.
+            // Without a namespace the subject is unknown.
             Self::Roles | Self::RoleBindings => Some(match namespace {
                 Some(namespace) => Mark::One(board.cell(VersionOf::Namespace, namespace)),
                 None => Mark::All,
@@ -101,14 +102,14 @@ impl Resource {
     }
 }
 
-/// Where what happens to a token's holder, and to the token, is noted.
+/// The cells for events about a token's user and about the token.
 pub(super) fn cells_of_token(board: &WatchVersions, user: &str, token: &[u8]) -> [WatchVersion; 2] {
     let user = board.cell(VersionOf::User, user);
     let token = object_of(token).map_or(user, |name| board.cell(VersionOf::Token, &name));
     [user, token]
 }
 
-/// Where what happens to somebody's rights in a namespace is noted.
+/// The cells for events about a user's rights in a namespace.
 pub(super) fn cells_of_review<'b>(
     board: &'b WatchVersions,
     user: &str,
@@ -119,7 +120,8 @@ pub(super) fn cells_of_review<'b>(
     account.into_iter().chain(namespace)
 }
 
-/// The name of the object that is `OpenShift`'s record of a token: the digest of what stands behind the prefix.
+/// The name of the object that represents a token on `OpenShift`: the digest of the part after the
+/// prefix.
 pub(super) fn object_of(token: &[u8]) -> Option<String> {
     use aws_lc_rs::digest::{SHA256 as ALGORITHM, digest};
     use base64::Engine as _;

@@ -1,7 +1,8 @@
-//! One watch: a list for its version, the stream, and what follows its end.
+//! Watch stream: runs one watch (a list for its version, the stream, and the reaction to its end).
 //!
-//! Owns: when to begin anew, when to go on, how long to wait. A stream that ends or breaks goes on from the last version seen: the
-//! server then tells what was missed. Whatever else it answers makes the version worthless: a new list, and everything is dropped.
+//! Owns: when to list again, when to resume, how long to wait. A stream that ends or breaks resumes
+//! from the last version, and the server sends the missed events. After any other error the version
+//! is useless: it lists again, and all answers are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,23 +23,25 @@ use crate::cache::CacheSecret;
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 /// The longest pause after a failure.
 const LAST_RETRY: Duration = Duration::from_secs(10);
-/// The longest pause when it is not permitted. The first are short: a server that has just started does not know its roles yet.
+/// The longest pause when access is denied. The first ones are short: a server that has just
+/// started has not loaded its roles yet.
 const DENIED_RETRY: Duration = Duration::from_secs(30);
-/// The pause when there is no such resource.
+/// The pause when the resource does not exist.
 const ABSENT_RETRY: Duration = Duration::from_mins(10);
-/// A stream is asked for anew after this, and up to half as much more. The server is told, and ends it.
+/// Lifetime of a stream, extended by up to half as jitter. The server receives it and ends the
+/// stream.
 const TURN: Duration = Duration::from_mins(2);
-/// A stream that the server has not ended by then hangs.
+/// How long past its lifetime a stream may take to end before it counts as stuck.
 const GRACE: Duration = Duration::from_secs(15);
-/// A stream that ended sooner was none.
+/// A stream that ended sooner counts as a failure.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Of objects nothing but their metadata.
+/// Requests only the metadata of objects.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// Of lists nothing but their version and one object.
+/// Requests only the metadata of lists.
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Why a watch does not go on.
+/// Why a watch ended.
 #[derive(Debug, thiserror::Error)]
 enum WatchEnd {
     #[error(transparent)]
@@ -58,7 +61,7 @@ enum WatchEnd {
 }
 
 impl WatchEnd {
-    /// Whether the version is still good: the server has not spoken of it.
+    /// Whether the version is still usable: the error is not about it.
     fn keeps_version(&self) -> bool {
         matches!(self, Self::Call(_) | Self::Silent | Self::Status(StatusCode::TOO_MANY_REQUESTS))
     }
@@ -72,19 +75,19 @@ impl WatchEnd {
     }
 }
 
-/// One watch.
+/// The state of one watch.
 pub(super) struct WatchStream {
     shown: Arc<WatchShown>,
     marker: Marker,
     base: Box<str>,
     outbound: Arc<HttpClient>,
     secret: CacheSecret,
-    /// That of all watches of the server.
+    /// Outage log, shared by all watches of the server.
     outage: Outage,
-    /// From here it goes on.
+    /// The version from which it continues.
     version: Option<String>,
     failures: u32,
-    /// The stream of this turn was opened then.
+    /// When the stream of this turn was opened.
     opened: Option<Instant>,
     turns: u64,
 }
@@ -105,7 +108,7 @@ impl WatchStream {
         }
     }
 
-    /// Watches for ever.
+    /// Watches forever.
     pub(super) async fn run(mut self) {
         loop {
             self.turns += 1;
@@ -116,7 +119,7 @@ impl WatchStream {
                 self.failures = 0;
             }
             let pause = match end {
-                // The server ends streams in time, and we go on.
+                // The server ended the stream on time; continue at once.
                 Ok(()) if lasted => Duration::ZERO,
                 Ok(()) => self.next_pause(LAST_RETRY),
                 Err(end) => self.ended(&end),
@@ -125,7 +128,7 @@ impl WatchStream {
         }
     }
 
-    /// From a request to the end of its stream.
+    /// One turn: from a request to the end of its stream.
     async fn turn(&mut self) -> Result<(), WatchEnd> {
         let version = match self.version.clone() {
             Some(version) => version,
@@ -158,7 +161,8 @@ impl WatchStream {
         Ok(next.map_err(|_| WatchEnd::Silent)??)
     }
 
-    /// Where to begin. What was known before is dropped: whatever changed meanwhile was not told.
+    /// Lists to get a version. All cached answers are dropped, because changes until now were
+    /// missed.
     async fn list(&mut self) -> Result<String, WatchEnd> {
         let resource = self.shown.resource;
         if resource.is_of_some() {
@@ -180,7 +184,8 @@ impl WatchStream {
         Ok(version)
     }
 
-    /// Asks past the bounds of questions: in the rush that follows a lost watch there may be no room for one more.
+    /// Not subject to the request limits: after a lost watch the rush of requests may have
+    /// exhausted them.
     async fn get(&self, url: String, accept: &'static str) -> Result<(StatusCode, Bytes), WatchEnd> {
         let request = Request::get(url).header(ACCEPT, accept).body(Bytes::new());
         let mut answer = self.outbound.stream(request.map_err(|error| impossible(&error))?).await?;
@@ -205,19 +210,20 @@ impl WatchStream {
         format!("{}{}/{}?{query}", self.base, resource.group(), resource.as_str())
     }
 
-    /// Acts on a line.
+    /// Processes one event.
     fn take(&mut self, told: WatchEvent) -> Result<(), WatchEnd> {
         let object = match told {
             WatchEvent::Failed(code) => return Err(WatchEnd::Failed(code)),
             WatchEvent::Bookmark(object) => object,
             WatchEvent::Changed(change, object) => {
-                // Before the mark: whoever asks again because of it must find it here.
+                // Before the mark: a request that is repeated because of the mark must find the
+                // name.
                 if let Some(name) = self.shown.resource.buries(change, &object) {
                     self.marker.graves.add(name);
                 }
                 if let Some(mark) = self.shown.resource.concerns(change, &object, &self.marker.board) {
                     self.marker.mark(mark);
-                    // What is counted is in force.
+                    // Counted only after it took effect.
                     self.shown.events.fetch_add(1, Relaxed);
                 }
                 object
@@ -228,7 +234,7 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Notes why a watch ended; how long to wait before the next.
+    /// Records why a watch ended; returns the pause before the next turn.
     fn ended(&mut self, end: &WatchEnd) -> Duration {
         if !end.keeps_version() {
             self.version = None;
@@ -238,7 +244,8 @@ impl WatchStream {
         match (state, end) {
             (WatchState::Absent, _) => self.jittered(ABSENT_RETRY),
             (WatchState::Denied, _) => self.next_pause(DENIED_RETRY),
-            // The version is too old: that is nobody's failure, and the sooner it goes on the better.
+            // The version is too old: this is no failure, and the watch should resume as soon as
+            // possible.
             (_, WatchEnd::Failed(410) | WatchEnd::Status(StatusCode::GONE)) if self.failures == 0 => {
                 self.failures = 1;
                 Duration::ZERO
@@ -253,14 +260,16 @@ impl WatchStream {
         self.jittered(pause)
     }
 
-    /// Up to half as long again: those who began together do not go on together.
+    /// Extends a pause by up to half, so that watches that started together do not stay
+    /// synchronized.
     fn jittered(&self, pause: Duration) -> Duration {
         let label = format!("watch {} {}", self.shown.watcher, self.shown.resource.as_str());
         let share = self.secret.spread(&label, self.turns) % 512;
         pause + pause * u32::try_from(share).unwrap_or(0) / 1024
     }
 
-    /// Shows how it stands. A server that is away is one outage for all watches; one that answers and refuses one of them is told of once.
+    /// Sets the state and logs changes. An unreachable server is one outage for all watches; a
+    /// server that denies one watch is logged once.
     fn enter(&self, state: WatchState, end: Option<&WatchEnd>) {
         let before = std::mem::replace(&mut *self.shown.state.lock(), state);
         let (watcher, resource) = (&*self.shown.watcher, self.shown.resource.as_str());
@@ -268,7 +277,7 @@ impl WatchStream {
             (WatchState::Denied, Some(WatchEnd::Status(StatusCode::UNAUTHORIZED))) => {
                 self.outage.failed("the server does not accept the gateway's own credential");
             }
-            // The version is too old, which is nobody's failure.
+            // The version is too old: this is no failure.
             (
                 WatchState::Broken,
                 Some(why @ (WatchEnd::Failed(410) | WatchEnd::Status(StatusCode::GONE))),
@@ -302,7 +311,7 @@ impl WatchStream {
     }
 }
 
-/// A URL that was checked with the configuration, and a version of letters and digits.
+/// The URL was checked with the configuration, and a version has only letters and digits.
 fn impossible(error: &http::Error) -> CallError {
     CallError::Exchange(error.to_string())
 }
@@ -317,7 +326,7 @@ mod tests {
     use super::*;
     use http_engine::config::{ClientCredential, ServerConfig};
 
-    /// The line of the next request on a connection of its own.
+    /// The first line of the next request, on its own connection.
     async fn next(listener: &TcpListener) -> (TcpStream, String) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = Vec::new();

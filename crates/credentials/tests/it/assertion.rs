@@ -1,4 +1,4 @@
-//! The signed statement for upstreams.
+//! The signed assertion for upstreams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn minter(audience: Option<&str>) -> AssertionMinter {
     AssertionMinter::new(&config(audience), SystemRandom::new())
 }
 
-/// A caller with every claim a statement has.
+/// A caller with every claim that an assertion has.
 fn caller() -> (World, Arc<Verified>) {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -54,7 +54,7 @@ fn caller() -> (World, Arc<Verified>) {
     (world, verified)
 }
 
-/// As an upstream verifies it: with nothing but the published key set.
+/// Verifies like an upstream: only with the published key set.
 fn verify(
     minter: &AssertionMinter,
     token: &str,
@@ -101,7 +101,7 @@ async fn its_claims_are_exactly_these() {
     assert_eq!(serde_json::Value::Object(claims), expected);
 }
 
-/// Unpadded base64url, by hand: the tests need no codec of their own otherwise.
+/// Unpadded base64url, written by hand: the tests need no codec otherwise.
 fn base64url(text: &str) -> Vec<u8> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let (mut bits, mut held, mut out) = (0_u32, 0, Vec::new());
@@ -140,10 +140,10 @@ async fn each_audience_and_each_key_has_its_own() {
     let billing = mint(&one, "billing");
     assert_ne!(billing, mint(&one, "shipping"));
     assert!(Arc::ptr_eq(&billing, &mint(&one, "billing")));
-    // After a reload with another key nothing signed by the old one is sent.
+    // After a reload with another key, assertions of the old one are not used.
     let replaced = mint(&two, "billing");
     assert!(verify(&two, &replaced, "billing", now).is_ok());
-    // So many audiences are kept, and not more; each is right all the same.
+    // Only some audiences are kept, but each assertion is correct.
     for n in 0..20 {
         let upstream = format!("u{n}");
         assert!(verify(&one, &mint(&one, &upstream), &upstream, now).is_ok());

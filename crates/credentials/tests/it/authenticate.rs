@@ -1,4 +1,5 @@
-//! Authentication against real (loopback) issuers: what is fetched, when, and what a failure means.
+//! Authentication against real (loopback) issuers: what is fetched, when, and the meaning of a
+//! failure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +31,8 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
 }
 
-/// One issuer as the configuration would have it. The background refresh is out of the tests' reach, so that
-/// every fetch counted was asked for.
+/// One issuer as the configuration would have it. The background refresh is out of the tests'
+/// reach, so that every fetch counted was demanded.
 pub(crate) fn issuer(name: &str, url: &str, keys: KeySource) -> IssuerSource {
     let config = IssuerConfig::new(name, url, vec!["gateway".into()]).unwrap();
     let refresh = Duration::from_hours(1);
@@ -71,7 +72,7 @@ impl World {
         Self::following(authentication, FollowedIssuers::default())
     }
 
-    /// With issuers that tell what they take back.
+    /// A world with followed issuers.
     pub(crate) fn following(authentication: &Authentication, follows: FollowedIssuers) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(1_000_000)));
         let surroundings = AuthenticatorRuntime {
@@ -85,7 +86,7 @@ impl World {
         Self { authenticator: Authenticator::new(setup(authentication, &headers), surroundings), clock }
     }
 
-    /// With the first fetch behind it.
+    /// A world after its first fetch.
     pub(crate) async fn ready(issuers: Vec<IssuerSource>) -> Self {
         let world = Self::of(&authentication(issuers, 1));
         world.authenticator.first_fetches().await;
@@ -177,7 +178,7 @@ async fn a_bad_token_is_denied_and_the_denial_remembered() {
     assert_eq!(world.subject(b"opaque").await, Err(invalid(TokenError::NotJwt)));
     let foreign = token(&key, "https://elsewhere.example", "u1", &json!({}));
     assert_eq!(world.subject(&foreign).await, Err(invalid(TokenError::WrongIssuer)));
-    // None of them made anybody fetch.
+    // None of them caused a fetch.
     assert_eq!(idp.hits(JWKS), 1);
 }
 
@@ -205,7 +206,7 @@ async fn concurrent_requests_of_one_token_verify_it_once() {
     let url = idp.url().to_owned();
     let world = Arc::new(World::of(&authentication(vec![issuer("main", &url, KeySource::Discovery)], 1)));
     let token: Arc<[u8]> = token(&key, &url, "u1", &json!({})).into();
-    // They come before the first key set has: none is turned away for that.
+    // They arrive before the first key set: none is rejected for that.
     let asked: Vec<_> = (0..100)
         .map(|_| {
             let (world, token) = (world.clone(), token.clone());
@@ -234,7 +235,7 @@ async fn unknown_kid_refetches_at_most_once_per_10_s_and_coalesced() {
     let flood = || {
         let asked: Vec<_> = (0..100)
             .map(|n| {
-                // Each its own key: neither the cache nor the ticket of another helps.
+                // Each has its own key: neither the cache nor another request's ticket helps.
                 let token = token(&signer(), idp.url(), &format!("u{n}"), &json!({}));
                 let world = world.clone();
                 tokio::spawn(async move { world.subject(&token).await })
@@ -306,7 +307,8 @@ async fn a_key_set_that_did_not_change_flushes_nothing() {
     assert!(matches!(world.lookup(&known), CredentialLookup::Hit(_)));
 }
 
-/// security.md, Failure and configuration: auth dependency down → 503; the last good set only within its limit.
+/// security.md, Failure and configuration: auth dependency down → 503; the last good set only
+/// within its limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn last_good_key_set_is_kept_within_its_limit_then_503() {
     let key = signer();
@@ -318,7 +320,7 @@ async fn last_good_key_set_is_kept_within_its_limit_then_503() {
     assert_eq!(world.subject(&cached).await.as_deref(), Ok("u1"), "within the limit");
     assert!(world.status().usable);
     world.clock.advance(Duration::from_millis(1));
-    // What was cached a millisecond ago ends with the set that proved it.
+    // A fact cached a millisecond ago ends with the set that proved it.
     assert!(matches!(world.lookup(&cached), CredentialLookup::Unknown));
     retry_after(world.ask(&cached).await);
     retry_after(world.ask(&token(&key, idp.url(), "u2", &json!({}))).await);
@@ -344,7 +346,7 @@ async fn auth_dependency_down_is_unavailable_and_recovers_without_being_asked() 
     assert_eq!((status.usable, status.age), (false, None));
     let error = status.last_error.unwrap();
     assert!(error.contains(OPENID) && error.contains("500"), "{error}");
-    // Discovery is not stuck after a failed try.
+    // Discovery recovers after a failed attempt.
     idp.discoverable();
     idp.reached(JWKS, 1).await;
     assert_eq!(world.subject(&token).await.as_deref(), Ok("u1"));
@@ -361,7 +363,7 @@ async fn an_unknown_key_that_cannot_be_asked_for_is_unavailable_not_invalid() {
     world.clock.advance(10 * SECOND);
     let token = token(&signer(), idp.url(), "u1", &json!({}));
     retry_after(world.ask(&token).await);
-    // Within the 10 s nobody asks again, and the answer stays the same.
+    // Within the 10 s there is no further fetch, and the result stays the same.
     retry_after(world.ask(&token).await);
 }
 
@@ -410,7 +412,7 @@ async fn jku_and_x5u_are_never_fetched() {
     assert_eq!(world.subject(&forged).await, Err(invalid(TokenError::UnknownKey)));
     assert_eq!(idp.hits(JWKS), 2, "the issuer itself was asked");
     assert_eq!(trap.connections(), 0);
-    // A genuine token may carry them; they change nothing.
+    // A valid token may carry them; they change nothing.
     let genuine = token_with_header(&key, &header, idp.url(), "u1", &json!({}));
     assert_eq!(world.subject(&genuine).await.as_deref(), Ok("u1"));
     assert_eq!(trap.connections(), 0);
@@ -435,7 +437,7 @@ async fn two_issuers_keys_never_mix() {
     .await;
     assert_eq!(world.subject(&token(&key_a, a.url(), "u", &json!({}))).await.as_deref(), Ok("u"));
     assert_eq!(world.ask(&token(&key_b, b.url(), "u", &json!({}))).await.unwrap().issuer, Some(1));
-    // B's key, known well under its kid, signs for A.
+    // B's key, known under its kid, signs for A.
     let crossed = token(&key_b, a.url(), "u", &json!({}));
     assert_eq!(world.subject(&crossed).await, Err(invalid(TokenError::UnknownKey)));
     // And the same when both use one kid.
@@ -447,7 +449,7 @@ async fn two_issuers_keys_never_mix() {
     .await;
     let for_b = token(&key_a, b.url(), "u", &json!({}));
     assert_eq!(world.subject(&for_b).await, Err(invalid(TokenError::BadSignature)));
-    // Exact means exact.
+    // Only an exact match counts.
     for slip in [format!("{}/", a.url()), a.url().to_uppercase(), a.url().replace("http", "https")] {
         let slipped = token(&key_a, &slip, "u", &json!({}));
         assert_eq!(world.subject(&slipped).await, Err(invalid(TokenError::WrongIssuer)), "{slip}");
@@ -470,7 +472,7 @@ async fn a_key_file_is_read_again_when_it_changes() {
     let (old, new) = (signer(), signer());
     let path =
         std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("jwks-{}.json", std::process::id()));
-    // As whoever rotates a mounted file does it: never half a document.
+    // As in a rotation of a mounted file: never half a document.
     let publish = |document: &str| {
         let next = path.with_extension("next");
         std::fs::write(&next, document).unwrap();
@@ -482,7 +484,7 @@ async fn a_key_file_is_read_again_when_it_changes() {
     publish(&public_jwks([&new]).to_string());
     world.clock.advance(2 * SECOND);
     assert_eq!(world.subject(&token(&new, "my-issuer", "u2", &json!({}))).await.as_deref(), Ok("u2"));
-    // Spoilt, empty or gone, the last good one is kept.
+    // If the file is malformed, empty or missing, the last valid set is kept.
     publish("{");
     world.clock.advance(2 * SECOND);
     retry_after(world.ask(&token(&old, "my-issuer", "u3", &json!({}))).await);
@@ -519,7 +521,7 @@ async fn an_issuer_that_publishes_no_key_has_withdrawn_them_all() {
     assert_eq!(world.subject(&known).await.as_deref(), Ok("u1"));
     idp.serve(JWKS, Reply::json(&json!({ "keys": [] })));
     world.clock.advance(10 * SECOND);
-    // Of a key that nobody has: it is looked whether there is a newer set.
+    // With an unknown key: the store fetches to see whether there is a newer set.
     let unknown = world.subject(&token(&signer(), idp.url(), "u2", &json!({}))).await;
     assert_eq!(unknown, Err(invalid(TokenError::UnknownKey)));
     assert_eq!(world.subject(&known).await, Err(invalid(TokenError::UnknownKey)), "nor is it in the cache");
@@ -541,7 +543,7 @@ async fn keys_are_refreshed_in_the_background() {
     let world = World::ready(vec![often]).await;
     idp.reached(JWKS, 3).await;
     assert!(world.status().fetched >= 2);
-    // The task ends with its authenticator, and lets go of all it holds.
+    // The task ends with its authenticator and releases everything it holds.
     let World { authenticator, clock } = world;
     drop(authenticator);
     let released = async {

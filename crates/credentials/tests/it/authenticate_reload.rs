@@ -1,4 +1,4 @@
-//! Authentication across reloads: what is kept, what is fetched or proven anew.
+//! Authentication across reloads: what is kept, what is fetched or proven again.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ async fn reloads_in_quick_succession_do_not_ask_each_time() {
     let world = World::discovering(&idp).await;
     let headers = IdentityHeaders::x_forwarded();
     let reload = |before: &Authenticator, n: u32| {
-        // Anything about the fetching differs, as a client configuration read anew does.
+        // Some setting of the fetches differs, as with a client configuration read again.
         let max_stale = MAX_STALE + SECOND * n;
         let changed = IssuerSource { max_stale, ..issuer("main", idp.url(), KeySource::Discovery) };
         before.rebuild(setup(&authentication(vec![changed], 1), &headers))
@@ -92,7 +92,7 @@ async fn reloads_in_quick_succession_do_not_ask_each_time() {
     let asked = current.authenticate(&foreign, || world.now()).await.0.map(drop);
     assert_eq!(asked, Err(invalid(TokenError::UnknownKey)));
     assert_eq!(idp.hits(JWKS), 1);
-    // But when the time has come, the latest one asks.
+    // But when the time has come, the latest one fetches.
     world.clock.advance(10 * SECOND);
     let later = reload(&current, 100);
     idp.reached(JWKS, 2).await;

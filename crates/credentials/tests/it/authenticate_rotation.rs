@@ -1,4 +1,5 @@
-//! Keys that are replaced without a new `kid`: noticed by what no longer fits, and never by letting it pass.
+//! Keys that are replaced without a new `kid`: detected by tokens that no longer fit, which are
+//! never accepted for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use crate::authenticate::{SECOND, World, invalid};
 use crate::issuer::{JWKS, OPENID, Reply, TestIssuer, signer, token};
 
-/// Publishes keys that have no `kid`.
+/// Publishes keys without a `kid`.
 fn publish_nameless(idp: &TestIssuer, keys: &[&Signer]) {
     let mut set = public_jwks(keys.iter().copied());
     for key in set["keys"].as_array_mut().unwrap() {
@@ -52,12 +53,13 @@ async fn a_rotated_key_without_kid_is_found_by_its_signature() {
     world.clock.advance(10 * SECOND);
     assert_eq!(world.subject(&nameless(&new, &idp, "after")).await.as_deref(), Ok("after"));
     assert_eq!(idp.hits(JWKS), 2);
-    // The withdrawn key is out, whatever was cached.
+    // The withdrawn key is rejected, even for cached tokens.
     let before = world.subject(&nameless(&old, &idp, "before")).await;
     assert_eq!(before, Err(invalid(TokenError::BadSignature)));
 }
 
-/// Front ends of one issuer need not agree on an order, and anybody may have each of them asked in turn.
+/// Front ends of one issuer may publish different orders, and any client can cause a fetch from
+/// each of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_a_key_that_is_withdrawn_flushes_anything() {
     let (one, other, next) = (signer(), signer(), signer());
@@ -128,7 +130,7 @@ async fn forged_tokens_without_kid_refetch_at_most_once_per_10_s_and_change_noth
     };
     let waiting = flood();
     idp.reached(OPENID, 2).await;
-    // Who is known, or has a good token, does not wait with them.
+    // A known caller, or one with a valid token, does not wait with them.
     assert!(matches!(world.lookup(&known), CredentialLookup::Hit(_)));
     assert_eq!(world.subject(&nameless(&key, &idp, "u2")).await.as_deref(), Ok("u2"));
     idp.release();
@@ -162,11 +164,11 @@ async fn a_wrong_signature_is_a_refusal_also_while_keys_cannot_be_fetched() {
     let (idp, world) = nameless_world(&key).await;
     idp.set_gone(true);
     world.clock.advance(10 * SECOND);
-    // The set at hand may still be used, to refuse as well as to accept.
+    // The current set may still be used, to reject as well as to accept.
     let forged = nameless(&signer(), &idp, "u1");
     assert_eq!(world.subject(&forged).await, Err(invalid(TokenError::BadSignature)));
     assert_eq!(world.subject(&nameless(&key, &idp, "u2")).await.as_deref(), Ok("u2"));
-    // Past its time it says nothing any more.
+    // After its time limit it proves nothing any more.
     world.clock.advance(crate::authenticate::MAX_STALE);
     let outcome = world.subject(&nameless(&signer(), &idp, "u3")).await;
     assert!(matches!(outcome, Err(Rejection::Unavailable { .. })), "{outcome:?}");

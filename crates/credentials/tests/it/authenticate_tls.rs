@@ -35,7 +35,7 @@ async fn keys_are_fetched_over_tls_by_the_configured_ca_alone() {
     let world = World::ready(vec![IssuerSource { tls: Some(trusting), ..main() }]).await;
     assert_eq!(world.subject(&token).await.as_deref(), Ok("u1"));
 
-    // Another CA, and the system's: both refuse, and nothing is asked through the doubtful connection.
+    // Another CA, and the system's: both reject, and no request goes over the untrusted connection.
     let hits = idp.hits(crate::issuer::OPENID);
     let other = folder.write("other.crt", &TestAuthority::new().pem);
     let other = tls::client_config(tls::roots_from_file(&other).unwrap(), None, HTTP1, now).unwrap().config;

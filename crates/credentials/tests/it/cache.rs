@@ -75,7 +75,7 @@ impl Bench {
         self.ticket(name).fill(Fact { name, weight }, FOREVER, self.now()).unwrap();
     }
 
-    /// What a lookup finds, without starting anything: the ticket of a miss is dropped.
+    /// The result of a lookup as a word; the ticket of a miss is dropped.
     fn sees(&self, name: u64) -> &'static str {
         word(&self.lookup(name))
     }
@@ -122,7 +122,7 @@ fn the_byte_bound_holds_under_churn() {
         }
         let usage = bench.cache.usage();
         assert!(usage.bytes <= bytes && usage.evicted > 0, "{usage:?}");
-        // The bound is used, not only kept.
+        // The bound is used, not only respected.
         assert!(most > bytes / 2, "at most {most} of {bytes} used");
         assert!(usage.bytes > usage.facts * 100, "the weight of the facts is counted: {usage:?}");
     }
@@ -170,7 +170,7 @@ fn at_exp_a_fact_is_expired() {
     assert_eq!(bench.sees(1), "hit");
     bench.clock.advance(Duration::from_millis(1));
     assert_eq!(bench.sees(1), "miss");
-    // What is expired already when it arrives is answered to those who wait, and never found.
+    // A fact that has expired on arrival is returned to the waiters, and never found.
     let late = bench.ticket(1).fill(Fact { name: 1, weight: 1 }, life, bench.now()).unwrap();
     assert_eq!(late.name, 1);
     assert_eq!(bench.sees(1), "miss");
@@ -309,7 +309,7 @@ async fn a_dropped_ticket_wakes_the_waiters_who_try_again() {
     drop(ticket);
     assert_eq!(landing(&one.land().await), "again");
     assert_eq!(landing(&two.land().await), "again");
-    // The first to try again takes the ticket, the next one waits for it.
+    // The first to retry takes the ticket, the next one waits for it.
     let ticket = bench.ticket(1);
     let flight = bench.flight(1);
     ticket.deny("forged", bench.now());
@@ -350,7 +350,7 @@ async fn a_flight_begun_before_a_flush_is_not_joined_after_it() {
     bench.cache.flush();
     let new = bench.ticket(1);
     let flight = bench.flight(1);
-    // The old one's end neither answers nor removes the new flight.
+    // The end of the old one neither answers nor removes the new flight.
     assert_eq!(old.fill(Fact { name: 0, weight: 1 }, FOREVER, bench.now()), Err(FlightVoided));
     assert_eq!(bench.sees(1), "pending");
     new.fill(Fact { name: 1, weight: 1 }, FOREVER, bench.now()).unwrap();
@@ -365,7 +365,7 @@ async fn a_closed_flight_answers_those_who_wait_already_and_nobody_else() {
     old.close();
     let new = bench.ticket(1);
     let late = bench.flight(1);
-    // What may not be remembered is over at once.
+    // A fact that may not be cached expires at once.
     let over = Lifetime { until: Some(began.monotonic), ..FOREVER };
     old.fill(Fact { name: 0, weight: 1 }, over, bench.now()).unwrap();
     assert_eq!(landing(&early.land().await), "known 0");

@@ -1,7 +1,8 @@
-//! The decision cache against a model that stores everything forever and recomputes admissibility naively.
+//! The decision cache against a model that stores everything forever and computes admissibility
+//! naively.
 //!
-//! The cache may forget (that is what bounds are for), so the model answers what a lookup *may* say. With
-//! room for everything the cache must say exactly what the model says.
+//! The cache may drop entries (that is what bounds are for), so the model gives what a lookup *may*
+//! return. With enough capacity the cache must return exactly what the model does.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -30,7 +31,8 @@ impl Weigh for Fact {
 enum Step {
     /// Look a name up; a miss keeps its ticket.
     Lookup(u8),
-    /// The oldest ticket of the name is filled with a fact of this weight that expires so many seconds on.
+    /// Fill the oldest ticket of the name with a fact of this weight that expires so many seconds
+    /// later.
     Fill(u8, u16, u8),
     Deny(u8),
     Fail(u8),
@@ -51,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A fact as the model remembers it. The deadline is a range because of the jitter.
+/// A fact as the model stores it. The deadline is a range because of the jitter.
 struct Stored {
     serial: u64,
     generation: u64,

@@ -1,4 +1,5 @@
-//! Tokens of an issuer that is followed: what is known of them by its log, what it is asked, and what its silence means.
+//! Tokens of a followed issuer: local knowledge by its log, queries to it, and the effect of its
+//! silence.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,20 +39,20 @@ const EPOCH: Epoch = Epoch([1; 16]);
 const LEASE: Duration = Duration::from_secs(1);
 const TAGS: [u8; 32] = [7; 32];
 
-/// What an issuer has taken back, and how it behaves.
+/// The revocations of an issuer, and how it behaves.
 #[derive(Clone, Default)]
 struct Facts(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     events: Vec<LogEvent>,
-    /// It does not answer for its log.
+    /// The issuer does not serve its log.
     deaf: bool,
-    /// It answers nothing at all.
+    /// The issuer answers nothing at all.
     silent: bool,
-    /// Times that it was asked about tokens.
+    /// Number of queries about tokens.
     asked: usize,
-    /// What it has taken back without a word in its log, which no promise is made for.
+    /// Revocations without an event in its log, which no guarantee covers.
     hidden: Vec<LogEvent>,
 }
 
@@ -100,7 +101,7 @@ impl DenylistCopy for Facts {
 impl RevocationQuery for Facts {
     async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         let mut state = self.0.lock();
-        // An empty question is nobody's.
+        // An empty query is not about a token.
         state.asked += usize::from(!tags.is_empty());
         let denied = state.denied().into_iter().filter(|(tag, _)| tags.contains(tag)).collect();
         (!state.silent).then(|| (state.head(), denied))
@@ -171,7 +172,7 @@ impl Town {
         Self { world, follows, followed, facts, append, tokens, _issuer: idp }
     }
 
-    /// With both tokens known by the log alone.
+    /// Both tokens are known by the log alone.
     async fn known() -> Self {
         let town = Self::new().await;
         for token in &town.tokens {
@@ -185,7 +186,7 @@ impl Town {
         matches!(self.world.lookup(token), CredentialLookup::Hit(_))
     }
 
-    /// Takes a token back; `told`: its log is pushed.
+    /// Revokes a token; `told`: its log is pushed.
     async fn revoke(&self, jti: &str, told: bool) {
         let event = {
             let mut state = self.facts.0.lock();
@@ -208,7 +209,8 @@ impl Town {
 async fn until<F: Future<Output = bool>>(name: &str, what: impl Fn() -> F) {
     let began = Instant::now();
     while !what().await {
-        // Much of this comes by in seconds, at entries that are drawn, and only under a lease that a busy machine may miss.
+        // Much of this happens within seconds, on random entries, and only under a lease that a
+        // busy machine may miss.
         assert!(began.elapsed() < Duration::from_mins(1), "not {name} in time");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -252,7 +254,7 @@ async fn what_the_issuer_denies_when_it_is_asked_stays_denied() {
     assert!(town.world.ask(b).await.is_ok());
     town.facts.0.lock().deaf = false;
     until("heard of again", || async { town.is_hit(b) }).await;
-    // The denial itself is forgotten by now.
+    // The denial itself has expired by now.
     town.world.clock.advance(Duration::from_secs(3));
     assert_eq!(town.world.subject(a).await, Err(invalid(TokenError::Revoked)));
 }
@@ -276,7 +278,7 @@ async fn entries_in_use_are_held_against_what_the_issuer_says() {
         let before = count(&counts.audited);
         until("looked at", || async { town.is_hit(b) && count(&counts.audited) > before + 1 }).await;
         assert_eq!(count(&counts.stale), 0, "all is as promised");
-        // An issuer whose log does not say what it does.
+        // An issuer whose log does not contain its revocations.
         let tags = vec![TagKey::new(&TAGS).tag(TagSubject::Token("b"))];
         let event = LogEvent { seq: 1, tags, not_before: None, until: i64::MAX };
         town.facts.0.lock().hidden.push(event);

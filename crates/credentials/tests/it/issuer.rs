@@ -1,4 +1,4 @@
-//! An issuer on loopback that counts what it is asked, and can be held, ill, or gone.
+//! An issuer on loopback that counts its requests, and can be paused, failing, or gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) const OPENID: &str = "/.well-known/openid-configuration";
 /// RFC 8414 metadata.
 pub(crate) const OAUTH: &str = "/.well-known/oauth-authorization-server";
-/// Where the key set is.
+/// Path of the key set.
 pub(crate) const JWKS: &str = "/jwks";
 
 #[derive(Clone)]
@@ -59,7 +59,7 @@ pub(crate) struct TestIssuer {
 }
 
 impl TestIssuer {
-    /// Serves nothing yet.
+    /// An issuer that serves nothing yet.
     pub(crate) async fn start() -> Self {
         Self::start_with(None).await
     }
@@ -123,7 +123,7 @@ impl TestIssuer {
         self.serve(JWKS, Reply::json(&public_jwks(signers.iter().copied())));
     }
 
-    /// Requests for a path so far.
+    /// Number of requests for a path so far.
     pub(crate) fn hits(&self, path: &str) -> usize {
         self.state.hits.borrow().requests.get(path).copied().unwrap_or(0)
     }
@@ -132,14 +132,14 @@ impl TestIssuer {
         self.state.hits.borrow().connections
     }
 
-    /// Returns once so many requests for a path have come.
+    /// Returns once this many requests for a path have arrived.
     pub(crate) async fn reached(&self, path: &str, hits: usize) {
         let mut seen = self.state.hits.subscribe();
         let enough = |all: &Hits| all.requests.get(path).copied().unwrap_or(0) >= hits;
         seen.wait_for(enough).await.unwrap();
     }
 
-    /// Requests are counted, and answered only after [`TestIssuer::release`].
+    /// Counts requests, but answers them only after [`TestIssuer::release`].
     pub(crate) fn hold(&self) {
         self.state.held.send_replace(true);
     }
@@ -148,7 +148,7 @@ impl TestIssuer {
         self.state.held.send_replace(false);
     }
 
-    /// Connections are closed unanswered from now on, or not any more.
+    /// Sets whether connections are closed without an answer.
     pub(crate) fn set_gone(&self, gone: bool) {
         *self.state.gone.lock() = gone;
     }
@@ -170,7 +170,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, state: &State)
     let Reply { status, fields, body } = reply;
     let head =
         format!("HTTP/1.1 {status} X\r\n{fields}content-length: {length}\r\nconnection: close\r\n\r\n");
-    // The other side may have hung up: that is its right.
+    // The other side may have closed the connection.
     let _ = stream.write_all(&[head.into_bytes(), body].concat()).await;
     let _ = stream.shutdown().await;
 }
@@ -179,8 +179,8 @@ pub(crate) fn signer() -> Signer {
     Signer::generate(SigningAlgorithm::Es256).unwrap()
 }
 
-/// A token of `issuer` for the audience `gateway`, expiring at the far end of the tests' time; `extra`
-/// members replace the default ones.
+/// A token of `issuer` for the audience `gateway`, expiring at the far end of the tests' time;
+/// `extra` members replace the default ones.
 pub(crate) fn token(signer: &Signer, issuer: &str, subject: &str, extra: &Value) -> Vec<u8> {
     token_with_header(signer, &[("typ", "JWT")], issuer, subject, extra)
 }

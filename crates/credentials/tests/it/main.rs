@@ -1,4 +1,4 @@
-//! Tests of who is calling, one file each.
+//! Tests of authentication, one file each.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

@@ -1,7 +1,9 @@
-//! What an authorizer's answer means, and whether it may be kept.
+//! Authorizer answer: parses what an authorizer answered, and decides whether the answer may be
+//! cached.
 //!
-//! Owns: which of its fields the service is given and which the client, what makes an answer unusable, freshness by RFC 9111.
-//! Does not own: what it was asked, what else may end it ([`credentials::revocation`]).
+//! Owns: which of its fields go to the service and which to the client, what makes an answer
+//! unusable, freshness (RFC 9111). Does not own: the query, what else may revoke an answer
+//! ([`credentials::revocation`]).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -21,7 +23,8 @@ use super::question::AuthorizerQuestion;
 use crate::authorizer::ENDS_IN;
 use crate::config::AuthorizerConfig as Config;
 
-/// Fields of a refusal that the client is given; beside these its body and status. Whatever else there is speaks to us.
+/// Fields of a refusal that go to the client, besides its body and status. All other fields are for
+/// the gateway.
 const FOR_CLIENTS: [&str; 17] = [
     "cache-control",
     "content-encoding",
@@ -42,16 +45,16 @@ const FOR_CLIENTS: [&str; 17] = [
     "x-frame-options",
 ];
 
-/// An answer as it came.
+/// An authorizer's response as it arrived.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerHead {
     pub(crate) status: u16,
-    /// Names as they came.
+    /// Field names as received, with their values.
     pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
     pub(crate) body: Vec<u8>,
 }
 
-/// Why an answer is none.
+/// Why an answer is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AnswerUnclear {
     #[error("the request cannot be put into a question")]
@@ -70,33 +73,33 @@ pub(crate) enum AnswerUnclear {
     NotMillis(&'static str),
 }
 
-/// What an authorizer says of a request.
+/// A usable answer of an authorizer.
 #[derive(Debug)]
 pub(crate) enum AuthorizerAnswer {
-    /// It may pass.
+    /// The request is allowed.
     Allowed(AuthorizerAllowed),
-    /// It is answered with this.
+    /// The request is refused; the client receives this response.
     Refused(AuthorizerRefused),
 }
 
-/// A request may pass.
+/// The authorizer allows the request.
 #[derive(Debug, Default)]
 pub(crate) struct AuthorizerAllowed {
-    /// What the service is told.
+    /// Fields for the upstream.
     pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
-    /// The same as lines of an HTTP/1.1 head.
+    /// The same fields as lines of an HTTP/1.1 head.
     pub(crate) http1_block: Box<[u8]>,
-    /// Among them is who calls: nothing that we know of that is told beside it.
+    /// Whether `fields` contains the caller's identity: then the gateway adds none of its own.
     pub(crate) names_caller: bool,
-    /// `Set-Cookie` for the client.
+    /// `Set-Cookie` values for the client.
     pub(crate) cookies: Vec<Box<[u8]>>,
-    /// What may take it back at any moment.
+    /// What can revoke the answer at any time.
     pub(crate) revocable: Option<RevocableToken>,
-    /// When the credential ends that it rests on.
+    /// When the credential that the answer depends on expires.
     pub(crate) ends: Option<Timestamp>,
 }
 
-/// A request is answered in the authorizer's words.
+/// The authorizer refuses the request; its response goes to the client.
 #[derive(Debug)]
 pub(crate) struct AuthorizerRefused {
     status: u16,
@@ -104,18 +107,20 @@ pub(crate) struct AuthorizerRefused {
     body: Box<[u8]>,
 }
 
-/// An answer that was read.
+/// A parsed answer with its caching terms.
 pub(crate) struct ParsedAnswer {
     pub(crate) said: AuthorizerAnswer,
-    /// How long it is fresh, counted from when it was asked for; `None`: it may not be kept.
+    /// How long the answer is fresh, counted from when it was requested; `None`: it may not be
+    /// cached.
     pub(crate) fresh: Option<Duration>,
-    /// Which issuer may take it back, and by what.
+    /// The issuer that may revoke it, and the tags to revoke it by.
     pub(crate) statement: Option<(Box<str>, RevocationTags)>,
-    /// How long the credential lasts that it rests on, counted from when it was asked for.
+    /// Time until the credential that the answer depends on expires, counted from when it was
+    /// requested.
     pub(crate) lasts: Option<Duration>,
 }
 
-/// Reads an answer to a question.
+/// Parses the response to a query.
 pub(crate) fn read(
     heard: AnswerHead,
     config: &Config,
@@ -147,7 +152,7 @@ fn allowed(
     let mut allowed = AuthorizerAllowed::default();
     let mut block = Vec::new();
     for name in &config.given {
-        // An empty one is how those say "none" who cannot take a field off.
+        // A proxy that cannot remove a field sends it empty to say "none".
         let Some(value) = one(heard, name)?.filter(|value| !value.is_empty()) else { continue };
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
             block.extend_from_slice(part);
@@ -157,7 +162,7 @@ fn allowed(
     }
     allowed.http1_block = block.into();
     let cookies = heard.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
-    // Whose session it is here is not an authorizer's to say.
+    // Session cookies of this gateway are not the authorizer's to set.
     let cookies = cookies.filter(|(name, value)| !sets_ours(&Field { name, value }));
     allowed.cookies = cookies.map(|(_, value)| value.clone()).collect();
     Ok(allowed)
@@ -175,7 +180,7 @@ fn refused(heard: AnswerHead) -> Result<AuthorizerRefused, AnswerUnclear> {
     Ok(AuthorizerRefused { status: heard.status, fields, body: heard.body.into() })
 }
 
-/// The one field of a name.
+/// The value of a field that may occur once.
 fn one<'h>(heard: &'h AnswerHead, name: &str) -> Result<Option<&'h [u8]>, AnswerUnclear> {
     let mut of_name = heard.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
     match (of_name.next(), of_name.next()) {
@@ -184,7 +189,8 @@ fn one<'h>(heard: &'h AnswerHead, name: &str) -> Result<Option<&'h [u8]>, Answer
     }
 }
 
-/// What only a Postern says. What cannot be read of it is not as if it were not there.
+/// The revocation tags, which only a Postern sends. Fields that cannot be parsed are an error, not
+/// an absence.
 fn statement(heard: &AnswerHead) -> Result<Option<(Box<str>, RevocationTags)>, AnswerUnclear> {
     let text = |name: &str| match one(heard, name)?.map(std::str::from_utf8) {
         Some(Ok(text)) => Ok(Some(text)),
@@ -200,16 +206,16 @@ fn statement(heard: &AnswerHead) -> Result<Option<(Box<str>, RevocationTags)>, A
     }
 }
 
-/// What only a Postern says as well.
+/// The remaining lifetime of the credential ([`ENDS_IN`]), which only a Postern sends.
 fn lasts(heard: &AnswerHead) -> Result<Option<Duration>, AnswerUnclear> {
     let Some(value) = one(heard, ENDS_IN)? else { return Ok(None) };
     let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     let lasts = Duration::from_millis(millis.ok_or(AnswerUnclear::NotMillis(ENDS_IN))?);
-    // Of one that somebody kept on its way nobody knows how long that was, if they do not say.
+    // A cache on the way that does not state the answer's age may have held it for any time.
     Ok(Some(lasts.saturating_sub(age(heard).unwrap_or(lasts))))
 }
 
-/// How old an answer is (RFC 9111 section 5.1); `None`: that cannot be read.
+/// How old an answer is (RFC 9111 section 5.1); `None`: the field cannot be parsed.
 fn age(heard: &AnswerHead) -> Option<Duration> {
     let mut ages = values(heard, "age");
     match (ages.next(), ages.next()) {
@@ -219,8 +225,9 @@ fn age(heard: &AnswerHead) -> Option<Duration> {
     }
 }
 
-/// How long an answer is fresh (RFC 9111 section 4.2), if it may be kept at all (section 3). Only what is said counts: nothing is
-/// guessed from other fields, and what is said twice or cannot be read says no.
+/// How long an answer is fresh (RFC 9111 section 4.2), if it may be cached at all (section 3). Only
+/// explicit directives count: there is no heuristic freshness, and a repeated or unparsable
+/// directive means `None`.
 fn freshness(heard: &AnswerHead, config: &Config, names_request: bool) -> Option<Duration> {
     if !matches!(heard.status, 200..=299 | 401 | 403) || values(heard, "set-cookie").next().is_some() {
         return None;
@@ -230,7 +237,8 @@ fn freshness(heard: &AnswerHead, config: &Config, names_request: bool) -> Option
         let directive = directive?;
         let (name, value) = directive.split_once('=').map_or((directive, None), |(n, v)| (n, Some(v)));
         let age = match name.trim().to_ascii_lowercase().as_str() {
-            // It names fields that may not be kept, or speaks to caches of one client alone.
+            // `no-cache` and `private` may name single fields; here they always count for the whole
+            // answer. A bare `private` allows only caches of one client.
             "no-store" | "no-cache" | "private" => return None,
             "max-age" => &mut max_age,
             "s-maxage" => &mut shared_max_age,
@@ -240,7 +248,7 @@ fn freshness(heard: &AnswerHead, config: &Config, names_request: bool) -> Option
             return None;
         }
     }
-    // What is kept here serves many connections: what is said to shared caches goes first.
+    // This cache serves many connections: `s-maxage`, for shared caches, takes precedence.
     let fresh = shared_max_age.or(max_age)?;
     let mut named = 0;
     for name in list(heard, "vary") {
@@ -253,18 +261,19 @@ fn freshness(heard: &AnswerHead, config: &Config, names_request: bool) -> Option
             _ => named += 1,
         }
     }
-    // It may rest on what the key leaves out, and does not say that it does not.
+    // The answer may depend on fields that the key leaves out, and does not exclude that with
+    // `Vary`.
     if names_request && named == 0 {
         return None;
     }
     fresh.checked_sub(age(heard)?).filter(|left| !left.is_zero())
 }
 
-/// `delta-seconds` (RFC 9111 section 1.2.2).
+/// Parses `delta-seconds` (RFC 9111 section 1.2.2).
 fn seconds(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // What does not fit is longer than anything is kept.
+    // A value that overflows exceeds any configured maximum.
     digits.then(|| Duration::from_secs(text.parse::<u32>().unwrap_or(u32::MAX).into()))
 }
 
@@ -273,7 +282,8 @@ fn values<'h>(heard: &'h AnswerHead, name: &'static str) -> impl Iterator<Item =
     of_name.map(|(_, value)| &**value)
 }
 
-/// The members of a list in all fields of a name (RFC 9110 section 5.6.1); `None` for what is not text.
+/// The members of a list in all fields of a name (RFC 9110 section 5.6.1); `None` for a value that
+/// is not UTF-8.
 fn list<'h>(heard: &'h AnswerHead, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
     values(heard, name).flat_map(|value| {
         let text = std::str::from_utf8(value).ok();
@@ -284,7 +294,7 @@ fn list<'h>(heard: &'h AnswerHead, name: &'static str) -> impl Iterator<Item = O
 }
 
 impl AuthorizerAnswer {
-    /// The same, until it is taken back.
+    /// Attaches what can revoke the answer. A refusal needs none.
     pub(crate) fn until_revoked(self, revocable: RevocableToken) -> Self {
         match self {
             Self::Allowed(allowed) => {
@@ -294,7 +304,7 @@ impl AuthorizerAnswer {
         }
     }
 
-    /// The same, until the credential ends that it rests on.
+    /// Attaches when the credential that the answer depends on expires. A refusal needs none.
     pub(crate) fn until(self, ends: Option<Timestamp>) -> Self {
         match self {
             Self::Allowed(allowed) => Self::Allowed(AuthorizerAllowed { ends, ..allowed }),
@@ -302,7 +312,7 @@ impl AuthorizerAnswer {
         }
     }
 
-    /// When the credential ends that it rests on, where that is said.
+    /// When the credential that the answer depends on expires, if the authorizer stated it.
     pub(crate) fn ends(&self) -> Option<Timestamp> {
         match self {
             Self::Allowed(allowed) => allowed.ends,
@@ -310,7 +320,7 @@ impl AuthorizerAnswer {
         }
     }
 
-    /// What may take it back at any moment.
+    /// What can revoke the answer at any time.
     pub(crate) fn revocable(&self) -> Option<&RevocableToken> {
         match self {
             Self::Allowed(allowed) => allowed.revocable.as_ref(),
@@ -328,7 +338,7 @@ impl AuthorizerAnswer {
 }
 
 impl AuthorizerRefused {
-    /// For the client, as the authorizer said it.
+    /// The response for the client, with the authorizer's status, fields and body.
     pub(crate) fn answer(&self) -> LocalReply {
         let (code, outcome) = match self.status {
             300..=399 => ("authorizer_redirected", Outcome::Unauthenticated),
@@ -340,7 +350,8 @@ impl AuthorizerRefused {
         for (name, value) in &self.fields {
             fields.push((name.to_string().into(), value.to_string().into()));
         }
-        // It is about whoever asked, whatever caches on the way would take it for.
+        // The answer is about this client only, even if a cache on the way would store it by
+        // default.
         if !self.fields.iter().any(|(name, _)| &**name == "cache-control") {
             fields.push(("cache-control".into(), "no-store".into()));
         }
@@ -358,7 +369,7 @@ impl AuthorizerRefused {
 impl Weigh for AuthorizerAnswer {
     fn weight(&self) -> usize {
         const PAIR: usize = size_of::<(Box<str>, Box<[u8]>)>();
-        // The `Arc` adds its two counts.
+        // The `Arc` adds its two counters.
         let own = size_of::<Self>() + 2 * size_of::<usize>();
         own + match self {
             Self::Allowed(AuthorizerAllowed {

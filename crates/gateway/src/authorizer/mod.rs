@@ -1,21 +1,29 @@
-//! Others who are asked, before a request is forwarded, whether it may be: external authorization.
+//! External authorization: queries other services, before a request is forwarded, whether it may
+//! be.
 //!
-//! Owns: what is asked of an authorizer about a request, what its answer means, how long the answer is kept, one asking however many
-//! wait. Does not own: our own decision, which comes first (`auth::decide`), the connections ([`http_engine::upstream`]: an authorizer is
-//! an upstream, and is asked by the worker that needs to know), forwarding. Where others ask us is [`crate::auth_response`].
+//! Owns: the query to an authorizer, the meaning of its answer, the caching of the answer, one
+//! query for all requests that wait for the same answer. Does not own: our own decision, which
+//! comes first (`auth::decide`); the connections ([`http_engine::upstream`]: an authorizer is an
+//! upstream, and the worker that needs the answer queries it); forwarding. The other direction,
+//! where other proxies query us, is [`crate::auth_response`].
 //!
-//! Flow: `QuestionInput::key → Authorizer::peek → Said`, or [`AuthorizerQuestion`], then [`Authorizer::find_out`] (wait for who asks already, or ask)
-//! and the same lookup again with what was found.
+//! 1. `QuestionInput::key` computes the cache key, and `Authorizer::peek` looks the answer up.
+//! 2. Without a cached answer the request waits for [`Authorizer::find_out`] with an
+//!    [`AuthorizerQuestion`]: it joins a query under way, or sends one.
+//! 3. The same lookup runs again with the result.
 //!
-//! Success is leave to forward; every other answer is the client's, as it is. Where there is no answer that can be read, nobody
-//! knows, and that is 503: never yes, and never the authorizer's no.
+//! A 2xx answer permits forwarding. Any other answer goes to the client unchanged. Without a usable
+//! answer the client receives 503: a failure is never an approval, and never the authorizer's
+//! refusal.
 //!
-//! # What is kept
+//! # Caching
 //!
-//! Only what the authorizer says may be (RFC 9111), under all that it was shown ([`question`]), and no longer than the
-//! configuration says. An authorizer that is a Postern says more: which issuer may take the answer back, and by what
-//! ([`coherence::revocation_tags`]). Where that issuer is followed here, the answer is kept while nothing of it is told here and no
-//! longer than the issuer is heard of; without a lease it is good for the request that it was asked for, and nobody after it.
+//! An answer is cached only if the authorizer allows it (RFC 9111), under everything that the
+//! authorizer was shown ([`question`]), and no longer than configured. An authorizer that is a
+//! Postern also sends which issuer may revoke the answer, and the tags to revoke it by
+//! ([`coherence::revocation_tags`]). If this gateway follows that issuer, the answer is cached
+//! until a revocation of one of the tags arrives. It is used only under a live lease. Without a
+//! lease it authorizes only the request that it was queried for.
 
 pub(crate) mod answer;
 pub(crate) mod question;
@@ -37,38 +45,40 @@ pub(crate) use self::question::{AuthorizerQuestion, QuestionInput};
 pub use self::question::{ambiguous, request_line};
 use crate::config;
 
-/// The field that says in how many milliseconds the credential ends that a voucher rests on, so that an edge can end what it let in by it. It is
-/// counted from the answer: clocks of machines differ.
+/// Field with the milliseconds until the credential that an answer depends on expires. An edge
+/// proxy uses it to end the exchanges that the answer authorized. The time counts from the answer,
+/// because clocks of machines differ.
 pub(crate) const ENDS_IN: &str = "postern-ends-in-ms";
 
-/// Why no answer is shared with those who wait for it.
+/// Why requests that wait for an answer do not share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unshared {
-    /// It is for one request alone.
+    /// The answer is for one request only.
     Alone,
-    /// There is none.
+    /// The query failed.
     Silent,
 }
 
-/// Nobody knows whether the request may pass.
+/// The authorizer gave no usable answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AuthorizerUnknown;
 
-/// Whether a request may pass, as an authorizer says.
+/// An authorizer's answer about a request, or that there is none.
 pub(crate) type AuthorizerResult = Result<Arc<AuthorizerAnswer>, AuthorizerUnknown>;
 
-/// An authorizer, with what is kept of its answers. Shared by all workers, and made anew with each configuration: no answer
-/// outlives the one it was asked under.
+/// An authorizer with its cached answers. All workers share it. Each configuration creates a new
+/// one: no answer outlives the configuration under which it was queried.
 pub(crate) struct Authorizer {
     pub(crate) config: config::AuthorizerConfig,
-    /// Index among those of the configuration.
+    /// Index into the configured authorizers.
     pub(crate) at: usize,
     pub(crate) cache: DecisionCache<AuthorizerAnswer, Unshared>,
     pub(crate) scope: CacheScope,
     pub(crate) follows: FollowedIssuers,
-    /// Whether its last answer could be kept: then the next one is worth waiting for.
+    /// Whether the last answer could be cached. If so, requests wait for a query under way instead
+    /// of sending their own.
     pub(crate) keeps: AtomicBool,
-    /// Outlives the configuration, like what is counted.
+    /// Outage log, kept across configurations like the counters.
     pub(crate) outage: Arc<Outage>,
 }
 
@@ -77,12 +87,12 @@ fn outage_of(name: &str) -> Arc<Outage> {
     Arc::new(outage.with_effect("requests that it is asked about are answered 503"))
 }
 
-/// What is kept of an authorizer's answers, for metrics.
+/// Cache usage of an authorizer, for metrics.
 #[derive(Debug, Clone)]
 pub struct AuthorizerStatus {
     /// The configured name.
     pub name: Box<str>,
-    /// Its answers.
+    /// Usage of its answer cache.
     pub kept: Usage,
 }
 
@@ -103,7 +113,8 @@ impl Collect for AuthorizerStatus {
 }
 
 impl Authorizer {
-    /// Keeps nothing yet. `generation` counts configurations; `outage` is that of the one before of its name.
+    /// Creates an authorizer with an empty cache. `generation` counts configurations; `outage` is
+    /// that of the previous authorizer of this name.
     pub(crate) fn new(
         config: &config::AuthorizerConfig,
         at: usize,
@@ -121,7 +132,7 @@ impl Authorizer {
         Self {
             config: config.clone(),
             at,
-            // Nothing that voids facts of ours says anything of its answers.
+            // Flushes of verified credentials do not concern the authorizer's answers.
             cache: DecisionCache::new(&limits, Generation::default()),
             scope: secret.scope(generation, at as u64),
             follows: follows.clone(),
@@ -134,27 +145,27 @@ impl Authorizer {
         &self.outage
     }
 
-    /// How it is asked.
+    /// The configuration of this authorizer.
     pub(crate) fn config(&self) -> &config::AuthorizerConfig {
         &self.config
     }
 
-    /// What is kept of it.
+    /// Cache usage, for metrics.
     pub(crate) fn status(&self) -> AuthorizerStatus {
         AuthorizerStatus { name: self.config.name.clone(), kept: self.cache.usage() }
     }
 
-    /// What some answer in use rests on, if that is followed.
+    /// The basis of some answer in use, if it depends on a followed issuer. `random` selects which.
     pub(crate) fn any_held(&self, random: u64) -> Option<Arc<CacheEntryBasis>> {
         self.cache.any_held(random)
     }
 
-    /// What the answer about a request is kept under.
+    /// The cache key of the answer about a request.
     pub(crate) fn key(&self, about: &QuestionInput<'_>) -> CacheKey {
         about.key(&self.config, &self.scope)
     }
 
-    /// What is known at once: the hot path.
+    /// The cached answer, without waiting: the hot path.
     pub(crate) fn peek(&self, key: CacheKey, now: Now) -> Option<Arc<AuthorizerAnswer>> {
         match self.cache.peek(key, now) {
             Some(KnownFacts::Fact(said)) => Some(said),

@@ -1,11 +1,13 @@
-//! What an authorizer is asked about a request, and what the answer is kept under.
+//! Authorizer question: the query about a request, and the cache key of its answer.
 //!
-//! Owns: the head of the question, which fields of the client it shows, and the key of its answer. Does not own: sending it.
+//! Owns: the head of the query, which client fields it shows, and the cache key. Does not own:
+//! sending it.
 //!
-//! The key is made of all that the authorizer is told: method, scheme, host, path and query, who sent it, and each field that is
-//! shown, in the order of the configuration. What could be answered differently has another key. Fields that name the request
-//! itself, of which no two are alike, are the one exception: they are left out, and an answer is kept only if it says by `Vary`
-//! what it rests on, and not on them ([`super::answer`]).
+//! The key covers everything that the authorizer sees: method, scheme, host, path and query, the
+//! client's address, and each shown field, in the order of the configuration. Requests that could
+//! be answered differently have different keys. The exception are fields that identify a single
+//! request, such as `x-request-id`: the key leaves them out. Then an answer is cached only if its
+//! `Vary` lists fields, and none of those ([`super::answer`]).
 
 use std::borrow::Cow;
 
@@ -17,21 +19,21 @@ use telemetry::trace::TraceContext;
 
 use crate::config::{AuthorizerConfig as Config, QuestionForm};
 
-/// A request about which an authorizer may be asked.
+/// A request about which an authorizer may be queried.
 pub(crate) struct QuestionInput<'a> {
-    /// It, in the form that is decided about and forwarded.
+    /// The request in canonical form, as decided and forwarded.
     pub(crate) request: &'a Canonical<'a>,
-    /// Its fields as they came.
+    /// Header fields as received.
     pub(crate) fields: &'a [Field<'a>],
-    /// `X-Forwarded-For` and `-Proto` of its connection.
+    /// `X-Forwarded-For` and `X-Forwarded-Proto` of the connection.
     pub(crate) forwarded: &'a [(&'static str, String)],
-    /// Cookies of a login of our own are nobody else's to see.
+    /// Whether this gateway has a login: then its cookies are removed from what is shown.
     pub(crate) logs_in: bool,
-    /// The trace it belongs to, when traces are kept.
+    /// The trace of the request, when traces are exported.
     pub(crate) trace: Option<&'a TraceContext>,
 }
 
-/// Method and target of a question.
+/// Method and target of a query.
 fn asked_for<'r>(config: &Config, request: &'r Canonical<'_>) -> (&'r str, Vec<u8>) {
     match &config.question {
         QuestionForm::Itself { prefix } => {
@@ -45,13 +47,13 @@ fn asked_for<'r>(config: &Config, request: &'r Canonical<'_>) -> (&'r str, Vec<u
     }
 }
 
-/// What an authorizer would be asked for about a request, for whoever explains it: method and target.
+/// Request line of the query about a request, for `check`, which explains it: method and target.
 pub fn request_line(config: &Config, request: &Canonical<'_>) -> String {
     let (method, target) = asked_for(config, request);
     format!("{method} {}", String::from_utf8_lossy(&target))
 }
 
-/// A question ready to be asked, which outlives the request's buffer.
+/// A query that is ready to be sent. It outlives the request's buffer.
 pub(crate) struct AuthorizerQuestion {
     authorizer: usize,
     key: CacheKey,
@@ -63,17 +65,17 @@ pub(crate) struct AuthorizerQuestion {
 }
 
 impl AuthorizerQuestion {
-    /// Whom it is for: index among the configured ones.
+    /// Index of the authorizer to query.
     pub(crate) fn authorizer(&self) -> usize {
         self.authorizer
     }
 
-    /// What its answer is kept under.
+    /// Cache key of the answer.
     pub(crate) fn key(&self) -> CacheKey {
         self.key
     }
 
-    /// Whether it shows fields that the key leaves out.
+    /// Whether the query shows fields that the key leaves out.
     pub(crate) fn names_request(&self) -> bool {
         self.names_request
     }
@@ -82,12 +84,12 @@ impl AuthorizerQuestion {
         &self.method
     }
 
-    /// Path and query.
+    /// Path and query of the request line.
     pub(crate) fn target(&self) -> &[u8] {
         &self.target
     }
 
-    /// `Host`.
+    /// Value of `Host`.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
@@ -103,10 +105,12 @@ impl std::fmt::Debug for AuthorizerQuestion {
     }
 }
 
-/// The first field that whoever is asked could read otherwise than whoever is behind: of those that are shown, and a
-/// credential that is there twice in any case. Nobody can have the credential taken off: the route says whether it
-/// passes. Trace fields decide nothing, and are the gateway's own where it keeps traces. A list is shown whole, in however
-/// many lines it came.
+/// Finds the first field that the authorizer and the upstream could read differently: a repeated
+/// `authorization`, or an ambiguous field among those shown.
+///
+/// A single `authorization` is exempt from the second check, because the route alone decides
+/// whether it passes. Trace fields are exempt too: they decide nothing, and the gateway replaces
+/// them where it exports traces. A list field is shown whole, even if it arrives in several lines.
 pub fn ambiguous<'c>(config: &'c Config, fields: &[Field<'_>]) -> Option<&'c str> {
     let credentials = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
     if credentials.count() > 1 {
@@ -120,7 +124,7 @@ pub fn ambiguous<'c>(config: &'c Config, fields: &[Field<'_>]) -> Option<&'c str
 }
 
 impl QuestionInput<'_> {
-    /// What the answer is kept under. Allocates nothing, but where a cookie of our own has to be taken out.
+    /// Cache key of the answer. Allocates nothing, unless it has to remove a cookie of ours.
     pub(crate) fn key(&self, config: &Config, scope: &CacheScope) -> CacheKey {
         let request = self.request;
         let mut key = scope.parts();
@@ -128,7 +132,7 @@ impl QuestionInput<'_> {
         key.mark(u8::from(request.scheme() == Scheme::Https));
         key.add(request.authority().as_bytes());
         key.add(request.path().as_bytes());
-        // No query is another request than an empty one.
+        // An absent query differs from an empty one.
         key.mark(u8::from(request.query().is_some()));
         key.add(request.query().unwrap_or_default().as_bytes());
         for (_, value) in self.forwarded {
@@ -147,14 +151,14 @@ impl QuestionInput<'_> {
                     key.add(&value);
                 }
             }
-            // No more of this name.
+            // End of the values of this name.
             key.mark(0);
         }
         key.mark(u8::from(names_request));
         key.key()
     }
 
-    /// The question that this key is of.
+    /// The query for this key.
     pub(crate) fn question(&self, config: &Config, authorizer: usize, key: CacheKey) -> AuthorizerQuestion {
         let request = self.request;
         let (method, target) = asked_for(config, request);
@@ -190,7 +194,7 @@ impl QuestionInput<'_> {
         AuthorizerQuestion { authorizer, key, names_request, method, target, authority, fields }
     }
 
-    /// What is shown of a field, which is what the key is made of.
+    /// The shown value of a field, as the key includes it.
     fn value<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
         if self.logs_in && is_cookie(field.name) {
             return without_ours(field.value);
@@ -198,7 +202,7 @@ impl QuestionInput<'_> {
         Some(Cow::Borrowed(field.value))
     }
 
-    /// The same, in our own trace where we keep one.
+    /// The shown value of a field, with our own `traceparent` where the gateway exports traces.
     fn shown<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
         match self.trace {
             Some(trace) if field.name.eq_ignore_ascii_case("traceparent") => {

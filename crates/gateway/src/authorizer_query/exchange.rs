@@ -1,7 +1,9 @@
-//! One question to an authorizer and its answer, over the connections of the worker that asks.
+//! Authorizer exchange: sends one query and reads its response, over the upstream connections of
+//! the worker.
 //!
-//! Owns: the listening side of the exchange, its bounds, and why there is no answer. Does not own: the exchange itself, which is that of every request
-//! ([`crate::forward`]): connections, their reuse and the one retry, health of endpoints.
+//! Owns: the downstream side of the exchange, its bounds, and why a query failed. Does not own: the
+//! exchange itself, which is the same as for every request ([`crate::forward`]): connections, their
+//! reuse, the one retry, endpoint health.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -24,10 +26,11 @@ use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::worker::{ActiveConfig, Worker};
 
-/// Bytes of an answer's body: a page to log in at, with room. (Its head is bounded as every upstream's.)
+/// Maximum bytes of a response body: enough for a login page. (The head is bounded as for every
+/// upstream.)
 const MAX_BODY: usize = 256 << 10;
 
-/// Why there is no answer.
+/// Why a query got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QueryError {
     #[error(
@@ -45,7 +48,7 @@ pub(crate) enum QueryError {
 }
 
 impl QueryError {
-    /// How it is counted.
+    /// The metrics label of the failure.
     pub(crate) fn counted(&self) -> Consulted {
         match self {
             Self::Busy(_) => Consulted::Busy,
@@ -57,21 +60,21 @@ impl QueryError {
     }
 }
 
-/// Listens where a client would.
+/// Collects the response in place of a client.
 #[derive(Default)]
 struct AnswerReader {
     heard: AnswerHead,
     body: Body,
 }
 
-/// What the answer's body is written to. The question has none.
+/// Sink for the response body. The query itself has no body.
 #[derive(Default)]
 struct Body {
     bytes: Vec<u8>,
     too_large: bool,
 }
 
-/// Asks.
+/// Sends a query and returns the response.
 pub(crate) async fn ask(
     config: &Config,
     question: &AuthorizerQuestion,
@@ -89,11 +92,12 @@ pub(crate) async fn ask(
     let outbound = ForwardedRequest::question(pool, &head, config.timeout, running)
         .map_err(|_| AnswerUnclear::Unaskable)?;
     let (mut listening, deadline) = (AnswerReader::default(), worker.deadlines.register());
-    // Nobody reads it: the request that the question is about has its own.
+    // Discarded: the request that the query is about has its own record.
     let mut record =
         RequestRecord::begin(worker.clock.monotonic(), RequestProtocol::Http11, None, false, false);
     let exchanged = exchange(outbound, &mut listening, &deadline, &mut record);
-    // The deadlines inside tell the endpoint's health of it; this one is for connecting, and what comes by drops.
+    // The timeouts inside the exchange report the endpoint's health; this one also covers
+    // connecting, and interim responses.
     let relayed = match tokio::time::timeout(config.timeout + 2 * TICK, exchanged).await {
         Err(_) | Ok(Err(Refusal::UpstreamTimeout)) => return Err(QueryError::Late(config.timeout)),
         Ok(Err(Refusal::Overloaded)) => return Err(QueryError::Busy(most)),

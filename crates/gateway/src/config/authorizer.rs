@@ -1,9 +1,9 @@
-//! Who is asked, before a request is forwarded, whether it may be.
+//! Authorizer configuration: the external services that are queried before a request is forwarded.
 
 use std::time::Duration;
 
-/// Fields of a client that an authorizer is shown where nothing else is configured. Whoever takes a cookie for a credential
-/// has to know whose page opens a WebSocket with it: that takes the last two.
+/// Client fields that an authorizer is shown by default. The last two let an authorizer that
+/// accepts cookies see which page opens a WebSocket.
 pub const SHOWN: [&str; 8] = [
     "authorization",
     "cookie",
@@ -15,7 +15,8 @@ pub const SHOWN: [&str; 8] = [
     "sec-websocket-version",
 ];
 
-/// Fields that differ with each request and name it to whoever reads logs: no answer is kept under them.
+/// Fields that identify a single request, for example in logs: the cache key of an answer leaves
+/// them out.
 const NAMES_OF_REQUESTS: [&str; 14] = [
     "x-request-id",
     "request-id",
@@ -33,36 +34,39 @@ const NAMES_OF_REQUESTS: [&str; 14] = [
     "x-cloud-trace-context",
 ];
 
-/// Somebody who is asked whether a request may pass (Envoy's external authorization over HTTP, and what nginx, Traefik and
-/// others ask likewise).
+/// An external authorizer (Envoy's external authorization over HTTP, or what nginx, Traefik and
+/// others query in the same way).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorizerConfig {
-    /// Names it in metrics, logs and `check`.
+    /// Name of the authorizer in metrics, logs and `check`.
     pub name: Box<str>,
-    /// Where it is: index into [`super::Config::upstreams`], whose limits, connections and health are those of questions.
+    /// Index into [`super::Config::upstreams`]: its limits, connections and health apply to
+    /// queries.
     pub upstream: usize,
-    /// How a question says which request it is about.
+    /// How a query identifies the request it is about.
     pub question: QuestionForm,
-    /// From asking to the whole answer, connecting included. Default 3 s.
+    /// Time limit of a query from its start to the complete answer, connecting included. Default 3
+    /// s.
     pub timeout: Duration,
-    /// Fields of the client that it is shown. Default [`SHOWN`].
+    /// Client fields that the authorizer is shown. Default [`SHOWN`].
     pub shown: Box<[ShownField]>,
-    /// Fields of its answer that the service is given, in lower case. No client's field of such a name passes anywhere.
+    /// Fields of its answer for the upstream, in lower case. A client's field of such a name never
+    /// passes.
     pub given: Box<[Box<str>]>,
-    /// How long an answer is kept at most that nobody takes back; zero: not at all. Default 10 s.
+    /// Maximum time to cache an answer that cannot be revoked; zero: not at all. Default 10 s.
     pub max_age: Duration,
-    /// How long one is kept at most that an issuer takes back which is followed here. Default 60 s.
+    /// Maximum time to cache an answer that a followed issuer can revoke. Default 60 s.
     pub max_age_followed: Duration,
-    /// Bytes of answers kept, over all workers. Default 16 MiB.
+    /// Maximum bytes of cached answers, over all workers. Default 16 MiB.
     pub cache_bytes: usize,
 }
 
-/// A field of the client that an authorizer is shown.
+/// A client field that an authorizer is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownField {
-    /// In lower case.
+    /// Field name in lower case.
     pub name: Box<str>,
-    /// It names the request, and another one names the next.
+    /// Whether the field identifies a single request, so that it differs in the next one.
     pub names_request: bool,
 }
 
@@ -74,29 +78,31 @@ impl ShownField {
     }
 }
 
-/// How a question says which request it is about.
+/// How a query identifies the request it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuestionForm {
-    /// It has the method, host, path and query of that request, with a prefix before the path that may be empty (Envoy's HTTP
-    /// service).
+    /// The query has the method, host, path and query of that request, with a prefix (which may be
+    /// empty) before the path (Envoy's HTTP service).
     Itself {
-        /// In canonical form, without a slash at the end.
+        /// The prefix in canonical form, without a slash at the end.
         prefix: Box<str>,
     },
-    /// `GET` of one path; `X-Original-Method` and `X-Original-URI` say the rest (nginx).
+    /// `GET` of a fixed path; `X-Original-Method` and `X-Original-URI` carry the rest (nginx).
     XOriginal {
-        /// Path, and query if there is one.
+        /// The path to query, with a query string if there is one.
         path: Box<str>,
     },
-    /// `GET` of one path; `X-Forwarded-Method`, `-Proto`, `-Host` and `-Uri` say the rest (Traefik, Caddy).
+    /// `GET` of a fixed path; `X-Forwarded-Method`, `-Proto`, `-Host` and `-Uri` carry the rest
+    /// (Traefik, Caddy).
     XForwarded {
-        /// Path, and query if there is one.
+        /// The path to query, with a query string if there is one.
         path: Box<str>,
     },
 }
 
 impl QuestionForm {
-    /// Fields that say which request is meant, or would if they were there: whatever an answer depends on of them, it is kept under all of them.
+    /// Fields that identify the request, sent or not. The cache key covers all of them, so an
+    /// answer's `Vary` may name any.
     pub fn fields(&self) -> &'static [&'static str] {
         match self {
             Self::Itself { .. } => &["host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"],

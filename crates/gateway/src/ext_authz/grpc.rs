@@ -1,14 +1,15 @@
-//! gRPC over HTTP/2, as far as one unary method needs it (the protocol's `PROTOCOL-HTTP2` document).
+//! gRPC over HTTP/2, as far as one unary method needs it (the protocol's `PROTOCOL-HTTP2`
+//! document).
 //!
-//! Owns: the prefix of a message, status trailers, the caller's deadline. Compression is refused, as a server may that was not
-//! offered any.
+//! Owns: the prefix of a message, status trailers, the caller's deadline. Compressed messages are
+//! refused, as a server may that did not offer any compression.
 
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
 
-/// Status codes.
+/// gRPC status codes that this service sends.
 pub(crate) const OK: i32 = 0;
 pub(crate) const INVALID_ARGUMENT: i32 = 3;
 pub(crate) const DEADLINE_EXCEEDED: i32 = 4;
@@ -17,26 +18,26 @@ pub(crate) const UNIMPLEMENTED: i32 = 12;
 pub(crate) const UNAVAILABLE: i32 = 14;
 pub(crate) const UNAUTHENTICATED: i32 = 16;
 
-/// Bytes before a message: whether it is compressed, and its length.
+/// Bytes before a message: the compression flag and the length.
 const PREFIX: usize = 5;
 
-/// Whether a content type is gRPC's with protocol buffers.
+/// Whether a content type is that of gRPC with protocol buffers.
 pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     content_type == b"application/grpc"
         || content_type.starts_with(b"application/grpc+proto")
         || content_type.starts_with(b"application/grpc;")
 }
 
-/// Why a body holds no message.
+/// Why a body does not contain exactly one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framed {
-    /// It ends early, or goes on behind it.
+    /// The body is shorter or longer than the message.
     Length,
-    /// It is compressed.
+    /// The message is compressed.
     Compressed,
 }
 
-/// The one message of a whole body.
+/// Extracts the only message of a complete body.
 pub(crate) fn message(body: &Bytes) -> Result<Bytes, Framed> {
     let [compressed, a, b, c, d, ..] = **body else { return Err(Framed::Length) };
     if compressed != 0 {
@@ -49,7 +50,7 @@ pub(crate) fn message(body: &Bytes) -> Result<Bytes, Framed> {
     Ok(body.slice(PREFIX..))
 }
 
-/// A message with its prefix.
+/// Adds the prefix to a message.
 pub(crate) fn framed(message: &Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(PREFIX + message.len());
     out.put_u8(0);
@@ -58,7 +59,7 @@ pub(crate) fn framed(message: &Bytes) -> Bytes {
     out.freeze()
 }
 
-/// The trailers of an answer.
+/// The trailers of a response.
 pub(crate) fn trailers(status: i32, text: &'static str) -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(2);
     trailers.insert("grpc-status", HeaderValue::from(status));
@@ -68,7 +69,7 @@ pub(crate) fn trailers(status: i32, text: &'static str) -> HeaderMap {
     trailers
 }
 
-/// The value of `grpc-timeout`: up to eight digits and a unit.
+/// Parses the value of `grpc-timeout`: up to eight digits and a unit.
 pub(crate) fn timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 {

@@ -1,12 +1,13 @@
-//! The messages of `envoy/service/auth/v3/external_auth.proto`, as far as they are read or written here.
+//! Messages of `envoy/service/auth/v3/external_auth.proto`, as far as they are read or written
+//! here.
 //!
-//! Owns: field numbers; a test reads and writes the same bytes with the types generated from Envoy's own files. Texts of a
-//! question stay in the buffer it came in.
+//! Owns: field numbers; a test reads and writes the same bytes with the types generated from
+//! Envoy's own files. Texts of a check stay in the buffer that received it.
 
 use bytes::Bytes;
 use prost::Message;
 
-/// `CheckRequest`.
+/// The `CheckRequest` message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CheckRequest {
     #[prost(message, optional, tag = "1")]
@@ -45,18 +46,19 @@ pub(super) struct Request {
     pub(super) http: Option<HttpRequest>,
 }
 
-/// `AttributeContext.HttpRequest`.
+/// The `AttributeContext.HttpRequest` message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct HttpRequest {
     #[prost(bytes = "bytes", tag = "2")]
     pub(super) method: Bytes,
-    /// A map, which is a list of entries on the wire. A repeated field's values are joined by commas.
+    /// A map, which is a list of entries on the wire. A repeated field's values are joined by
+    /// commas.
     #[prost(message, repeated, tag = "3")]
     pub(super) headers: Vec<Entry>,
-    /// In place of `headers` when the filter is configured with `encode_raw_headers`.
+    /// Replaces `headers` when the filter is configured with `encode_raw_headers`.
     #[prost(message, optional, tag = "13")]
     pub(super) header_map: Option<HeaderMap>,
-    /// With the query.
+    /// The path with the query.
     #[prost(bytes = "bytes", tag = "4")]
     pub(super) path: Bytes,
     #[prost(bytes = "bytes", tag = "5")]
@@ -79,7 +81,7 @@ pub(super) struct HeaderMap {
     pub(super) headers: Vec<RawHeader>,
 }
 
-/// `HeaderValue` of a question.
+/// The `HeaderValue` message, as a `CheckRequest` contains it.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RawHeader {
     #[prost(bytes = "bytes", tag = "1")]
@@ -90,7 +92,7 @@ pub(super) struct RawHeader {
     pub(super) raw_value: Bytes,
 }
 
-/// `CheckResponse`.
+/// The `CheckResponse` message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct CheckResponse {
     #[prost(message, optional, tag = "1")]
@@ -101,7 +103,7 @@ pub(super) struct CheckResponse {
     pub(super) dynamic_metadata: Option<Struct>,
 }
 
-/// `google.rpc.Status`.
+/// The `google.rpc.Status` message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Status {
     #[prost(int32, tag = "1")]
@@ -118,7 +120,7 @@ pub(super) enum HttpResponse {
     Ok(OkResponse),
 }
 
-/// `DeniedHttpResponse`.
+/// The `DeniedHttpResponse` message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct DeniedResponse {
     #[prost(message, optional, tag = "1")]
@@ -135,14 +137,14 @@ pub(super) struct HttpStatus {
     pub(super) code: i32,
 }
 
-/// `OkHttpResponse`.
+/// The `OkHttpResponse` message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct OkResponse {
     #[prost(message, repeated, tag = "2")]
     pub(super) headers: Vec<HeaderValueOption>,
     #[prost(string, repeated, tag = "5")]
     pub(super) headers_to_remove: Vec<String>,
-    /// For the client, whatever the service answers.
+    /// Fields to add to the response for the client, independent of the service's response.
     #[prost(message, repeated, tag = "6")]
     pub(super) response_headers_to_add: Vec<HeaderValueOption>,
 }
@@ -155,9 +157,9 @@ pub(super) struct HeaderValueOption {
     pub(super) append_action: i32,
 }
 
-/// `APPEND_IF_EXISTS_OR_ADD`.
+/// Append action `APPEND_IF_EXISTS_OR_ADD`.
 pub(super) const APPEND: i32 = 0;
-/// `OVERWRITE_IF_EXISTS_OR_ADD`.
+/// Append action `OVERWRITE_IF_EXISTS_OR_ADD`.
 pub(super) const OVERWRITE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
@@ -183,7 +185,7 @@ struct Member {
     value: Option<Value>,
 }
 
-/// `google.protobuf.Value`.
+/// The `google.protobuf.Value` message.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Value {
     #[prost(oneof = "Kind", tags = "3, 6")]

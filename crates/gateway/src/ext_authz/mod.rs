@@ -1,13 +1,15 @@
 //! Envoy's external authorization over gRPC (`envoy.service.auth.v3.Authorization`).
 //!
-//! Owns: the service's one method on an HTTP/2 stream, and health for whoever checks it. Does not own: the stream's codec
-//! ([`crate::http2`]), the decision, what is vouched for ([`crate::auth_response`]).
+//! Owns: the service's one method on an HTTP/2 stream, and the gRPC health check. Does not own: the
+//! stream's codec ([`crate::serve::http2`]), the decision, the content of a permitting response
+//! ([`crate::auth_response`]).
 //!
-//! Flow: `grpc::read → CheckRequest → Inbound → pipeline::admit → CheckResponse → grpc::reply`.
+//! Flow: `grpc::message → CheckRequest → ParsedRequest → pipeline::admit → CheckResponse →
+//! Client::reply`.
 //!
-//! Every answer is given with gRPC status OK, a refusal too: anything else is a failure to Envoy, which it answers as it is
-//! configured to, 403 unless somebody changed that. An authority that cannot be asked is a 503 of ours for the same reason, and
-//! it comes before Envoy's own deadline, which it tells us, has passed.
+//! Every answer has gRPC status OK, a denial too. Envoy treats any other status as a failure, which
+//! it answers as configured, 403 by default. For the same reason an unavailable token authority is
+//! a 503 in a `CheckResponse`. It is sent before Envoy's own deadline, which the call carries.
 
 pub(crate) mod grpc;
 mod message;
@@ -33,25 +35,26 @@ use crate::auth_response::{AuthResponse, removed};
 use crate::record::RequestRecord;
 use crate::worker::ActiveConfig;
 
-/// The method that Envoy calls.
+/// Path of the method that Envoy calls.
 const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
-/// The standard health check (`grpc.health.v1`).
+/// Path of the standard health check (`grpc.health.v1`).
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
-/// `HealthCheckResponse { status: SERVING }`.
+/// The message `HealthCheckResponse { status: SERVING }`.
 const SERVING: &[u8] = &[0x08, 0x01];
-/// Largest question: a request head, and the body that some configurations send along and nobody reads here.
+/// Maximum bytes of a check: a request head, and the body that some configurations add and the
+/// gateway ignores.
 pub(crate) const MAX_QUESTION: usize = 256 << 10;
 
-/// What a gRPC call asks for.
+/// A method of this gRPC service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckCall {
-    /// Whether a request may pass.
+    /// Check whether a request may pass.
     Check,
-    /// Whether this service is well.
+    /// Check whether this service is healthy.
     Health,
 }
 
-/// What a call of this path asks for; `None`: nothing that is there.
+/// The method with this path; `None`: there is none.
 pub(crate) fn call(path: &str) -> Option<CheckCall> {
     match path {
         CHECK => Some(CheckCall::Check),
@@ -60,33 +63,34 @@ pub(crate) fn call(path: &str) -> Option<CheckCall> {
     }
 }
 
-/// The answer of a service that is well.
+/// The response of a healthy service.
 pub(crate) fn serving() -> Bytes {
     Bytes::from_static(SERVING)
 }
 
-/// A question that came, in the shape the pipeline reads.
+/// A received check, in a form that the pipeline reads.
 pub(crate) struct CheckQuestion(CheckRequest);
 
-/// Why a question cannot be read.
+/// Why a check cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// It is no message of this kind.
+    /// The bytes are not a `CheckRequest`.
     #[error("not a CheckRequest")]
     Message,
-    /// It is about no HTTP request.
+    /// The `CheckRequest` is not about an HTTP request.
     #[error("the CheckRequest has no attributes.request.http")]
     NoHttp,
-    /// A text is not UTF-8. Envoy once sent such on (CVE-2024-23324); what reads differently elsewhere is refused.
+    /// A text is not UTF-8. Envoy once passed such texts on (CVE-2024-23324); a text that another
+    /// parser could read differently is refused.
     #[error("a text of the CheckRequest is not UTF-8")]
     NotText,
-    /// More fields than a request may have.
+    /// The original request has more fields than allowed.
     #[error("the request has too many fields")]
     TooManyFields,
 }
 
 impl CheckQuestion {
-    /// Reads a message.
+    /// Decodes a message.
     pub(crate) fn decode(bytes: Bytes) -> Result<Self, Unreadable> {
         let request = CheckRequest::decode(bytes).map_err(|_| Unreadable::Message)?;
         let question = Self(request);
@@ -98,12 +102,13 @@ impl CheckQuestion {
         self.0.attributes.as_ref()?.request.as_ref()?.http.as_ref()
     }
 
-    /// The fields of the request in question, as Envoy got them when it sends them raw, else joined by name.
+    /// The original request's fields: as Envoy received them when it sends them raw, otherwise
+    /// joined by name.
     pub(crate) fn fields(&self, most: usize) -> Result<Fields<'_>, Unreadable> {
         let http = self.http().ok_or(Unreadable::NoHttp)?;
         let mut fields = Fields::new();
         let raw = http.header_map.iter().flat_map(|map| &map.headers).map(|header| {
-            // One of the two is set.
+            // Only one of the two is set.
             (&header.key, if header.raw_value.is_empty() { &header.value } else { &header.raw_value })
         });
         let joined = http.headers.iter().map(|entry| (&entry.key, &entry.value));
@@ -112,7 +117,7 @@ impl CheckQuestion {
         }
         for (name, value) in raw.chain(joined) {
             let name = text(name)?;
-            // Pseudo-header fields have members of their own.
+            // Pseudo-header fields have message fields of their own.
             if name.starts_with(':') {
                 continue;
             }
@@ -125,7 +130,7 @@ impl CheckQuestion {
         Ok(fields)
     }
 
-    /// The request in question with these fields.
+    /// The original request with these fields.
     pub(crate) fn inbound<'a>(&'a self, fields: &'a [Field<'a>]) -> Result<ParsedRequest<'a>, Unreadable> {
         let http = self.http().ok_or(Unreadable::NoHttp)?;
         let scheme = match &*http.scheme {
@@ -162,7 +167,7 @@ fn text(bytes: &Bytes) -> Result<&str, Unreadable> {
     std::str::from_utf8(bytes).map_err(|_| Unreadable::NotText)
 }
 
-/// The request may pass.
+/// The response that permits the request.
 pub(crate) fn allowed(
     voucher: AuthResponse,
     running: &Rc<ActiveConfig>,
@@ -186,7 +191,7 @@ pub(crate) fn allowed(
             headers: set,
             headers_to_remove: remove,
             response_headers_to_add: match record.renewed() {
-                // No shared cache may keep an answer with somebody's session in it.
+                // A shared cache must not store a response that contains a session cookie.
                 Some(cookie) => {
                     vec![
                         added("set-cookie", cookie.to_owned().into()),
@@ -200,7 +205,7 @@ pub(crate) fn allowed(
     response.encode_to_vec().into()
 }
 
-/// The request is answered in the proxy, with this.
+/// The response that makes Envoy send this reply to the client.
 pub(crate) fn denied(answer: &LocalReply, cookie: Option<&str>) -> Bytes {
     let code = match answer.status {
         401 => grpc::UNAUTHENTICATED,
@@ -212,7 +217,7 @@ pub(crate) fn denied(answer: &LocalReply, cookie: Option<&str>) -> Bytes {
         dynamic_metadata: None,
         http_response: Some(HttpResponse::Denied(DeniedResponse {
             status: Some(HttpStatus { code: answer.status.into() }),
-            // A login and its end set several cookies.
+            // Login and sign-out set several cookies.
             headers: answer
                 .fields
                 .iter()
@@ -234,12 +239,12 @@ fn option(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
     HeaderValueOption { header: Some(header), append_action: OVERWRITE }
 }
 
-/// Beside what there is of that name: another service's cookie is not ours to take away.
+/// Adds the field beside existing ones of that name: cookies of other services must stay.
 fn added(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
     HeaderValueOption { append_action: APPEND, ..option(name, value) }
 }
 
-/// Who calls, for Envoy's logs and further filters.
+/// The caller's identity, for Envoy's logs and further filters.
 fn metadata(identity: &Identity) -> Struct {
     let list = |list: &[Box<str>]| Value::list(list.iter().map(std::string::ToString::to_string));
     let one = |name: &str, text: &Option<Box<str>>| {
@@ -258,7 +263,8 @@ fn metadata(identity: &Identity) -> Struct {
     Struct::of(fields)
 }
 
-/// The part of a caller's deadline that is left for finding out, so that the answer still arrives.
+/// The part of the call's deadline that may be spent on waiting, so that the response still arrives
+/// in time.
 pub(crate) fn patience(timeout: Option<Duration>) -> Option<Duration> {
     timeout.map(|timeout| timeout / 8 * 7)
 }

@@ -1,7 +1,10 @@
-//! Who has a say in a request whose caller is known: the policies of its route and of those that guard its new path, and authorizers.
+//! Route authorizer: evaluates the policies and authorizers that decide about a request with a
+//! known caller.
 //!
-//! Owns: asking them in order, with what was found out for this request. Does not own: the decision (`auth::decide`), what an authorizer's
-//! answer means ([`crate::authorizer`]), what a refusal becomes (the parent).
+//! These are those of its route, and of the routes that guard its new path. Owns: evaluating them
+//! in order, with the results that were looked up for this request. Does not own: the decision
+//! (`auth::decide`), the meaning of an authorizer's answer ([`crate::authorizer`]), what a refusal
+//! becomes (the parent).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +26,7 @@ use crate::refusal::Refusal;
 use crate::review;
 use crate::worker::ActiveConfig;
 
-/// Where a request is decided.
+/// Evaluates the policies and authorizers for one request.
 pub(super) struct RouteAuthorizer<'b> {
     pub(super) running: &'b Rc<ActiveConfig>,
     pub(super) peer: &'b Peer,
@@ -32,18 +35,19 @@ pub(super) struct RouteAuthorizer<'b> {
     pub(super) now: Now,
 }
 
-/// Why a request that our own policy permitted does not pass: others have a say in it, or its new path has.
+/// Why a request that our own policy permitted does not pass: because of an authorizer, or of its
+/// new path.
 pub(super) enum NotAuthorized {
     Denied(Denial),
-    /// Nobody can say who guards the new path.
+    /// The routes that guard the new path cannot be determined.
     Disputed(Disputed),
-    /// An authorizer has to be asked.
+    /// An authorizer must be queried first.
     Unasked(Box<AuthorizerQuestion>),
-    /// An authorizer answers it.
+    /// An authorizer refuses the request.
     Refused(Arc<AuthorizerAnswer>),
-    /// An authorizer was asked in vain.
+    /// The query to an authorizer failed.
     Unknown,
-    /// A field that an authorizer would be shown, the service could read otherwise.
+    /// A field that the authorizer is shown could be read differently by the upstream.
     Ambiguous(Box<str>),
 }
 
@@ -80,7 +84,7 @@ impl RouteAuthorizer<'_> {
         })
     }
 
-    /// What a decision by a route's policy may look at.
+    /// Runs `decide` with the inputs that a route's policy may read.
     fn sit<T>(&self, route: usize, request: &Canonical<'_>, decide: impl FnOnce(&RuleContext<'_>) -> T) -> T {
         let Some(reviewer) = &self.running.reviewer else { return decide(&RuleContext::without_reviews()) };
         let known = review::ReviewResult { reviewer, now: self.now, found: &self.found.reviews };
@@ -88,7 +92,7 @@ impl RouteAuthorizer<'_> {
         decide(&RuleContext { fields: self.fields, captures, reviews: &known })
     }
 
-    /// What the authorizer of a route says to a request; `None`: it has none.
+    /// The approval of the route's authorizer; `None`: the route has none.
     pub(super) fn consent(
         &self,
         route: usize,
@@ -126,7 +130,7 @@ impl RouteAuthorizer<'_> {
         }
     }
 
-    /// Exchanges the path where the route says so, with the consent of all whom the new one concerns.
+    /// Rewrites the path where the route says so, if all routes that guard the new path agree.
     pub(super) fn rewritten<'r>(
         &self,
         permit: Permit<'r>,
@@ -137,12 +141,13 @@ impl RouteAuthorizer<'_> {
         let (mut permit, mut agreed) = (permit.map_err(NotAuthorized::Denied)?, Vec::new());
         for other in forward_filter::guards(config, &permit, self.fields).map_err(NotAuthorized::Disputed)? {
             let policy = &config.routes[other].policy;
-            // The permit is used up by asking.
+            // `confirm` consumes the permit.
             let request = permit.request().clone();
             let confirmed =
                 self.sit(other, &request, |court| permit.confirm(court, policy, self.now.wall, &mut NoTrace));
             permit = confirmed.map_err(NotAuthorized::Denied)?;
-            // Whose word it is that the service gets is the first one's; this one only has to agree.
+            // The fields for the upstream come from the first authorizer; this one only has to
+            // agree.
             agreed.extend(self.consent(other, permit.request(), trace)?);
         }
         Ok((permit, agreed))

@@ -1,16 +1,16 @@
-//! A question and its answer in the API's words, and a question's name in the cache.
+//! Wire format of a `SubjectAccessReview` and its answer, and the cache key of a review.
 
 use auth::json::{Document, Value};
 use auth::policy::review::{Attributes, OwnedReviewQuestion, ReviewQuestion};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-/// An answer that says neither yes nor no.
+/// The response does not contain a review's status.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is no SubjectAccessReview with a status")]
 pub(super) struct Unclear;
 
-/// Writes a question so that no other reads the same: each text with its length before it.
+/// Writes a review unambiguously for the cache key: each text is preceded by its length.
 pub(super) fn spell(question: &ReviewQuestion<'_>, out: &mut Vec<u8>) {
     fn text(out: &mut Vec<u8>, text: &str) {
         count(out, text.len());
@@ -41,8 +41,8 @@ pub(super) fn spell(question: &ReviewQuestion<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether an answer says yes. `allowed` is absent when it is false to some servers, and must be a boolean otherwise; `denied`
-/// wins over it.
+/// Whether an answer allows the request. Some servers omit `allowed` when it is false; otherwise it
+/// must be a boolean. `denied` overrides it.
 pub(super) fn read(answer: Vec<u8>) -> Result<bool, Unclear> {
     let document = Document::parse(answer).map_err(|_| Unclear)?;
     let root = document.root();
@@ -121,7 +121,7 @@ struct NonResource<'q> {
 }
 
 impl<'q> Review<'q> {
-    /// The review that asks a question.
+    /// The API object for a review.
     pub(super) fn of(question: &'q OwnedReviewQuestion) -> Self {
         Self { api_version: "authorization.k8s.io/v1", kind: "SubjectAccessReview", spec: Spec::of(question) }
     }

@@ -1,7 +1,7 @@
-//! A gRPC call on a stream of a listener that other proxies ask.
+//! gRPC calls on a stream of an authorization listener.
 //!
-//! Owns: reading the call's message within its deadline, the way to the decision and back. Does not own: what the messages
-//! say ([`crate::ext_authz`]).
+//! Owns: reading the call's message within its deadline, running the pipeline, sending the reply.
+//! Does not own: the content of the messages ([`crate::ext_authz`]).
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -27,25 +27,27 @@ use crate::refusal::Refusal;
 use crate::serve::http2::{Client, StreamTask};
 use crate::worker::ActiveConfig;
 
-/// Longest frame of an answer. `h2` copies content below 256 bytes into its buffer, where the answers of calls that came together
-/// meet and leave in one write; what is longer it writes by itself, answer after answer, and most answers are a little longer.
+/// Maximum bytes of a DATA frame of a reply. `h2` copies content below 256 bytes into its buffer,
+/// so replies of calls that arrived together leave in one write. It writes longer content
+/// separately, reply by reply, and most replies are a little longer.
 const GATHERED: usize = 255;
 
-/// A gRPC call that has no message for an answer: its status, and why.
+/// A gRPC call that ends without a message: its status and text.
 #[derive(Debug, Clone, Copy)]
 struct Failed(i32, &'static str);
 
-/// Why a call asks nothing.
+/// Why a call has no usable check.
 enum Unasked {
-    /// It did not come to its end: nobody waits for an answer, or nobody can frame one.
+    /// The call did not complete: no reply can be sent as a message.
     Failed(Failed),
-    /// It is answered with a refusal.
+    /// The call gets a refusal as its reply.
     Refused(Refusal),
 }
 
 impl StreamTask {
-    /// The gRPC call to the authorization service of this listener that a request is, if it is one. A listener that is asked over
-    /// HTTP has no calls: there the content type is the client's, and whoever asks takes the 200 of a call for a yes.
+    /// The gRPC method that a request calls, if this listener serves checks over gRPC. A listener
+    /// for checks over HTTP has no calls: there the client controls the content type, and the proxy
+    /// would read the 200 of a call as a permission.
     pub(super) fn asked_for(&self, request: &Request<RecvStream>) -> Option<CheckCall> {
         let content_type = request.headers().get(http::header::CONTENT_TYPE);
         let asked =
@@ -77,12 +79,12 @@ impl StreamTask {
         if answer.is_err() {
             record.call_failed();
         }
-        // Fails when the caller is gone; the log says what it would have got.
+        // Fails when the caller is gone; the log records the intended reply.
         let _ = client.reply(answer);
         client
     }
 
-    /// Whether the request that the call asks about may pass.
+    /// Decides about the original request of the call.
     async fn check(
         &self,
         head: &Parts,
@@ -91,14 +93,14 @@ impl StreamTask {
         record: &mut RequestRecord,
     ) -> Result<Bytes, Failed> {
         let timeout = head.headers.get("grpc-timeout").and_then(|text| grpc::timeout(text.as_bytes()));
-        // Of all that is waited for here together; so far ahead means never.
+        // One limit for all waiting in this call. A time too far ahead to represent means no limit.
         let until = ext_authz::patience(timeout).and_then(|patience| Instant::now().checked_add(patience));
         let refuse = |refusal: &Refusal, record: &mut RequestRecord| {
             let answer = refusal.answer(&running.config.authentication.realm);
             record.answered_by_us(&answer, false);
             Ok(ext_authz::denied(&answer, record.renewed()))
         };
-        // Nothing of a stranger's is read.
+        // Nothing is read from an untrusted peer.
         if authorization(running, &self.peer).is_none() {
             return refuse(&Refusal::NotAsked, record);
         }
@@ -139,7 +141,7 @@ impl StreamTask {
                     record.answered_by_us(&answer, false);
                     return Ok(ext_authz::denied(&answer, record.renewed()));
                 }
-                // Whoever asks sends no body of its client's along that would be read.
+                // No body is passed: a check contains no client body that is read here.
                 Admission::Serve(served) => {
                     let serving = served.answer(Vec::new());
                     let answer = match until {
@@ -158,7 +160,7 @@ impl StreamTask {
                     found = self.find_out(wanted, found, running, until).await;
                     record.end(phase);
                 }
-                // What a listener of this kind permits is vouched for.
+                // A listener of this kind never forwards.
                 Admission::Forward(_) => {
                     return Err(Failed(grpc::UNIMPLEMENTED, "nothing is forwarded here"));
                 }
@@ -166,8 +168,8 @@ impl StreamTask {
         }
     }
 
-    /// Finds out what is wanted, until then. What takes longer goes on without this call: those who come after need it
-    /// as well, and would begin anew.
+    /// Runs a lookup until the deadline. A lookup that takes longer continues without this call:
+    /// later calls need its result, and would have to start again.
     async fn find_out(
         &self,
         wanted: LookupNeeded,
@@ -186,12 +188,13 @@ impl StreamTask {
             Some(until) => tokio::time::timeout_at(until, finding).await.ok(),
             None => Some(finding.await),
         };
-        // A task that panicked found nothing.
+        // A task that panicked has no result.
         found.and_then(Result::ok).unwrap_or(late)
     }
 
-    /// The message of a call. What is no message is refused like any question that cannot be read: another status than OK
-    /// would be a failure to whoever asks, and some are configured to let pass what fails.
+    /// Reads the message of a call. An unreadable message is refused like any other check. A gRPC
+    /// status other than OK would be a failure to the proxy, and some proxies are configured to let
+    /// requests pass on failure.
     async fn question(&self, bodies: &mut Bodies) -> Result<Bytes, Unasked> {
         let deadline = self.worker.deadlines.register();
         deadline.set(self.peer.listener().timeouts.header);
@@ -222,7 +225,7 @@ impl StreamTask {
 }
 
 impl Client {
-    /// Answers a gRPC call.
+    /// Sends the reply to a gRPC call.
     fn reply(&mut self, answer: Result<Bytes, Failed>) -> Result<(), HttpStreamError> {
         let mut response = Response::new(());
         response

@@ -1,8 +1,8 @@
-//! The downstream HTTP/1 connection: one request after the other.
+//! Downstream HTTP/1 connection: serves one request after the other.
 //!
-//! Owns: waiting for heads under their deadlines, handing each to the pipeline, carrying the exchange on
-//! this connection, and when the connection may go on. Does not own: the grammar ([`http_engine::head`]), the
-//! decision, the relay.
+//! Owns: waiting for heads under their deadlines, passing each to the pipeline, running the
+//! exchange on this connection, and whether the connection continues afterwards. Does not own: the
+//! grammar ([`http_engine::head`]), the decision, the relay.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -35,11 +35,12 @@ use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::worker::{ActiveConfig, ConnectionProtocol, Worker};
 
-/// Request body read and thrown away so that the connection can go on after an answer of our own.
+/// Maximum bytes of a request body to read and discard so that the connection can continue after a
+/// local reply.
 const MAX_DRAIN: u64 = 64 * 1024;
-/// Bytes read and thrown away after the last answer, so that it is not lost to a reset.
+/// Maximum bytes to read and discard after the last response, so that a reset does not destroy it.
 pub(crate) const MAX_LINGER: usize = 256 * 1024;
-/// How long to wait for the client to close after the last answer.
+/// How long to wait for the client to close after the last response.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection to its end.
@@ -60,23 +61,23 @@ pub(crate) async fn serve(
     }
 }
 
-/// What follows a request.
+/// What to do after a request.
 enum Next {
-    /// The next request may come.
+    /// Wait for the next request.
     Continue,
-    /// The connection ends after what was sent.
+    /// Close the connection after what was sent.
     Close,
-    /// The connection is of no use any more.
+    /// Drop the connection at once.
     Abort,
 }
 
-/// What came of waiting for a request.
+/// Result of waiting for a request.
 enum Awaited {
     /// A complete head of so many bytes.
     Head(usize),
-    /// The client ended its side between two requests.
+    /// The client closed its side between two requests.
     End,
-    /// The connection failed, or rested for long enough.
+    /// The connection failed, or its idle limit has passed.
     Nothing,
 }
 
@@ -88,7 +89,7 @@ struct Http1Connection {
     deadline: Deadline,
 }
 
-/// What of a head outlives the read buffer.
+/// Facts about a head that outlive the read buffer.
 #[derive(Clone, Copy)]
 struct RequestFacts {
     len: usize,
@@ -96,12 +97,12 @@ struct RequestFacts {
     version: Version,
     head_request: bool,
     persists: bool,
-    /// The client may be waiting for 100 before it sends the body.
+    /// Whether the client may be waiting for 100 before it sends the body.
     expects: bool,
 }
 
 impl RequestFacts {
-    /// Of a head that could not be read.
+    /// Values for a head that could not be parsed.
     const NOTHING: Self = Self {
         len: 0,
         framing: Framing::Length(0),
@@ -117,7 +118,7 @@ impl Http1Connection {
         let limits = &self.peer.listener().limits;
         let head = match self.head(limits.header_bytes, limits.header_fields).await {
             Ok(Awaited::Head(n)) => n,
-            // A client that still reads is told that what it got is all.
+            // Closing TLS properly shows a client that still reads that the response is complete.
             Ok(Awaited::End) if self.peer.scheme == Scheme::Https => return Next::Close,
             Ok(Awaited::End | Awaited::Nothing) => return Next::Abort,
             Err(refusal) => return self.refuse_head(refusal).await,
@@ -143,7 +144,7 @@ impl Http1Connection {
                 Poll::Ready(Err(HttpStreamError::Head(fault))) => {
                     return Poll::Ready(Err(Refusal::Head(fault)));
                 }
-                // Nobody is left to be told.
+                // The client is gone: no response is possible.
                 Poll::Ready(Err(_)) => return Poll::Ready(Ok(Awaited::Nothing)),
                 Poll::Pending => {}
             }
@@ -164,7 +165,7 @@ impl Http1Connection {
         head
     }
 
-    /// Answers a head that could not be read; nothing after it can be framed.
+    /// Refuses a head that could not be parsed; nothing after it can be framed.
     async fn refuse_head(&mut self, refusal: Refusal) -> Next {
         let mut under_way = InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, false);
         let (running, record) = under_way.parts();
@@ -214,7 +215,7 @@ impl Http1Connection {
         }
     }
 
-    /// The body of a request that is answered here, if that wants it.
+    /// Reads the body of a request that the gateway answers itself, if it is needed.
     async fn body_for(&mut self, served: &ServedHere, seen: &RequestFacts) -> Result<Vec<u8>, Refusal> {
         let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
         if seen.expects && !self.connection.body_read() {
@@ -233,8 +234,8 @@ impl Http1Connection {
         read.map(|()| body)
     }
 
-    /// Parses the head at the front of the buffer and takes it to its decision. All of it borrows from the
-    /// buffer and lives on the stack: nothing but the conclusion leaves this function.
+    /// Parses the head at the front of the buffer and runs the pipeline. Everything borrows from
+    /// the buffer and lives on the stack: only the result leaves this function.
     fn admit(
         &self,
         head: usize,
@@ -298,14 +299,14 @@ impl Http1Connection {
         match relayed.fault {
             Some(fault) => {
                 record.failed(&fault);
-                // A short answer that broke off before any of it was sent can still be a proper refusal.
+                // If no byte of the response was sent yet, a refusal can replace it.
                 if let Some(refusal) = fault.refusal()
                     && self.connection.take_back()
                 {
                     let answer = refusal.answer(&running.config.authentication.realm);
                     return self.answer(&answer, RequestFacts { persists: false, ..seen }, record).await;
                 }
-                // The client must not take a cut answer for a whole one.
+                // The reset prevents that the client takes a truncated response for a complete one.
                 self.connection.reset_on_close();
                 Next::Abort
             }
@@ -317,7 +318,7 @@ impl Http1Connection {
         }
     }
 
-    /// Sends an answer of our own, and reads what is left of the request if that is little.
+    /// Sends a local reply, and drains the rest of the request if it is short.
     async fn answer(&mut self, answer: &LocalReply, seen: RequestFacts, record: &mut RequestRecord) -> Next {
         record.answered_by_us(answer, seen.head_request);
         let draining = self.worker.draining.get().is_some();
@@ -326,7 +327,8 @@ impl Http1Connection {
             Framing::Chunked => true,
             Framing::UntilClose => false,
         };
-        // A client that waited for 100 may now leave its body out: what follows could be that or a request.
+        // A client that waited for 100 may now omit its body: the next bytes could be a body or a
+        // request.
         let drains = self.connection.body_read() || (small && !seen.expects);
         let mut keep = seen.persists && !answer.close && !draining && drains;
         let connection = match (keep, seen.version) {
@@ -355,7 +357,7 @@ impl Http1Connection {
         }
     }
 
-    /// Polls until ready or the deadline has passed.
+    /// Polls until ready or until the deadline has passed (`None`).
     async fn before_deadline<T>(
         &mut self,
         mut poll: impl FnMut(&mut Connection, &mut Context<'_>) -> Poll<T>,
@@ -368,8 +370,8 @@ impl Http1Connection {
         .await
     }
 
-    /// Closes so that the client gets the last answer whole: our side first, then its rest is read and
-    /// forgotten (RFC 9112 §9.6).
+    /// Closes so that the client receives the complete last response: shuts our side down first,
+    /// then reads and discards what the client still sends (RFC 9112 §9.6).
     async fn close(mut self) {
         self.deadline.set(LINGER);
         let mut budget = MAX_LINGER;
@@ -407,7 +409,8 @@ fn inbound<'a>(
     }
 }
 
-/// Reads a request body to its end and forgets it; false when it is longer than the budget or broken.
+/// Reads a request body to its end and discards it; false when it exceeds the budget or is
+/// malformed.
 fn poll_drain(connection: &mut Connection, cx: &mut Context<'_>, budget: &mut u64) -> Poll<bool> {
     loop {
         let n = match ready!(connection.poll_fill(cx)) {
@@ -430,7 +433,7 @@ struct Client<'a> {
     speaking: &'a mut ConnectionProtocol,
     version: Version,
     head_request: bool,
-    /// The connection ends with this response.
+    /// Whether the connection closes after this response.
     close: bool,
 }
 
@@ -506,7 +509,8 @@ mod tests {
 
     #[test]
     fn a_connection_is_small_while_it_rests() {
-        // Ten thousand idle connections are ten thousand of these: buffers are borrowed, the future is not.
+        // There may be ten thousand idle connections, each with this future: buffers are shared,
+        // the future is not.
         let size = future_size(serve);
         assert!(size <= 6 * 1024, "the future of a connection takes {size} bytes");
     }

@@ -1,8 +1,8 @@
-//! The downstream HTTP/2 connection and its streams.
+//! Downstream HTTP/2 connection and its streams.
 //!
-//! Owns: the handshake under its deadline, accepting streams, one task per stream and their number, and the end
-//! of the connection (idle, draining). Does not own: framing and flow control (the `h2` crate), decisions, the relay, gRPC calls
-//! ([`crate::serve::grpc`]).
+//! Owns: the handshake under its deadline, accepting streams, one task per stream and the number of
+//! tasks, the end of the connection (idle, draining). Does not own: framing and flow control (the
+//! `h2` crate), decisions, the relay, gRPC calls ([`crate::serve::grpc`]).
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -41,23 +41,24 @@ use crate::refusal::Refusal;
 use crate::serve::http1::LINGER;
 use crate::worker::{ActiveConfig, Worker};
 
-/// Window a client may fill per stream before we have passed it on.
+/// Flow-control window per stream, in bytes: how much a client may send before it was passed on.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Window over all streams of a connection.
+/// Flow-control window over all streams of a connection, in bytes.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// Bytes per stream that wait for the socket: more would only be memory that a client holds by not reading.
+/// Bytes per stream that may wait for the socket: more would only let a slow reader hold memory.
 const SEND_BUFFER: usize = 128 * 1024;
-/// How long a connection may take to end after GOAWAY and its last stream before it is dropped.
+/// Time limit for a connection to end after GOAWAY and its last stream, before it is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Request body taken beyond the window after the answer, so that a client that does not look at the answer before
-/// it has sent everything is not reset.
+/// Request body bytes to accept beyond the window after the response. So a client that reads the
+/// response only after it has sent everything is not reset.
 const MAX_DRAIN: usize = 64 * 1024;
-/// Tasks a connection may have for each stream it may have open. A stream that is reset makes room for another at
-/// once, its task only when it is next run.
+/// Maximum tasks of a connection for each stream that may be open. A stream that is reset allows
+/// another one at once, but its task ends only when it runs next.
 const TASKS_PER_STREAM: usize = 2;
-/// As many streams may be reset before they have a task, and so many at least. A proxy that gives up what takes too long resets all of it
-/// at once, just where we have no time to look; more end the connection and with it whatever else is asked over it, so that a small number
-/// would turn each timeout into many.
+/// Minimum for the number of streams that may be reset before they have a task. A proxy that times
+/// out resets all its streams at once, and exactly while this worker is busy. A larger number of
+/// resets ends the connection with all its other streams, so a small limit would turn each timeout
+/// into many.
 const RESET_AT_LEAST: usize = 20;
 
 /// Serves a connection to its end.
@@ -118,25 +119,25 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
     }
 }
 
-/// Whether its client gave a stream up before anybody looked at it: then it takes no task's place from those that somebody waits for, and is
-/// not decided.
+/// Whether the client reset a stream before it was processed. Then the stream gets no task, which
+/// others need, and no decision.
 fn is_given_up(respond: &mut SendResponse<Bytes>) -> bool {
     respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-/// Counts and logs one of these.
+/// Counts and logs a stream that its client gave up.
 fn count_given_up(worker: &Rc<Worker>, peer: &Rc<Peer>) {
     let mut under_way = InFlightRequest::begin(worker, peer, RequestProtocol::Http2, false);
     under_way.parts().1.failed(&ExchangeError::ClientGone);
     under_way.over();
 }
 
-/// When a connection without streams ends.
+/// Idle state of a connection without streams.
 struct Resting {
-    /// Since when it rests, in milliseconds after the worker's start.
+    /// Start of the idle time, in milliseconds since the worker's start.
     since: u64,
     limit: Duration,
-    /// GOAWAY was sent.
+    /// Whether GOAWAY was sent.
     leaving: bool,
 }
 
@@ -151,7 +152,7 @@ impl Resting {
     ) -> Poll<()> {
         loop {
             let now = deadline.millis_at(Duration::ZERO);
-            // What a stream left to be sent still needs its time, also when leaving.
+            // Data that a stream left to be sent still needs its time, also after GOAWAY.
             let busy = streams.open.get() > 0;
             self.since = if busy { now } else { self.since.max(streams.ended.get()) };
             let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
@@ -162,15 +163,17 @@ impl Resting {
                 deadline.rest();
             }
             if deadline.is_to_leave() {
-                // Room is needed now, and whoever is asked has rested: its last bytes had their time.
+                // The slot is needed now, and this connection has been idle: its last bytes had
+                // their time.
                 self.limit = Duration::ZERO;
                 due = now;
             }
             if streams.worker.draining.get().is_some() && !self.leaving {
-                due = now; // streams under way are finished, new ones are refused from here on
+                due = now; // finish open streams, refuse new ones
             }
             if now < due {
-                // A stream's end does not wake this task; the deadline does, and finds `since` moved on.
+                // A stream's end does not wake this task. The deadline does, and then sees the
+                // newer `since`.
                 deadline.set_at(due);
                 return deadline.poll_due(cx);
             }
@@ -191,7 +194,7 @@ impl Resting {
 /// The streams of a connection.
 struct Streams {
     open: Cell<usize>,
-    /// When the last one ended, in milliseconds after the worker's start.
+    /// When the last stream ended, in milliseconds since the worker's start.
     ended: Cell<u64>,
     worker: Rc<Worker>,
 }
@@ -225,7 +228,7 @@ impl StreamTask {
         let mut under_way = InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
         let (running, record) = under_way.parts();
         let mut client = if let Some(call) = self.asked_for(&request) {
-            // Boxed: every stream's future must not be as large as a call's.
+            // Boxed, so that not every stream's future is as large as a call's.
             Box::pin(self.call(call, request, respond, running, record)).await
         } else {
             self.request(request, respond, running, record).await
@@ -287,7 +290,7 @@ impl StreamTask {
         }
     }
 
-    /// The body of a request that is answered here, if that wants it.
+    /// Reads the body of a request that the gateway answers itself, if it is needed.
     async fn body_for(&self, served: &ServedHere, client: &mut Client) -> Result<Vec<u8>, Refusal> {
         let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
         let deadline = self.worker.deadlines.register();
@@ -301,8 +304,8 @@ impl StreamTask {
         Ok(body)
     }
 
-    /// Finds out what is wanted; `None` when the client has given the stream up meanwhile. Its place is somebody
-    /// else's by then, and waiting on would keep a head and a token for nobody.
+    /// Runs a lookup; `None` when the client reset the stream meanwhile. Another stream has taken
+    /// its place by then, and waiting on would only hold a head and a token in memory.
     async fn wait(
         &self,
         wanted: LookupNeeded,
@@ -330,8 +333,9 @@ impl StreamTask {
             Admission::Answer(Box::new(Refusal::Head(fault).answer(&running.config.authentication.realm)))
         };
         let limits = &self.peer.listener().limits;
-        // The one place where a raw `#` is not refused: `http` has cut the target there, and what was sent cannot be
-        // seen. What is left is what is decided and forwarded, so that nobody reads the request in two ways.
+        // Only here is a raw `#` not refused: `http` has cut the target there, so it is not
+        // visible. The rest is both decided and forwarded, so the request is never read in two
+        // ways.
         let target = head.uri.path_and_query().map_or("", |p| p.as_str());
         if target.len() > limits.target_bytes {
             return refuse(HeadFault::TargetTooLong);
@@ -346,7 +350,8 @@ impl StreamTask {
             if name == http::header::HOST && host.replace(value.as_bytes()).is_some() {
                 return refuse(HeadFault::RepeatedHost);
             }
-            // Malformed (RFC 9113 §8.2.1), and an HTTP/1 upstream would read another value than was decided on.
+            // Malformed (RFC 9113 §8.2.1); also, an HTTP/1 upstream would read another value than
+            // the decision did.
             if trim(value.as_bytes()).len() != value.len() {
                 return refuse(HeadFault::FieldLine);
             }
@@ -401,11 +406,13 @@ impl StreamTask {
         }
     }
 
-    /// Waits a little for the end of a request whose answer is whole. Some clients end their request in a frame of
-    /// its own even when its length was announced, and take a reset before that for a failure.
+    /// Waits a short time for the end of a request whose response is complete. Some clients end
+    /// their request in a separate frame even when they announced its length, and treat a reset
+    /// before that as a failure.
     ///
-    /// A stream that is then dropped while its client is still sending is reset with `NO_ERROR` (RFC 9113 §8.1), once
-    /// the answer has left. Resetting it here would take the answer back out of the connection's queue.
+    /// A stream that is dropped while its client still sends is reset with `NO_ERROR` (RFC 9113
+    /// §8.1), after the response was sent. A reset here would remove the response from the
+    /// connection's queue.
     async fn drain(&self, bodies: &mut Bodies) {
         if bodies.recv.as_ref().is_none_or(RecvStream::is_end_stream) {
             return;
@@ -423,14 +430,15 @@ impl StreamTask {
 
 fn answer_ourselves(answer: &LocalReply, client: &mut Client, record: &mut RequestRecord) {
     record.answered_by_us(answer, client.head_request);
-    // Fails when the client is gone; the log says what it would have got.
+    // Fails when the client is gone; the log records the intended response.
     let _ = client.answer(answer, record.renewed());
 }
 
-/// Reads a body and forgets it, until its end or a fault.
+/// Reads a body and discards it, until its end or an error.
 ///
-/// Behind the budget the client's window is not opened again. It can then send no more, but is not told to stop
-/// before it has looked at the answer: curl 7.88, for one, loses an answer that comes together with a reset.
+/// After the budget, the client's window is not opened again. The client can then send no more, but
+/// gets no reset before it has read the response: some clients, such as curl 7.88, lose a response
+/// that comes together with a reset.
 fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<()> {
     while let Ok(Fill::Data(data)) = std::task::ready!(bodies.poll_fill(cx)) {
         let n = data.len();
@@ -448,7 +456,7 @@ fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> 
     Poll::Ready(())
 }
 
-/// How the body ends, for the codec of the other side. The `h2` crate holds it to its `content-length`.
+/// How the body ends, for the codec of the upstream. The `h2` crate enforces `content-length`.
 fn framing(head: &Parts, body: &RecvStream) -> Framing {
     if body.is_end_stream() {
         return Framing::Length(0);
@@ -460,7 +468,7 @@ fn framing(head: &Parts, body: &RecvStream) -> Framing {
         .map_or(Framing::Chunked, Framing::Length)
 }
 
-/// Cookie crumbs in one field, when there are several (RFC 9113 §8.2.3).
+/// Joins the cookie fields, when there are several (RFC 9113 §8.2.3).
 fn joined_cookies(head: &Parts) -> Option<Vec<u8>> {
     let mut crumbs = head.headers.get_all(http::header::COOKIE).iter();
     let (first, second) = (crumbs.next()?, crumbs.next()?);
@@ -476,7 +484,7 @@ fn joined_cookies(head: &Parts) -> Option<Vec<u8>> {
 pub(super) struct Client {
     pub(super) respond: SendResponse<Bytes>,
     pub(super) bodies: Bodies,
-    /// The final head was sent.
+    /// Whether the final head was sent.
     pub(super) responded: bool,
     pub(super) head_request: bool,
 }
@@ -502,7 +510,7 @@ impl Client {
         Ok(())
     }
 
-    /// The client must not take a cut answer for a whole one.
+    /// Resets the stream, so that the client does not take a truncated response for a complete one.
     fn reset(&mut self) {
         match &mut self.bodies.send {
             Some(send) => send.send_reset(Reason::INTERNAL_ERROR),
@@ -511,7 +519,7 @@ impl Client {
     }
 }
 
-/// The head of a response in the form the `h2` crate takes.
+/// Converts a response head for the `h2` crate.
 fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, HttpStreamError> {
     let mut response = Response::new(());
     *response.status_mut() =
@@ -559,7 +567,7 @@ impl Downstream for Client {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
-        // An end of the request's body is no sign: it is how each request ends.
+        // The end of the request's body is no sign of a disconnect: each request ends with it.
         let reset = match &mut self.bodies.send {
             Some(send) => send.poll_reset(cx),
             None if self.responded => return Poll::Pending,
@@ -569,7 +577,7 @@ impl Downstream for Client {
     }
 
     fn is_broken(&self) -> bool {
-        // A stream is never half gone: its reset is always told.
+        // A stream is never half-closed unnoticed: its reset always arrives.
         false
     }
 }

@@ -1,7 +1,8 @@
-//! The loops that serve a downstream connection: HTTP/1, HTTP/2, and calls over gRPC.
+//! Connection loops: serve downstream connections over HTTP/1 and HTTP/2, and gRPC calls.
 //!
-//! Owns: reading a request off a connection, taking it through the pipeline, writing the answer. Does not own: the codecs
-//! (`http_engine`), decisions ([`crate::pipeline`]), the way up ([`crate::forward`]).
+//! Owns: reading a request from a connection, running the pipeline, writing the response. Does not
+//! own: the codecs (`http_engine`), decisions ([`crate::pipeline`]), forwarding
+//! ([`crate::forward`]).
 
 pub(crate) mod grpc;
 pub(crate) mod http1;

@@ -1,4 +1,5 @@
-//! From an accepted socket to a codec: limits, PROXY header, TLS, which protocol.
+//! Accept loop: takes a connection from its socket to a codec (limits, PROXY header, TLS, protocol
+//! detection).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -32,17 +33,17 @@ use crate::serve::http1::{LINGER, MAX_LINGER};
 use crate::server::handoff::{Accepted, Command, Handoff, TURN};
 use crate::worker::{ConnectionProtocol, Worker};
 
-/// What an HTTP/2 client says first (RFC 9113 §3.4).
+/// First bytes of an HTTP/2 client (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A worker passes a new connection on when it has this many more than another, and an eighth more.
 const UNFAIR: usize = 4;
-/// How long a connection must have rested to be closed for another. Those in use rest for shorter between requests, and
-/// must not lose out to whoever opens more than there is room for.
+/// Minimum idle time of a connection that may be closed for a new one. Connections in use are idle
+/// for less between requests, and must not lose their place to a client that opens too many.
 const RESTED: Duration = Duration::from_secs(1);
-/// Pause after the system refused to accept for a reason that lasts, such as want of descriptors or memory.
+/// Pause after accept failed for a lasting reason, such as a lack of descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(50);
 
-/// What accepting needs.
+/// Dependencies of the accept loops of one worker.
 pub(crate) struct Context {
     pub(crate) worker: Rc<Worker>,
     pub(crate) shares: Arc<[Handoff]>,
@@ -60,16 +61,17 @@ impl Acceptors {
         if let Some(open) = doors.get(listener) {
             return open.clone();
         }
-        // Names come and go with reloads; nobody misses a count of nothing.
+        // Names change with reloads; entries with a count of zero are dropped.
         doors.retain(|_, open| open.load(Ordering::Relaxed) > 0);
         doors.entry(listener.into()).or_default().clone()
     }
 }
 
-/// Accepts on one listener until aborted, or until its queue is empty while draining. No error ends it: a
-/// client that goes away before it is accepted, and a process out of descriptors, are both everyday.
+/// Accepts on one listener until aborted, or until its queue is empty while draining. No error ends
+/// the loop: clients that disconnect before they are accepted, and a lack of descriptors, are
+/// normal.
 pub(crate) async fn accept(context: Rc<Context>, address: ListenAddress, socket: Acceptor) {
-    // Never due: it wakes this task when the worker begins to drain.
+    // Never due: this deadline only wakes the task when the worker begins to drain.
     let wake = context.worker.deadlines.register();
     let mut in_turn = 0;
     loop {
@@ -99,11 +101,13 @@ pub(crate) async fn accept(context: Rc<Context>, address: ListenAddress, socket:
     }
 }
 
-/// Accepts who is queued already, and closes the socket: they were promised a connection, nobody new is. The system is
-/// asked, not the runtime, which may not have heard of the last ones yet.
+/// Accepts the connections that are queued already, because the kernel has established them; then
+/// closes the socket. This queries the system directly, because the runtime may not know of the
+/// last ones yet.
 async fn empty(context: &Rc<Context>, address: &ListenAddress, socket: Acceptor) {
     let Ok(socket) = socket.into_listening() else { return };
-    // No more than were queued when this began: under load others come as fast as these are taken.
+    // Not more than the queue could hold at first: under load new ones come as fast as these are
+    // taken.
     for _ in 0..BACKLOG {
         match socket.accept() {
             Ok((socket, peer)) => adopt(context, Accepted { socket, peer, listener: address.clone() }),
@@ -114,13 +118,13 @@ async fn empty(context: &Rc<Context>, address: &ListenAddress, socket: Acceptor)
     }
 }
 
-/// Whether the next client may well fare better at once.
+/// Whether the error concerns only one client, so that the next accept may succeed at once.
 fn is_of_one_client(error: &io::Error) -> bool {
     use io::ErrorKind as E;
     matches!(error.kind(), E::ConnectionAborted | E::ConnectionReset | E::ConnectionRefused | E::Interrupted)
 }
 
-/// The listener configured at an address now, and its counts.
+/// The listener configured at an address now, and its counters.
 fn listener(worker: &Worker, address: &ListenAddress) -> Option<(usize, Arc<ListenerMetrics>)> {
     let running = worker.running();
     let index = running.config.listeners.iter().position(|l| l.address == *address)?;
@@ -130,7 +134,8 @@ fn listener(worker: &Worker, address: &ListenAddress) -> Option<(usize, Arc<List
 
 fn accepted(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: SocketAddr) {
     let Some(other) = fairer(context) else { return begin(context, address, stream, peer) };
-    // Only a socket the system has taken back cannot be passed on; then there is nobody to serve either.
+    // This fails only for a socket that the system has closed; then there is no client to serve
+    // either.
     let Ok(socket) = Connected::take(stream) else { return };
     let accepted = Accepted { socket, peer, listener: address.clone() };
     if let Err(Command::Adopt(accepted)) = context.shares[other].send(Command::Adopt(accepted)) {
@@ -138,14 +143,15 @@ fn accepted(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer
     }
 }
 
-/// Takes a connection over from another worker.
+/// Takes over a connection from another worker.
 pub(crate) fn adopt(context: &Rc<Context>, accepted: Accepted) {
     if let Ok(stream) = accepted.socket.into_stream() {
         begin(context, &accepted.listener, stream, accepted.peer);
     }
 }
 
-/// A worker with clearly fewer connections than this one. While draining there is none: it may be about to end.
+/// Finds a worker with clearly fewer connections than this one. None while draining: that worker
+/// may be about to end.
 fn fairer(context: &Context) -> Option<usize> {
     let own = context.worker.open.load(Ordering::Relaxed);
     if own < UNFAIR || context.worker.draining.get().is_some() {
@@ -178,8 +184,8 @@ fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: S
     });
 }
 
-/// Whether somebody makes room for one more connection. Few are asked at once, so that the walk over all of them is
-/// seldom made.
+/// Whether an idle connection gives its slot to a new one. A few are told to close at a time, so
+/// that the walk over all of them is rare.
 fn makes_room(worker: &Worker, counts: &ListenerMetrics) -> bool {
     let room = match worker.room.get() {
         0 => {
@@ -220,13 +226,13 @@ struct Incoming {
     index: usize,
     counts: Arc<ListenerMetrics>,
     peer: SocketAddr,
-    /// Whether the client speaks TLS with whoever relays it here.
+    /// Whether the client uses TLS to the proxy that relays the connection.
     relayed_tls: bool,
-    /// What the PROXY header and the handshake took, if there was either.
+    /// Duration of the PROXY header and the handshake, if there was either.
     accept_nanos: Cell<Option<u64>>,
 }
 
-/// The protocol a connection turned out to speak.
+/// The protocol of a connection, after detection.
 enum DetectedProtocol {
     Http1(Connection),
     Http2(Stream),
@@ -238,7 +244,7 @@ impl Incoming {
     }
 
     async fn serve(mut self, stream: Stream) {
-        // Answers leave in one write; waiting for more to join it only delays them.
+        // A response is one write; waiting to combine it with more would only delay it.
         if matches!(&stream, Stream::Tcp(tcp) if tcp.set_nodelay(true).is_err()) {
             return;
         }
@@ -289,7 +295,7 @@ impl Incoming {
         }
     }
 
-    /// Reads the PROXY header of peers that must send one; theirs alone is believed.
+    /// Reads the PROXY header from peers that must send one; it is not accepted from others.
     async fn proxied(&mut self, mut stream: Stream) -> Option<Stream> {
         let ip = self.peer.ip().to_canonical();
         if !self.listener().proxy_protocol.iter().any(|net| net.contains(&ip)) {
@@ -321,7 +327,7 @@ impl Incoming {
         }
     }
 
-    /// TLS, and which protocol is spoken inside.
+    /// TLS handshake and protocol selection; without TLS, protocol detection.
     async fn secured(
         &self,
         stream: Stream,
@@ -338,7 +344,7 @@ impl Incoming {
             Ok(Err((error, stream))) => {
                 self.counts.handshake_failed(&self.worker.metrics, handshake_failure(&error));
                 tracing::debug!(peer = %self.peer, %error, "tls handshake failed");
-                // Boxed: the size of every connection's future must not pay for this.
+                // Boxed, so that it does not increase the size of every connection's future.
                 let _ = tokio::time::timeout(LINGER, Box::pin(part(stream))).await;
                 return None;
             }
@@ -366,12 +372,13 @@ impl Incoming {
         Some((spoken, certificate))
     }
 
-    /// What comes before requests is over; a client may now take its time.
+    /// Ends the measured setup of the connection.
     fn shook(&self, began: Option<Instant>) {
         self.accept_nanos.set(began.map(|began| nanos_between(began, self.worker.clock.monotonic())));
     }
 
-    /// Plain text: HTTP/2 when its preface comes first (prior knowledge, RFC 9113 §3.3), else HTTP/1.
+    /// Plain text: HTTP/2 when its preface comes first (prior knowledge, RFC 9113 §3.3), else
+    /// HTTP/1.
     async fn sniffed(&self, stream: Stream) -> Option<DetectedProtocol> {
         let mut connection = Connection::new(stream, &[]);
         if !self.listener().http2 {
@@ -416,8 +423,9 @@ impl Incoming {
     }
 }
 
-/// Lets the peer read the alert that ended its handshake. A client of TLS 1.3 sends its request before it hears of
-/// it; a socket that is closed with bytes unread is reset, and the reset overtakes the alert.
+/// Lets the peer read the alert that ended its handshake. A TLS 1.3 client sends its request before
+/// it reads the alert. Closing a socket with unread bytes causes a reset, and the reset would
+/// overtake the alert.
 async fn part(mut stream: Box<Stream>) -> io::Result<()> {
     stream.shutdown().await?;
     let (mut chunk, mut left) = ([0; 1024], MAX_LINGER);

@@ -1,4 +1,4 @@
-//! What workers see of each other, what they are told and hand over, and how much of it they do in one turn.
+//! Handoff between workers: shared connection counts, commands, and the number of tasks per turn.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -10,23 +10,23 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Generation, OpenCount, Sockets};
 
-/// Tasks begun or woken before everything else has its turn: connections that come, or run out of time, by the
-/// thousand must not hold up those that carry requests.
+/// Tasks started or woken before all other tasks get a turn. Thousands of connections that arrive
+/// or time out together must not delay tasks that carry requests.
 pub(crate) const TURN: usize = 16;
 
-/// What a worker is told.
+/// A command for a worker thread.
 pub(crate) enum Command {
-    /// Put a configuration into force; the sockets are those of its new addresses.
+    /// Apply a configuration; the sockets are those of its new addresses.
     Apply(Box<Generation>, Sockets),
-    /// A connection another worker accepted.
+    /// Serve a connection that another worker accepted.
     Adopt(Accepted),
-    /// Accept no more; end when the last connection has, or after `timeout`.
+    /// Stop accepting; end after the last connection, or after `timeout`.
     Drain { timeout: Duration },
-    /// End now.
+    /// End immediately.
     Stop,
 }
 
-/// A connection not yet served.
+/// An accepted connection that is not served yet.
 pub(crate) struct Accepted {
     pub(crate) socket: Connected,
     pub(crate) peer: SocketAddr,
@@ -34,10 +34,10 @@ pub(crate) struct Accepted {
     pub(crate) listener: ListenAddress,
 }
 
-/// What the other workers see of one.
+/// The state of a worker that others read, and its command queue.
 #[derive(Default)]
 pub(crate) struct Handoff {
-    /// Its open connections.
+    /// Number of its open connections.
     pub(crate) open: OpenCount,
     commands: OnceLock<UnboundedSender<Command>>,
 }

@@ -1,4 +1,4 @@
-//! One worker thread from start to end.
+//! Worker thread: runs one worker from start to end.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -23,13 +23,13 @@ use crate::server::handoff::{Command, Handoff, TURN};
 use crate::server::yielding::Yielding;
 use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker};
 
-/// Ticks between two looks at the pools: a second.
+/// Ticks between two sweeps of the pools: a second.
 const SWEEP_TICKS: u32 = 10;
-/// Longest time a kept-alive connection may rest while draining, so that a client about to use it gets an
-/// answer that says "close" instead of a reset.
+/// Maximum idle time of a kept-alive connection while draining. A client about to use it then gets
+/// a response with `Connection: close` instead of a reset.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// What a worker starts with.
+/// Parameters for starting a worker.
 pub(crate) struct Start {
     pub(crate) index: usize,
     pub(crate) generation: Generation,
@@ -40,7 +40,7 @@ pub(crate) struct Start {
     pub(crate) connection_limit: usize,
 }
 
-/// The thread's body. True when everything had finished before it ended.
+/// Body of the thread. True when all connections had ended before it did.
 pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
     let mut builder = Builder::new_current_thread();
     give_way(&mut builder);
@@ -54,7 +54,8 @@ pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
     runtime.block_on(live(start, inbox))
 }
 
-/// Has a worker offer its core to others when it has run for long: by the machine's time, whatever requests are told.
+/// Makes the worker yield its core to other threads after it has run for long. Uses the machine's
+/// clock, not the one that requests see.
 fn give_way(builder: &mut Builder) {
     let (worker, began) = (Arc::new(Yielding::default()), SystemClock.monotonic());
     let runs = move || SystemClock.monotonic().duration_since(began);
@@ -98,7 +99,8 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
                 if std::mem::replace(&mut closing, true) {
                     break;
                 }
-                // From here on the others keep what they would pass on. What they have passed on is served.
+                // From here on other workers keep what they would pass on. Connections that were
+                // passed on are served.
                 inbox.close();
                 while let Ok(command) = inbox.try_recv() {
                     if let Command::Adopt(accepted) = command {
@@ -122,7 +124,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
             }
             Some(Command::Adopt(accepted)) => accept::adopt(&context, accepted),
             Some(Command::Drain { timeout }) => {
-                // Each empties its queue and closes its socket.
+                // Each accept loop empties its queue and closes its socket.
                 emptying.extend(acceptors.drain().map(|(_, task)| task));
                 worker.drain(QUIET.min(timeout / 2));
                 stop_at = Some(tokio::time::Instant::now() + timeout);
@@ -151,14 +153,14 @@ fn listen(
     }
 }
 
-/// Ready when draining and nothing is left, or the time for it is over.
+/// Ready when draining and no connection is left, or the time limit has passed.
 async fn drained(
     worker: &Worker,
     acceptors: &mut Vec<JoinHandle<()>>,
     stop_at: Option<tokio::time::Instant>,
 ) {
     let Some(stop_at) = stop_at else { return std::future::pending().await };
-    // Whoever is queued counts as open only when accepted.
+    // Queued connections count as open only once they are accepted.
     while let Some(acceptor) = acceptors.last_mut() {
         if tokio::time::timeout_at(stop_at, acceptor).await.is_err() {
             return;
@@ -170,7 +172,7 @@ async fn drained(
     }
 }
 
-/// The worker's heartbeat: deadlines, pools, log.
+/// Periodic work of the worker: deadlines, pools, log.
 async fn tick(worker: Rc<Worker>) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -201,7 +203,7 @@ fn apply(worker: &Worker, generation: &Generation) {
     *worker.running.borrow_mut() = Rc::new(new);
 }
 
-/// What this worker makes of a configuration; pools of unchanged upstreams are taken over.
+/// Builds this worker's state for a configuration; pools of unchanged upstreams are kept.
 fn running(
     generation: &Generation,
     old: Option<&ActiveConfig>,

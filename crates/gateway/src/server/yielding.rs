@@ -1,23 +1,25 @@
-//! When a worker lets others use its core.
+//! Yielding: when a worker offers its core to other threads.
 //!
-//! Owns: noticing that a worker has run for long without sleeping. Does not own: the workers' order among themselves,
-//! which is the system's.
+//! Owns: detecting that a worker has run for long without sleeping. Does not own: scheduling, which
+//! is the system's.
 //!
-//! The system gives a core to whoever wakes, but takes it from whoever runs only at its clock tick (4 ms at 250 Hz). Two
-//! workers that share a core for a moment, each with requests waiting at every turn, hold it for one or two ticks at a
-//! time while the other's requests wait: the 99th percentile shows it. A worker that offers its core four times in a
-//! millisecond spends a system call on it each time, and nothing else when nobody waits.
+//! The system gives a core to a thread that wakes, but takes it from a running thread only at its
+//! clock tick (4 ms at 250 Hz). Two workers that share a core for a moment, each with requests
+//! waiting at every turn, hold it for one or two ticks at a time. The other's requests wait
+//! meanwhile, which shows in the 99th percentile. A worker that offers its core four times in a
+//! millisecond spends a system call each time, and nothing else when no thread waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a worker runs before it offers its core.
 const RUN: Duration = Duration::from_micros(250);
-/// Asking for events takes less when there are some, even if the system receives packets meanwhile. Whoever slept for
-/// less does no harm by offering its core as well.
+/// A wait for events that took longer counts as sleep. A call that finds events returns sooner,
+/// even if the system receives packets meanwhile. After a shorter sleep, offering the core does no
+/// harm.
 const SLEPT: Duration = Duration::from_micros(100);
 
-/// What is known of one worker's sleep. Times count from any fixed instant; they never go back.
+/// Sleep times of one worker. Times count from a fixed instant and never decrease.
 #[derive(Default)]
 pub(crate) struct Yielding {
     asked: AtomicU64,
@@ -25,7 +27,7 @@ pub(crate) struct Yielding {
 }
 
 impl Yielding {
-    /// The worker asks for events, and sleeps if there are none.
+    /// The worker waits for events, and sleeps if there are none.
     pub(crate) fn asks(&self, now: Duration) {
         self.asked.store(nanos(now), Ordering::Relaxed);
     }
@@ -33,7 +35,7 @@ impl Yielding {
     /// The worker has got events. True when it should offer its core first.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         let now = nanos(now);
-        // One thread writes both: nothing else depends on their order.
+        // One thread writes both, and nothing depends on their order.
         let asked = self.asked.load(Ordering::Relaxed);
         let slept = now.saturating_sub(asked) >= nanos(SLEPT);
         let due = !slept && now.saturating_sub(self.rested.load(Ordering::Relaxed)) >= nanos(RUN);
@@ -54,7 +56,7 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Asks at `micros` and gets events after `took`.
+    /// Waits at `micros` and gets events after `took`.
     fn turn(worker: &Yielding, micros: u64, took: u64) -> bool {
         worker.asks(Duration::from_micros(micros));
         worker.is_due(Duration::from_micros(micros + took))

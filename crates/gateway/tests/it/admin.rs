@@ -1,4 +1,4 @@
-//! The operator's listener over real connections.
+//! The admin listener over real connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -160,7 +160,8 @@ async fn slow_and_silent_clients_are_cut_off() {
         let mut stream = TcpStream::connect(running.address).await.unwrap();
         stream.write_all(begin.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // an end or a reset; what matters is that it comes, and long before the longest life of a connection
+        // An end or a reset; what matters is that it comes, and long before the maximum lifetime of
+        // a connection.
         let _ = stream.read_to_end(&mut answer).await;
         let waited = since.elapsed();
         assert!(
@@ -185,7 +186,7 @@ async fn nonsense_is_refused_and_too_many_connections_are_closed() {
         held.push(stream);
     }
     let mut stream = TcpStream::connect(running.address).await.unwrap();
-    // closed without a word; whether that shows as an end or as a reset depends on who is quicker
+    // Closed without a response; whether this shows as an end or as a reset depends on timing.
     let got = timeout(LONG, stream.read(&mut [0; 1])).await.unwrap();
     assert!(matches!(got, Ok(0) | Err(_)), "{got:?}");
     drop(held.pop());
@@ -200,6 +201,6 @@ async fn nonsense_is_refused_and_too_many_connections_are_closed() {
         }
     };
     timeout(LONG, answered).await.expect("a place that became free is used");
-    // idle connections do not hold up the end
+    // Idle connections do not delay the end.
     running.end().await;
 }

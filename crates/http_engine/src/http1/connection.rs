@@ -1,8 +1,9 @@
-//! An HTTP/1 connection in either role: framed reading and framed writing over one stream.
+//! HTTP/1 connection in either role: framed reading and writing over one stream.
 //!
-//! Owns: the read buffer and where in a message it stands, the write buffer and how the message being
-//! written is framed. Small writes gather in the buffer and leave in one system call with the head; large
-//! ones go straight from the other side's read buffer to the socket. Does not own: when to read or write.
+//! Owns: the read buffer and the position within the message being read, the write buffer and the
+//! framing of the message being written. Small writes are collected and leave in one system call
+//! with the head. Large writes go directly from the other side's read buffer to the socket. Does
+//! not own: when to read or write.
 
 use std::io;
 use std::pin::Pin;
@@ -21,28 +22,28 @@ use crate::http_stream::{
 };
 use crate::io::Stream;
 
-/// Bytes held back before a write must wait for the socket.
+/// Bytes collected before a write must wait for the socket.
 const HOLD: usize = 2 * CHUNK;
-/// Data at least this long skips the write buffer when that is empty.
+/// Data of at least this length bypasses an empty write buffer.
 const DIRECT: usize = 4 * 1024;
 
-/// Bytes a response head may have.
+/// Maximum length of a response head in bytes.
 const MAX_RESPONSE_HEAD: usize = 64 * 1024;
 
-/// Where reading stands.
+/// Position in the incoming byte stream.
 #[derive(Debug)]
 enum Reading {
-    /// Between messages, or inside a head.
+    /// Between messages, or within a head.
     Head(HeadScanner),
-    /// Inside a body of known length.
+    /// Within a body with this number of bytes left.
     Length(u64),
-    /// Inside a chunked body.
+    /// Within a chunked body.
     Chunked(Decoder),
-    /// Inside a body that ends with the connection, or a tunnel.
+    /// Within a body that ends with the connection, or in a tunnel.
     UntilClose,
 }
 
-/// How the body being written is framed.
+/// Framing of the body being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writing {
     /// No body is being written.
@@ -62,23 +63,23 @@ pub struct Connection {
     read: ReadBuffer,
     reading: Reading,
     write: Vec<u8>,
-    /// Bytes of `write` the socket has taken.
+    /// Number of bytes of `write` that were written to the socket.
     written: usize,
-    /// The stream below may itself hold bytes back (TLS).
+    /// Whether the stream below may hold unflushed data (TLS).
     dirty: bool,
     writing: Writing,
-    /// A byte of the message being written has reached the socket.
+    /// Whether any byte of the message being written has reached the socket.
     sent: bool,
-    /// After the response being read the connection can carry another request (client role).
+    /// Whether the connection can carry another request after the current response (client role).
     pub(crate) persists: bool,
-    /// The next response belongs to a HEAD request and has no body (client role).
+    /// Whether the next response belongs to a HEAD request and has no body (client role).
     pub head_request: bool,
-    /// Counts the connection while it is open (client role).
+    /// Counts the connection as open (client role).
     open: Option<OpenConnection>,
 }
 
 impl Connection {
-    /// Over a stream; `ahead` was read from it already.
+    /// A connection over a stream, from which `ahead` was read already.
     pub fn new(io: Stream, ahead: &[u8]) -> Self {
         Self {
             io,
@@ -95,18 +96,18 @@ impl Connection {
         }
     }
 
-    /// Counted as open until dropped.
+    /// Counts the connection as open until it is dropped.
     pub(crate) fn counted(mut self, open: OpenConnection) -> Self {
         self.open = Some(open);
         self
     }
 
-    /// Bytes read and not consumed.
+    /// Data that was read but not consumed.
     pub fn unread(&self) -> &[u8] {
         self.read.filled()
     }
 
-    /// Reads more, growing the buffer up to `max` held bytes; 0 is the end of the stream.
+    /// Reads more data into the buffer, up to `max` held bytes; 0 is the end of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<usize>> {
         let room = self.read.room(max);
         if room.is_empty() {
@@ -125,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Length of the complete head at the front of the buffer, once it is there; 0 when the stream ended
+    /// Length of the head at the front of the buffer, once it is complete; 0: the stream ended
     /// before its first byte.
     pub fn poll_head(
         &mut self,
@@ -154,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Takes the head off the front and turns to its body.
+    /// Consumes the head and starts its body.
     pub fn begin_body(&mut self, head: usize, framing: Framing) {
         self.read.consume(head);
         self.reading = match framing {
@@ -164,36 +165,37 @@ impl Connection {
         };
     }
 
-    /// Takes an interim head off the front; another head follows.
+    /// Consumes an interim head; another head follows.
     pub(crate) fn skip_head(&mut self, head: usize) {
         self.read.consume(head);
         self.reading = Reading::Head(HeadScanner::default());
     }
 
-    /// Turns from a body read to its end to the next head.
+    /// Proceeds from a completely read body to the next head.
     pub fn next_message(&mut self) {
         self.reading = Reading::Head(HeadScanner::default());
     }
 
-    /// Nothing that follows can be framed: it is not read as a message any more.
+    /// Drops all unread data and reads no further message, because what follows cannot be framed.
     pub fn stop_reading(&mut self) {
         let held = self.read.filled().len();
         self.read.consume(held);
         self.reading = Reading::Length(0);
     }
 
-    /// The stream, with what was read and not consumed put back in front.
+    /// Converts back into the stream, with unread data in front.
     pub fn into_stream(mut self) -> Stream {
         let ahead = self.read.take();
         std::mem::replace(&mut self.io, Stream::Closed).replay(ahead)
     }
 
-    /// Makes the coming close a reset, so that an answer cut short is not taken for a whole one.
+    /// Makes the close a TCP reset, so that the peer does not take a truncated response for a
+    /// complete one.
     pub fn reset_on_close(&mut self) {
         self.io.reset_on_close();
     }
 
-    /// Gives buffers back while nothing moves.
+    /// Returns empty buffers to the pool while the connection is idle.
     pub fn rest(&mut self) {
         self.read.rest();
         if self.write.is_empty() && self.write.capacity() > 0 {
@@ -207,12 +209,13 @@ impl Connection {
         self.write.capacity() == 0 && self.read.is_resting()
     }
 
-    /// Whether the connection can carry another message: everything read, everything written, peer silent.
+    /// Whether the connection can carry another message: no unread data, no unwritten data, and the
+    /// peer has sent nothing.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.writing == Writing::Idle && self.read.is_empty() && self.write.is_empty() && self.io.is_quiet()
     }
 
-    /// The write buffer, to append a head to.
+    /// The write buffer, for appending a head.
     pub fn out(&mut self) -> &mut Vec<u8> {
         if self.write.capacity() == 0 {
             self.write = borrow_vec();
@@ -220,7 +223,7 @@ impl Connection {
         &mut self.write
     }
 
-    /// Puts a ready-made head into the write buffer.
+    /// Puts a complete head into the write buffer.
     pub fn put_head(&mut self, head: Vec<u8>) {
         self.sent = false;
         if self.write.is_empty() {
@@ -231,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// Sets how the body about to be written is framed.
+    /// Sets the framing of the next body.
     pub fn frame_body(&mut self, framing: Framing) {
         self.writing = match framing {
             Framing::Length(n) => Writing::Length(n),
@@ -240,8 +243,9 @@ impl Connection {
         };
     }
 
-    /// What `other` was given to write, when none of it has reached its socket: the message can begin anew
-    /// on this connection as if nothing had happened (the one case in which a request of HTTP/1 is retried).
+    /// Moves the message written to `other` to this connection. `false`: some of it has reached the
+    /// socket of `other`, or this connection has unwritten data. This is the only case in which an
+    /// HTTP/1 request is retried.
     pub fn take_over(&mut self, other: &mut Self) -> bool {
         if other.sent || !self.write.is_empty() {
             return false;
@@ -253,17 +257,18 @@ impl Connection {
         true
     }
 
-    /// Whether a byte of the message being written has reached the socket.
+    /// Whether any byte of the message being written has reached the socket.
     pub fn sent(&self) -> bool {
         self.sent
     }
 
-    /// What is written from here on is a message of its own.
+    /// Starts a new message with the next write.
     pub fn begin_message(&mut self) {
         self.sent = !self.write.is_empty();
     }
 
-    /// Takes back a message of which nothing was sent, so that another can be written in its place.
+    /// Discards the message being written if none of it was sent, so that another can replace it.
+    /// `false`: some of it was sent.
     pub fn take_back(&mut self) -> bool {
         if !self.sent {
             self.write.clear();
@@ -272,7 +277,7 @@ impl Connection {
         !self.sent
     }
 
-    /// Writes what is held until the socket takes no more.
+    /// Writes collected data as far as the socket accepts it; ready when all is written.
     pub fn poll_flush_io(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.write.len() {
             let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.write[self.written..]))?;
@@ -292,13 +297,13 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends our side on purpose: nothing of what was written is in doubt.
+    /// Closes the write side deliberately, after everything written is complete.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.writing = Writing::Idle;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
-    /// Reads and forgets; ready at the end of the stream or when `budget` is used up.
+    /// Reads and discards data; ready at the end of the stream or when `budget` is used up.
     pub fn poll_discard(&mut self, cx: &mut Context<'_>, budget: &mut usize) -> Poll<io::Result<()>> {
         loop {
             let held = self.read.filled().len();
@@ -310,7 +315,8 @@ impl Connection {
         }
     }
 
-    /// Ready when the peer closed although nothing is expected from it; bytes it sends early are kept.
+    /// Ready when the peer has closed while no data is expected from it. Data that it sends early
+    /// is kept.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<ClientEnd> {
         if !self.read.is_empty() {
             return Poll::Pending;
@@ -322,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has reset the connection, found out without reading.
+    /// Whether the peer has reset the connection, detected without reading.
     pub fn is_broken(&self) -> bool {
         self.io.is_reset()
     }
@@ -356,7 +362,7 @@ impl Connection {
                     }
                 }
             }
-            // Room for one chunk beyond what a partial coding line may hold.
+            // Space for one chunk beyond an incomplete coding line.
             if ready!(self.poll_read(cx, CHUNK))? == 0 {
                 return Poll::Ready(match self.reading {
                     Reading::UntilClose => {
@@ -378,7 +384,7 @@ impl Connection {
         self.read.consume(n);
     }
 
-    /// Whether the body being read has been read to its end.
+    /// Whether the body being read has been read completely.
     pub fn body_read(&self) -> bool {
         matches!(self.reading, Reading::Head(_) | Reading::Length(0))
     }
@@ -443,8 +449,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Dropped in the middle of an answer, as when a drain runs out of time: a plain close would end a body that
-        // lasts until the close. (Requests have no such bodies.)
+        // The connection is dropped within a response, for example when a drain times out. A normal
+        // close would look like the end of a body that is framed by the close. Requests have no
+        // such bodies.
         let unfinished = self.writing != Writing::Idle || !self.write.is_empty();
         if unfinished && self.sent && self.open.is_none() {
             self.reset_on_close();
@@ -500,7 +507,8 @@ impl UpstreamStream for Connection {
         let framing = if self.head_request { Framing::Length(0) } else { head.framing };
         self.persists = head.connection.persists(head.version) && framing != Framing::UntilClose;
         let body = match (framing, head.framing) {
-            // To a HEAD request the length says what a GET would have got: pass it on, without a body.
+            // In the response to HEAD the length is that of a GET response: pass it on, without a
+            // body.
             (_, Framing::Length(n)) => BodyLength::Known(n),
             _ => BodyLength::Unknown,
         };

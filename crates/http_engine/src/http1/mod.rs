@@ -1,7 +1,8 @@
-//! HTTP/1.1, both sides, strict (RFC 9112).
+//! HTTP/1.1, both roles, strict (RFC 9112).
 //!
-//! Owns: what is written ([`writing`]), the connection that serves either role ([`connection`]), reading of recordings
-//! ([`replay`]). Does not own: the grammar ([`crate::head`], [`crate::chunked`]), the loop that serves requests, the relay.
+//! Owns: serialization ([`writing`]), the connection for either role ([`connection`]), parsing of
+//! recorded bytes ([`replay`]). Does not own: the grammar ([`crate::head`], [`crate::chunked`]),
+//! the loop that serves requests, the relay.
 
 pub mod connection;
 pub mod replay;

@@ -1,8 +1,8 @@
-//! What the connection's reader makes of recorded bytes, without a socket.
+//! Replay: parses recorded bytes as the connection would, without a socket.
 //!
-//! Owns: taking a recording through the very reader and grammar that [`gateway::serve::http1`] uses, so that tests
-//! compare with another implementation what is read in service and not a likeness of it. Does not own:
-//! deadlines, answers, what becomes of a request.
+//! Owns: feeding a recording to the same reader and parser that `gateway::serve::http1` uses. So
+//! tests compare another implementation with the real parser. Does not own: deadlines, responses,
+//! how requests are handled.
 
 use std::task::{Context, Poll, Waker};
 
@@ -14,32 +14,32 @@ use crate::head::{Fields, RequestHead, Version, parse_request, parse_target};
 use crate::http_stream::{Fill, HttpStream, HttpStreamError};
 use crate::io::Stream;
 
-/// Bytes a head may have; the default of a listener.
+/// Maximum length of a head in bytes; the default of a listener.
 const MAX_HEAD: usize = 32 * 1024;
-/// Fields a head may have; the default of a listener.
+/// Maximum number of fields in a head; the default of a listener.
 const MAX_FIELDS: usize = 100;
-/// Bytes a request target may have; the default of a listener.
+/// Maximum length of a request target in bytes; the default of a listener.
 const MAX_TARGET: usize = 8 * 1024;
 
-/// One request as it was read.
+/// A request as it was parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayedMessage {
-    /// Method as received.
+    /// Request method as received.
     pub method: String,
     /// Request target as received.
     pub target: Vec<u8>,
-    /// Minor version.
+    /// HTTP minor version.
     pub version: Version,
-    /// All fields in order, names as received, values without the white space around them.
+    /// All fields in order: names as received, values trimmed.
     pub fields: Vec<(String, Vec<u8>)>,
-    /// Whether the head has a canonical form, so that the request can be forwarded at all. When it has
-    /// none it is answered with 400, and its body is still read to find the next request.
+    /// Whether the head has a canonical form and can be forwarded. A request without one is
+    /// answered 400, and its body is still read to find the next request.
     pub canonical: bool,
-    /// What was read of the body.
+    /// The part of the body that was read.
     pub body: Vec<u8>,
-    /// The trailer section, when there was one.
+    /// The trailer section, if there was one.
     pub trailers: Option<HeaderMap>,
-    /// The body was read to its end.
+    /// Whether the body was read completely.
     pub complete: bool,
 }
 
@@ -48,15 +48,15 @@ pub struct ReplayedMessage {
 pub enum ReplayEnd {
     /// The recording ended between two messages.
     Drained,
-    /// The recording ended inside a message.
+    /// The recording ended within a message.
     Truncated,
-    /// The last message asked for the connection to be closed (RFC 9112 §9.3); what follows it is not read.
+    /// The last message asked to close the connection (RFC 9112 §9.3); what follows is not read.
     NotKept,
-    /// Outside the grammar; nothing after it is read. The last message may be one that broke off.
+    /// Invalid input; nothing after it is read. The last message may be incomplete.
     Refused,
 }
 
-/// Reads a recording that arrives in `pieces`, each no later than the one before is used up.
+/// Parses a recording that arrives in `pieces`. Each piece arrives when the one before is used up.
 pub fn replay(pieces: &[&[u8]]) -> (Vec<ReplayedMessage>, ReplayEnd) {
     let recording = pieces.iter().rev().fold(Stream::Closed, |rest, piece| rest.replay(piece.to_vec()));
     let mut connection = Connection::new(recording, &[]);
@@ -71,7 +71,7 @@ pub fn replay(pieces: &[&[u8]]) -> (Vec<ReplayedMessage>, ReplayEnd) {
     (messages, end)
 }
 
-/// Reads one message; whether another may follow it.
+/// Parses one message. Returns whether another may follow.
 fn next(connection: &mut Connection, messages: &mut Vec<ReplayedMessage>) -> Result<bool, ReplayEnd> {
     let mut cx = Context::from_waker(Waker::noop());
     let len = ready(connection.poll_head(&mut cx, MAX_HEAD, MAX_FIELDS)).map_err(|end| {
@@ -131,7 +131,7 @@ fn begin(
     }
 }
 
-/// A recording never keeps its reader waiting: after its last byte the stream is closed.
+/// A recording never blocks its reader: after its last byte the stream is closed.
 fn ready<T>(poll: Poll<Result<T, HttpStreamError>>) -> Result<T, ReplayEnd> {
     match poll {
         Poll::Ready(Ok(value)) => Ok(value),

@@ -1,11 +1,12 @@
-//! What HTTP/1 writes: lines of a head, chunks, and how a response is framed for its client.
+//! HTTP/1 serialization: lines of a head, chunks, and the framing of a response for its client.
 //!
-//! Owns: the bytes. Does not own: when they leave ([`super::connection`]), which fields there are.
+//! Owns: the bytes. Does not own: when they are sent ([`super::connection`]), which fields are
+//! sent.
 
 use crate::head::Framing;
 use crate::http_stream::{BodyLength, Nominated, ResponseView};
 
-/// Appends `name: value` and its line end.
+/// Appends `name: value` and CRLF.
 pub fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name.as_bytes());
@@ -30,7 +31,7 @@ pub fn put_decimal(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Appends a chunk (RFC 9112 §7.1); nothing for no data.
+/// Appends a chunk (RFC 9112 §7.1), or nothing if `data` is empty.
 pub(crate) fn put_chunk(out: &mut Vec<u8>, data: &[u8]) {
     if data.is_empty() {
         return; // an empty chunk would end the body
@@ -63,7 +64,8 @@ pub(crate) fn put_status_line(out: &mut Vec<u8>, status: u16) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends status line and passing fields of a response, without framing and without the final empty line.
+/// Appends the status line and the forwarded fields of a response, without framing fields and the
+/// final empty line.
 pub fn put_response(out: &mut Vec<u8>, response: &ResponseView<'_>) {
     put_status_line(out, response.status);
     for field in Nominated::by(response.fields).passing(response.fields) {
@@ -71,7 +73,7 @@ pub fn put_response(out: &mut Vec<u8>, response: &ResponseView<'_>) {
     }
 }
 
-/// Framing of a response with this status to this kind of client.
+/// The framing of a response. `chunked`: whether the client understands the chunked coding.
 pub fn response_framing(status: u16, body: BodyLength, head_request: bool, chunked: bool) -> Framing {
     if head_request || matches!(status, 100..=199 | 204 | 304) {
         return Framing::Length(0);

@@ -1,4 +1,4 @@
-//! One HTTP/2 stream as a leg of an exchange, in either role.
+//! HTTP/2 stream as one side of an exchange, in either role.
 
 use std::task::{Context, Poll, ready};
 
@@ -12,28 +12,30 @@ use crate::chunked::{ChunkFault, MAX_TRAILERS};
 use crate::head::Fields;
 use crate::http_stream::{BodyLength, Fill, HttpStream, HttpStreamError, ResponseView, UpstreamStream};
 
-/// Largest piece handed to the connection at once: one frame of the default size.
+/// Largest piece of data passed to the connection at once: one frame of the default size.
 const FRAME: usize = 16 * 1024;
 
-/// The bodies of one stream.
+/// Both bodies of a stream.
 pub struct Http2Body {
-    /// Absent until our head was sent, and when it ended the stream.
+    /// Handle for the body being sent. `None` until the head was sent, or if the head ended the
+    /// stream.
     pub send: Option<SendStream<Bytes>>,
-    /// Absent until the peer's head has come, and when it ended the stream.
+    /// Handle for the body being received. `None` until the peer's head has arrived, or if that
+    /// ended the stream.
     pub recv: Option<RecvStream>,
     chunk: Bytes,
-    /// The last piece is held back so that it can carry the end of the stream.
+    /// The last piece of data, held back so that it can carry the end of the stream.
     held: Bytes,
 }
 
 impl Http2Body {
-    /// A stream of which either half may be over already.
+    /// A stream; each half may have ended already.
     pub fn new(send: Option<SendStream<Bytes>>, recv: Option<RecvStream>) -> Self {
         Self { send, recv, chunk: Bytes::new(), held: Bytes::new() }
     }
 
-    /// Throws away what [`HttpStream::poll_fill`] showed, without inviting the peer to send as much again. The connection's
-    /// window gets it back when the stream ends.
+    /// Discards the data that [`HttpStream::poll_fill`] returned, without opening the flow-control
+    /// window for more. The connection's window gets it back when the stream ends.
     pub fn forget(&mut self) {
         self.chunk = Bytes::new();
     }
@@ -57,7 +59,7 @@ impl HttpStream for Http2Body {
                 None => {
                     let trailers = ready!(recv.poll_trailers(cx))?;
                     self.recv = None;
-                    // The `h2` crate bounds their bytes alone.
+                    // The `h2` crate limits only their bytes.
                     if trailers.as_ref().is_some_and(|trailers| trailers.len() > MAX_TRAILERS) {
                         return Poll::Ready(Err(ChunkFault::Trailers.into()));
                     }
@@ -71,7 +73,7 @@ impl HttpStream for Http2Body {
     fn consume(&mut self, n: usize) {
         self.chunk.advance(n);
         if let Some(recv) = &mut self.recv {
-            // Fails only when more is released than was received, which `n` cannot be.
+            // Fails only if more is released than was received, which is impossible for `n`.
             let _ = recv.flow_control().release_capacity(n);
         }
     }
@@ -117,24 +119,24 @@ impl HttpStream for Http2Body {
     }
 
     fn rest(&mut self) {
-        // Holds what is under way and nothing else.
+        // No buffers to return: it holds only data in flight.
     }
 
     fn switch_protocol(&mut self) {
-        // HTTP/2 has no 101 (RFC 9113 §8.6); the relay never switches one.
+        // HTTP/2 has no status 101 (RFC 9113 §8.6); the relay never switches a stream.
     }
 }
 
-/// The upstream's side of an HTTP/2 exchange.
+/// The upstream side of an HTTP/2 exchange.
 pub struct ClientStream {
     stream: Http2Body,
     response: Option<ResponseFuture>,
-    /// The answer has no body, whatever it says of one.
+    /// Whether the request was HEAD: the response has no body, even if its fields announce one.
     head_request: bool,
 }
 
 impl ClientStream {
-    /// A stream that a request was sent on.
+    /// A stream on which a request was sent.
     pub fn new(response: ResponseFuture, send: Option<SendStream<Bytes>>, head_request: bool) -> Self {
         Self { stream: Http2Body::new(send, None), response: Some(response), head_request }
     }
@@ -196,7 +198,8 @@ impl UpstreamStream for ClientStream {
         let length = length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
         let body = match length {
             Some(n) => BodyLength::Known(n),
-            // Of HEAD the end says nothing of the length that GET would have (RFC 9110 §8.6).
+            // With HEAD, the end of the stream does not tell the length of a GET response (RFC 9110
+            // §8.6).
             None if recv.is_end_stream() && !self.head_request => BodyLength::Known(0),
             None => BodyLength::Unknown,
         };
@@ -208,7 +211,7 @@ impl UpstreamStream for ClientStream {
     }
 }
 
-/// The fields of a header map in order, as the codecs see them.
+/// Copies the fields of a header map in order, in the codecs' form.
 fn collect<'a>(map: &'a HeaderMap, fields: &mut Fields<'a>) -> Result<(), HttpStreamError> {
     for (name, value) in map {
         fields

@@ -1,11 +1,11 @@
-//! Throw-away certificates and the files they live in.
+//! Temporary certificates and their files.
 
 use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-/// A folder of its own for each test, removed at the end.
+/// A temporary folder, removed at the end of its test.
 pub struct Folder(TempDir);
 
 impl Default for Folder {
@@ -15,17 +15,17 @@ impl Default for Folder {
 }
 
 impl Folder {
-    /// An empty one.
+    /// A new, empty folder.
     pub fn new() -> Self {
         Self(TempDir::new().unwrap())
     }
 
-    /// Where a file of it would be.
+    /// Path of a file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Writes a file, and gives its path.
+    /// Writes a file and returns its path.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
@@ -33,10 +33,10 @@ impl Folder {
     }
 }
 
-/// An authority that signs what it is given.
+/// A certificate authority that signs any request.
 pub struct TestAuthority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its own certificate.
+    /// Its own certificate, as PEM.
     pub pem: String,
 }
 
@@ -47,7 +47,7 @@ impl Default for TestAuthority {
 }
 
 impl TestAuthority {
-    /// One with a key of its own.
+    /// A new authority with its own key.
     pub fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -56,13 +56,13 @@ impl TestAuthority {
         Self { issuer: Issuer::new(params, key), pem }
     }
 
-    /// A certificate and its key.
+    /// Issues a certificate; returns it with its key.
     pub fn sign(&self, params: &CertificateParams) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    /// For the name, as PEM files `{name}.crt` and `{name}.key`.
+    /// Issues a certificate, written as PEM files `{name}.crt` and `{name}.key`.
     pub fn files(&self, folder: &Folder, name: &str, params: &CertificateParams) -> (PathBuf, PathBuf) {
         let (certificate, key) = self.sign(params);
         (
@@ -72,7 +72,7 @@ impl TestAuthority {
     }
 }
 
-/// What a certificate for a name asks for.
+/// Parameters of a certificate for a DNS name.
 pub fn named(name: &str) -> CertificateParams {
     CertificateParams::new(vec![name.to_owned()]).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Opens connections to endpoints: TCP, Unix, TLS, HTTP/2 handshake.
+//! Connecting to endpoints: TCP, Unix, TLS, HTTP/2 handshake.
 
 use std::io;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use crate::dial::dial;
 use crate::endpoint_stats::OpenConnection;
 use crate::io::Stream;
 
-/// Window an upstream may fill per stream before we have passed it on.
+/// Flow-control window per stream: how much an upstream may send before it is forwarded.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Streams that share a connection at most: so many that the window of each fits into the connection's.
+/// Maximum number of streams on a connection, so that the windows of all fit into the connection's.
 pub(crate) const MAX_STREAMS: usize = (MAX_WINDOW / STREAM_WINDOW) as usize;
-/// Window over all streams of a connection: credit for every one of them, so that streams whose clients do not read
-/// never hold up the others. What is really held is bounded by the streams' own windows.
+/// Flow-control window of a connection: the sum of all stream windows. So streams whose clients do
+/// not read never block the others. The stream windows limit what is really buffered.
 const CONNECTION_WINDOW: u32 = MAX_WINDOW / STREAM_WINDOW * STREAM_WINDOW;
-/// Largest window there is (RFC 9113 §6.9.1).
+/// Largest possible window (RFC 9113 §6.9.1).
 const MAX_WINDOW: u32 = (1 << 31) - 1;
-/// Streams opened on a connection whose peer has not yet said how many it takes: the least that RFC 9113 §6.5.2
-/// recommends. More of them would be refused.
+/// Streams opened on a connection before the peer has announced its limit: the minimum that RFC
+/// 9113 §6.5.2 recommends. More could be refused.
 const STREAMS_UNTIL_SETTINGS: usize = 100;
-/// Bytes of a response's fields over HTTP/2.
+/// Maximum size of the fields of an HTTP/2 response, in bytes.
 const MAX_HEADER_LIST: u32 = 64 * 1024;
 
-/// Why no connection could be opened.
+/// Why no connection was established.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The socket or the TLS handshake failed.
@@ -36,18 +36,18 @@ pub enum ConnectError {
     Io {
         /// The endpoint, as configured.
         endpoint: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nobody answered in time.
+    /// The endpoint did not answer in time.
     #[error("connecting to {endpoint}: no answer within {limit:?}")]
     Timeout {
         /// The endpoint, as configured.
         endpoint: String,
-        /// How long it was tried.
+        /// The time limit.
         limit: Duration,
     },
-    /// The TLS peer does not speak HTTP/2 (ALPN, RFC 7301).
+    /// The TLS peer does not support HTTP/2 (ALPN, RFC 7301).
     #[error(
         "connecting to {endpoint}: the TLS peer did not agree to HTTP/2 (ALPN); set protocol = \"http/1.1\""
     )]
@@ -55,17 +55,17 @@ pub enum ConnectError {
         /// The endpoint, as configured.
         endpoint: String,
     },
-    /// The HTTP/2 connection could not be begun (RFC 9113 section 3.4).
+    /// The HTTP/2 handshake failed (RFC 9113 section 3.4).
     #[error("connecting to {endpoint}: HTTP/2 handshake: {source}")]
     Http2 {
         /// The endpoint, as configured.
         endpoint: String,
-        /// Why.
+        /// The error of the HTTP/2 library.
         source: h2::Error,
     },
 }
 
-/// Opens a byte stream to the endpoint, TLS included, within the upstream's connect timeout.
+/// Opens a stream to the endpoint, TLS included, within the upstream's connect timeout.
 pub(crate) async fn open(upstream: &Upstream, endpoint: &Endpoint) -> Result<Stream, ConnectError> {
     let limit = upstream.timeouts.connect;
     match tokio::time::timeout(limit, open_untimed(upstream.tls.as_ref(), endpoint)).await {
@@ -80,7 +80,7 @@ async fn open_untimed(tls: Option<&UpstreamTls>, endpoint: &Endpoint) -> io::Res
         Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
         Endpoint::Tcp { host, port } => {
             let tcp = dial((host, *port)).await?;
-            // Requests leave in one write; waiting for more to join it only delays the next one.
+            // A request leaves in one write; Nagle's algorithm would only delay the next one.
             tcp.set_nodelay(true)?;
             Stream::Tcp(tcp)
         }
@@ -101,7 +101,7 @@ async fn open_untimed(tls: Option<&UpstreamTls>, endpoint: &Endpoint) -> io::Res
     Ok(Stream::ClientTls(Box::new(stream)))
 }
 
-/// Speaks HTTP/2 on a fresh stream; the connection runs as a task of its own until it closes.
+/// Starts HTTP/2 on a new stream; the connection runs as its own task until it closes.
 pub(crate) async fn handshake_http2(
     stream: Stream,
     endpoint: &Endpoint,

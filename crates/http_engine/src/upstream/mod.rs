@@ -1,11 +1,16 @@
-//! Where requests go: the endpoints of each upstream, their connections and their health.
+//! Upstreams: the endpoints that requests are forwarded to, their connections and their health.
 //!
-//! Owns: the choice of an endpoint (least requests under way, resting those that fail), one pool of
-//! connections per worker ([`pool`]), connecting ([`connect`]). Does not own: what is sent, how long an
-//! exchange may take.
+//! Owns: the choice of an endpoint (fewest requests in flight, failing endpoints ejected), one pool
+//! of connections per worker ([`pool`]), connecting ([`connect`]). Does not own: the content of
+//! requests, time limits of exchanges.
 //!
-//! Flow: `Pool::enter` (a place among the requests under way, or overload) → `Pool::lease` (a connection)
-//! → the relay → `Lease::release` or drop (a connection in doubt is never pooled).
+//! Flow:
+//!
+//! 1. `Pool::enter` takes a slot for a request in flight, or reports overload.
+//! 2. `Pool::lease` returns a connection.
+//! 3. The relay forwards the exchange.
+//! 4. `Lease::release` returns the connection to the pool. A dropped lease does not: its connection
+//!    is in an unknown state.
 
 pub mod connect;
 pub mod pool;

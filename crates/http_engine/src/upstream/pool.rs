@@ -1,4 +1,5 @@
-//! The connections of one upstream on one worker, and which endpoint gets the next request.
+//! Pool: the connections of one upstream on one worker, and the choice of the endpoint for each
+//! request.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,18 +16,19 @@ use crate::deadline::Deadlines;
 use crate::endpoint_stats::{EndpointStats, OpenConnection};
 use crate::http1::connection::Connection;
 
-/// HTTP/2 connections per endpoint and worker; another is opened when those there are full.
+/// Maximum number of HTTP/2 connections per endpoint and worker. Another is opened when all streams
+/// of the open ones are in use.
 const MAX_HTTP2_CONNECTIONS: usize = 8;
 
 /// The connections of one upstream on one worker.
 pub struct Pool {
-    /// What it was made for.
+    /// The configuration it was created for.
     pub config: Arc<Upstream>,
     endpoints: Vec<EndpointState>,
     in_flight: Cell<usize>,
-    /// Out of the configuration in force. What still runs on it finishes; nothing is kept for later.
+    /// Whether the pool was replaced by a reload. Running exchanges finish; no connection is kept.
     retired: Cell<bool>,
-    /// Breaks ties so that equal endpoints take turns.
+    /// Position for round robin among equally loaded endpoints.
     turn: Cell<usize>,
     deadlines: Rc<Deadlines>,
 }
@@ -34,11 +36,12 @@ pub struct Pool {
 struct EndpointState {
     idle: RefCell<Vec<Idle>>,
     http2: RefCell<Vec<Http2Connection>>,
-    /// One HTTP/2 handshake at a time: the requests that arrive meanwhile share its connection.
+    /// Allows one HTTP/2 handshake at a time; requests that arrive meanwhile share the new
+    /// connection.
     connecting: Semaphore,
     in_flight: Cell<usize>,
     failures: Cell<u32>,
-    /// Resting until then, in milliseconds after the worker's start; 0 when in use.
+    /// End of the ejection in milliseconds since the worker started; 0: not ejected.
     out_until: Cell<u64>,
     stats: Rc<dyn EndpointStats>,
 }
@@ -48,16 +51,16 @@ struct Idle {
     since: u64,
 }
 
-/// An HTTP/2 connection that takes further streams.
+/// An HTTP/2 connection that accepts further streams.
 struct Http2Connection {
     send: SendRequest<Bytes>,
-    /// Streams leased; also what tells one connection from another.
+    /// Number of leased streams. Its address also identifies the connection.
     streams: Rc<Cell<usize>>,
-    /// When it was last seen in use.
+    /// When a stream was last seen in use.
     since: u64,
 }
 
-/// A place among the requests under way; given back on drop.
+/// A slot for a request in flight; freed on drop.
 pub struct RequestSlot {
     pool: Rc<Pool>,
 }
@@ -73,23 +76,23 @@ pub struct Lease {
     pool: Rc<Pool>,
     /// Index of the endpoint.
     pub endpoint: usize,
-    /// What to speak over.
+    /// The leased connection or stream.
     pub link: LeasedLink,
-    /// The connection was resting in the pool, so that the peer may have closed it meanwhile.
+    /// Whether the connection comes from the pool, so the peer may have closed it meanwhile.
     pub reused: bool,
 }
 
-/// What to speak over.
+/// The leased connection or stream.
 pub enum LeasedLink {
-    /// A whole HTTP/1 connection.
+    /// An exclusive HTTP/1 connection.
     Http1(Option<Box<Connection>>),
-    /// A handle that opens a stream.
+    /// A slot for a stream on a shared HTTP/2 connection.
     Http2(Http2Stream),
 }
 
-/// A place among the streams of a connection; given back on drop.
+/// A slot for a stream of a connection; freed on drop.
 pub struct Http2Stream {
-    /// Opens the stream.
+    /// Handle that opens the stream.
     pub send: SendRequest<Bytes>,
     streams: Rc<Cell<usize>>,
 }
@@ -106,7 +109,7 @@ impl Http2Connection {
         Http2Stream { send: self.send.clone(), streams: self.streams.clone() }
     }
 
-    /// Whether it is going away, or was closed.
+    /// Whether the connection was closed or is shutting down (GOAWAY).
     fn is_over(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         matches!(self.send.poll_ready(&mut cx), Poll::Ready(Err(_)))
@@ -114,13 +117,13 @@ impl Http2Connection {
 }
 
 impl Pool {
-    /// No connections yet; `stats` has one for each endpoint of `config`.
+    /// A pool without connections; `stats` has one element for each endpoint of `config`.
     pub fn new(
         config: Arc<Upstream>,
         stats: Vec<Rc<dyn EndpointStats>>,
         deadlines: Rc<Deadlines>,
     ) -> Rc<Self> {
-        // Whether a pool before this one had taken them out is forgotten with it.
+        // Ejections by a previous pool do not carry over.
         for stats in &stats {
             stats.readmitted();
         }
@@ -146,18 +149,19 @@ impl Pool {
         })
     }
 
-    /// Closes what rests and keeps nothing from now on. An exchange may hold the pool for as long as a tunnel is
-    /// open, and nobody sweeps it any more; the state of its endpoints is its successor's to tell.
+    /// Closes idle connections and keeps none from now on. An exchange may hold the pool as long as
+    /// a tunnel is open, but `sweep` is not called again. The successor reports the state of the
+    /// endpoints.
     pub fn retire(&self) {
         self.retired.set(true);
         for state in &self.endpoints {
             state.idle.borrow_mut().clear();
-            // Without its last handle a connection closes by itself, after the streams that are open.
+            // An HTTP/2 connection closes itself once its last handle and all its streams are gone.
             state.http2.borrow_mut().clear();
         }
     }
 
-    /// A place among the requests under way, or `None` when the upstream has all it may have.
+    /// A slot for a request in flight; `None`: the upstream's limit is reached.
     pub fn enter(self: &Rc<Self>) -> Option<RequestSlot> {
         let n = self.in_flight.get();
         if n >= self.config.max_requests {
@@ -167,8 +171,9 @@ impl Pool {
         Some(RequestSlot { pool: self.clone() })
     }
 
-    /// A connection to the endpoint with the fewest requests under way. An endpoint that cannot be reached
-    /// costs it its health and the next one is tried: nothing was sent yet.
+    /// A connection to the endpoint with the fewest requests in flight. If the endpoint cannot be
+    /// reached, that counts as its failure and the next one is tried: nothing was sent yet.
+    /// `fresh`: do not reuse an idle HTTP/1 connection.
     pub async fn lease(self: &Rc<Self>, fresh: bool) -> Result<Lease, ConnectError> {
         let mut tried = Vec::new();
         loop {
@@ -188,7 +193,8 @@ impl Pool {
         }
     }
 
-    /// A connection resting in the pool, or a stream on one that has room, without waiting: the common case costs no future.
+    /// An idle connection, or a stream on one with free streams, without waiting. The common case
+    /// needs no future.
     pub fn lease_idle(self: &Rc<Self>) -> Option<Lease> {
         let at = self.choose(&[]);
         let state = &self.endpoints[at];
@@ -199,7 +205,8 @@ impl Pool {
         Some(self.leased(at, link, true))
     }
 
-    /// What connects is boxed: it happens once per connection and would be room in every connection's future.
+    /// Connecting is boxed: it happens once per connection, and would enlarge the future of every
+    /// request.
     async fn lease_from(self: &Rc<Self>, at: usize, fresh: bool) -> Result<Lease, ConnectError> {
         let (state, endpoint) = (&self.endpoints[at], &self.config.endpoints[at]);
         match self.config.protocol {
@@ -215,7 +222,8 @@ impl Pool {
                 if let Some(stream) = state.http2_stream() {
                     return Ok(self.leased(at, LeasedLink::Http2(stream), true));
                 }
-                // Whoever waits here waits for one connection, not for the failure of all who came before.
+                // A request waits for one handshake here, not for the timeouts of all requests
+                // before it.
                 let limit = self.config.timeouts.connect;
                 let turn = Box::pin(tokio::time::timeout(limit, state.connecting.acquire()));
                 let Ok(_one_at_a_time) = turn.await else {
@@ -245,8 +253,8 @@ impl Pool {
         Lease { pool: self.clone(), endpoint: at, link, reused }
     }
 
-    /// Least requests under way among the endpoints in use; when all rest, the one that has rested longest
-    /// (a doubtful endpoint is better than a certain refusal).
+    /// The endpoint with the fewest requests in flight among those not ejected. If all are ejected,
+    /// the one whose ejection ends first: trying it is better than a certain refusal.
     fn choose(&self, tried: &[usize]) -> usize {
         let n = self.endpoints.len();
         if n == 1 {
@@ -284,7 +292,7 @@ impl Pool {
         state.stats.healthy();
     }
 
-    /// Closes connections that rested too long or that their peer has closed.
+    /// Closes connections that were idle too long or that the peer has closed.
     pub fn sweep(&self) {
         let now = self.deadlines.now_millis();
         let limit = u64::try_from(self.config.timeouts.idle.as_millis()).unwrap_or(u64::MAX);
@@ -297,7 +305,7 @@ impl Pool {
                 if connection.streams.get() > 0 {
                     connection.since = now;
                 }
-                // Without its last handle a connection closes by itself.
+                // Without its last handle a connection closes itself.
                 now.saturating_sub(connection.since) < limit && !connection.is_over()
             });
         }
@@ -311,7 +319,8 @@ impl Pool {
 
 impl EndpointState {
     fn pop_idle(&self) -> Option<Box<Connection>> {
-        // The one used last is the likeliest to be alive, and lets the surplus age.
+        // The last used connection is the most likely to be open, and this lets surplus ones
+        // expire.
         loop {
             let mut idle = self.idle.borrow_mut().pop()?;
             if idle.connection.is_quiet() {
@@ -320,7 +329,8 @@ impl EndpointState {
         }
     }
 
-    /// A stream on a connection that has room for one; on the emptiest when there may be no more connections.
+    /// A stream on a connection with free streams. If none is free and no more connections are
+    /// allowed, on the least loaded one.
     fn http2_stream(&self) -> Option<Http2Stream> {
         let mut open = self.http2.borrow_mut();
         open.retain_mut(|connection| !connection.is_over());
@@ -333,8 +343,8 @@ impl EndpointState {
 }
 
 impl Lease {
-    /// Tells that the exchange ended well: the endpoint is healthy, and the connection rests in the pool if
-    /// it can carry another request.
+    /// Ends a successful exchange: the endpoint is healthy, and the connection returns to the pool
+    /// if it can carry another request.
     pub fn release(mut self) {
         self.pool.succeeded(self.endpoint);
         if let LeasedLink::Http1(connection) = &mut self.link
@@ -354,7 +364,8 @@ impl Lease {
         }
     }
 
-    /// Tells that the exchange failed by the endpoint's fault: it broke off, or did not answer in time.
+    /// Ends an exchange that failed through the endpoint: it broke the connection, or did not
+    /// answer in time.
     pub fn fail(self, timed_out: bool, why: &dyn std::fmt::Display) {
         self.pool.failed(self.endpoint, why);
         let state = &self.pool.endpoints[self.endpoint];
@@ -363,22 +374,23 @@ impl Lease {
         }
         state.stats.timed_out();
         if let LeasedLink::Http2(stream) = &self.link {
-            // Slow or dead cannot be told apart: its streams may end, new ones go elsewhere.
+            // Slow or dead cannot be distinguished: running streams may finish, new ones use
+            // another connection.
             state.http2.borrow_mut().retain(|c| !Rc::ptr_eq(&c.streams, &stream.streams));
         }
     }
 
-    /// Tells that an answer rested for too long in its middle.
+    /// Ends an exchange whose response stalled.
     pub fn stalled(self) {
         self.pool.endpoints[self.endpoint].stats.timed_out();
     }
 
-    /// Counts that the request is sent again because nothing had been sent, or nothing processed.
+    /// Counts a retry of the request, which was either not sent or not processed.
     pub fn retried(&self) {
         self.pool.endpoints[self.endpoint].stats.retried();
     }
 
-    /// The HTTP/1 connection, when that is what is leased.
+    /// The leased HTTP/1 connection; `None` with HTTP/2.
     pub fn http1(&mut self) -> Option<&mut Connection> {
         match &mut self.link {
             LeasedLink::Http1(connection) => connection.as_deref_mut(),
@@ -386,7 +398,7 @@ impl Lease {
         }
     }
 
-    /// `Host` of the endpoint itself; `localhost` for a Unix socket, as is customary.
+    /// `Host` value for the endpoint itself; `localhost` for a Unix socket, by convention.
     pub fn host(&self) -> String {
         match self.endpoint() {
             crate::config::Endpoint::Unix(_) => "localhost".into(),

@@ -1,4 +1,5 @@
-//! TLS from files: what is accepted, what is said about the rest, and what a handshake then does.
+//! TLS from files: which files are accepted, the errors for the others, and the resulting
+//! handshakes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ fn refused(certificate: &Path, key: &Path) -> TlsError {
     tls::server_config(files, ClientCertificates::Ignored, BOTH, NOW).unwrap_err()
 }
 
-/// Shakes hands in memory.
+/// Runs a handshake in memory.
 fn shake(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
@@ -59,7 +60,7 @@ fn shake(
     let mut client = ClientConnection::new(client.clone(), "localhost".try_into().unwrap())?;
     let mut server = ServerConnection::new(server.clone())?;
     let mut wire = Vec::new();
-    // Also after the handshake, for tickets and late alerts.
+    // Continues after the handshake, for tickets and late alerts.
     for _ in 0..8 {
         while client.wants_write() {
             client.write_tls(&mut wire).unwrap();
@@ -97,7 +98,7 @@ fn http2_is_preferred_and_only_what_is_on_is_offered() {
     assert_eq!(client.alpn_protocol(), Some(&b"http/1.1"[..]));
     let only2 = bench.server(ClientCertificates::Ignored, Protocols { http1: false, http2: true });
     assert!(shake(&bench.client(None, HTTP1), &only2).is_err());
-    // A client without ALPN is served by what it turns out to speak.
+    // A client without ALPN is served by the protocol it starts to use.
     let silent = bench.client(None, Protocols { http1: false, http2: false });
     let (_, server) = shake(&silent, &both).unwrap();
     assert_eq!(server.alpn_protocol(), None);
@@ -123,7 +124,7 @@ fn tls_1_2_and_1_3_are_spoken_and_sessions_resumed() {
         assert_eq!(first.handshake_kind(), Some(HandshakeKind::Full));
         let (second, _) = shake(&client, &server).unwrap();
         assert_eq!(second.handshake_kind(), Some(HandshakeKind::Resumed), "{expected:?}");
-        // Tickets do not outlive the configuration that sealed them.
+        // Tickets are invalid after their configuration was replaced.
         let (third, _) = shake(&client, &bench.server(ClientCertificates::Ignored, BOTH)).unwrap();
         assert_eq!(third.handshake_kind(), Some(HandshakeKind::Full));
     }
@@ -156,7 +157,7 @@ fn client_certificates_are_ignored_optional_or_required() {
     assert_eq!(shown(&stranger, ClientCertificates::Ignored), Some(0));
     assert_eq!((shown(&known, optional), shown(&known, required)), (Some(1), Some(1)));
     assert_eq!((shown(&nobody, optional), shown(&nobody, required)), (Some(0), None));
-    // What is shown must be genuine, also where nothing need be shown.
+    // A presented certificate must be genuine, even if none is required.
     assert_eq!((shown(&stranger, optional), shown(&stranger, required)), (None, None));
 }
 
@@ -228,7 +229,7 @@ fn an_unusable_ca_refuses_to_start() {
         tls::roots_from_file(&bench.folder.write("empty.pem", "")),
         Err(TlsError::NoCertificate { .. })
     ));
-    // One good and one bad is not "one".
+    // One valid and one invalid certificate must be refused.
     let mixed =
         format!("{}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", bench.authority.pem);
     let mixed = bench.folder.write("mixed.pem", &mixed);

@@ -1,7 +1,10 @@
-//! The commands of the lab: `postern lab run`, and those of the desk: `import|report|compare|merge|gate|audit|schema`.
+//! Lab commands: `postern lab run`, and the offline commands
+//! `import|report|compare|merge|gate|audit|schema`.
 //!
-//! Owns: arguments, reading and writing files, and how a command ends. Does not own: the work ([`crate::run`], [`crate::offline`]). The binary mounts
-//! [`Arguments`] and calls [`run()`]; what is said goes to the writer it is given.
+//! The binary mounts [`Arguments`] and calls [`run()`]. Output goes to the given writer.
+//!
+//! Owns: arguments, reading and writing files, and the outcome of a command. Does not own: the work
+//! ([`crate::run`], [`crate::offline`]).
 
 mod run;
 
@@ -25,7 +28,7 @@ use crate::relay::{self, RelayError};
 use crate::run::RunError;
 use crate::topology::{Programs, TopologyError};
 
-/// Arguments of `postern lab`.
+/// Arguments of the command `postern lab`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A run is one file, report.json. The other commands read such files.
@@ -48,21 +51,21 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, where a name has no backticks")]
 enum Command {
-    /// Measure: start programs, load them, watch them, and report
+    /// Measure: start programs, load and sample them, and report
     Run(run::Run),
-    /// Take in a result of hey, k6, wrk, h2load, oha or JMeter
+    /// Import a result of hey, k6, wrk, h2load, oha or JMeter
     Import(Import),
     /// Write a run's report as Markdown and HTML
     Report(Report),
-    /// Put two runs, or two variants of one, side by side
+    /// Compare two runs, or two variants of one run
     Compare(Compare),
-    /// Make one run of the records of several load generators
+    /// Merge the records of several load generators into one run
     Merge(Merge),
-    /// Hold a run to a committed baseline
+    /// Check a run against a committed baseline
     Gate(Gate),
-    /// Recompute published tables and list what does not follow
+    /// Recompute published tables and list conclusions that do not follow from them
     Audit(Audit),
-    /// Pass connections on and lose what is to be lost, between components of a topology
+    /// Forward connections between components of a topology, with injected loss
     Relay(relay::Arguments),
     /// Print the JSON schema of report.json
     Schema,
@@ -77,15 +80,15 @@ no histogram is made up.
 Examples:
   postern lab import hey.csv --concurrency 50 --variant fused --out hey")]
 struct Import {
-    /// What the tool wrote; - for standard input
+    /// Result file of the tool; - for standard input
     file: PathBuf,
-    /// The tool and its form, where the content does not tell
+    /// Tool and format of the file, if they cannot be detected from the content
     #[arg(long, value_enum)]
     tool: Option<Tool>,
-    /// What the variant is called
+    /// Name of the variant
     #[arg(long, default_value = "imported")]
     variant: String,
-    /// Workers, where the file does not say
+    /// Number of workers, if the file does not contain it
     #[arg(long)]
     concurrency: Option<u32>,
     #[command(flatten)]
@@ -94,7 +97,7 @@ struct Import {
 
 #[derive(Debug, Args)]
 struct Report {
-    /// A run's report.json
+    /// The run's report.json
     record: PathBuf,
     #[command(flatten)]
     output: Output,
@@ -118,9 +121,9 @@ Examples:
   postern lab compare run/report.json --a 2x/oidc/open --b fused/oidc/open   two of one run
   postern lab compare run/report.json --a direct/open --b 3x/oidc/open --margin 10 --out difference")]
 struct Compare {
-    /// The first run's report.json
+    /// report.json of the first run
     first: PathBuf,
-    /// The second run's; left out, two variants of the first are compared
+    /// report.json of the second run; without it, two variants of the first run are compared
     second: Option<PathBuf>,
     /// Variant of the first run
     #[arg(long, value_name = "VARIANT")]
@@ -128,17 +131,17 @@ struct Compare {
     /// Variant of the second run
     #[arg(long, value_name = "VARIANT")]
     b: Option<String>,
-    /// What counts as the same, per cent of the first run's figure
+    /// Largest difference that counts as equivalent, in percent of the first run's figure
     #[arg(long, default_value_t = 5.0, value_parser = percent)]
     margin: f64,
-    /// Folder for compare.md and compare.html; without it Markdown is printed
+    /// Folder for compare.md and compare.html; without it, Markdown is printed
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 struct Merge {
-    /// The generators' report.json files, of one run
+    /// report.json files of all load generators of one run
     #[arg(required = true, num_args = 2..)]
     records: Vec<PathBuf>,
     #[command(flatten)]
@@ -154,12 +157,12 @@ Examples:
   postern lab gate run/report.json --baseline lab.baseline.json
   postern lab gate run/report.json --baseline lab.baseline.json --update   with this run's figures")]
 struct Gate {
-    /// A run's report.json
+    /// The run's report.json
     record: PathBuf,
-    /// The baseline
+    /// The baseline file
     #[arg(long, value_name = "FILE")]
     baseline: PathBuf,
-    /// Write the baseline anew: the same checks with this run's figures, or a first one
+    /// Write the baseline again, with the same checks and this run's figures, or create it
     #[arg(long)]
     update: bool,
 }
@@ -179,26 +182,26 @@ Examples:
 Exit codes: 0 nothing was found that does not follow, 1 something does not. What is only to be read
 with care is no reason for 1.")]
 struct Audit {
-    /// Tables and claims: JSON, or a page in Markdown
+    /// Tables and claims: JSON, or a Markdown page
     file: Option<PathBuf>,
-    /// Print remarks as JSON
+    /// Print the remarks as JSON
     #[arg(long)]
     json: bool,
-    /// Print the shipped tables instead, as an example to begin with
+    /// Print the shipped tables as an example instead
     #[arg(long, conflicts_with_all = ["file", "json"])]
     example: bool,
 }
 
-/// How a command ended that ran to its end.
+/// Outcome of a command that was executed to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// All is well.
+    /// The command succeeded.
     Good,
-    /// The answer is no. The command has said why.
+    /// The result is negative, such as a failed check. The command has printed the reason.
     No,
 }
 
-/// Why a command could not run to its end.
+/// Why a command could not be executed to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// A record cannot be read or written.
@@ -210,13 +213,13 @@ pub enum CliError {
     /// A topology or a scenario cannot be used.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A file cannot be taken in.
+    /// A file cannot be imported.
     #[error(transparent)]
     Import(#[from] ImportError),
     /// Two runs cannot be compared.
     #[error(transparent)]
     Compare(#[from] CompareError),
-    /// Records are not of one run.
+    /// The records do not belong to one run.
     #[error(transparent)]
     Merge(#[from] MergeError),
     /// A baseline cannot be used.
@@ -225,24 +228,24 @@ pub enum CliError {
     /// Tables cannot be audited.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// Nothing can be passed on.
+    /// The relay cannot start.
     #[error(transparent)]
     Relay(#[from] RelayError),
-    /// A file is no text.
+    /// A file is not UTF-8 text.
     #[error("`{0}` is not text in UTF-8")]
     NotText(String),
-    /// What is missing to compare variants of one run.
+    /// Only one run is given, without two variants to compare.
     #[error("one run: name the two variants to compare with --a and --b")]
     OneRun,
-    /// Output cannot be written.
+    /// The output cannot be written.
     #[error("cannot write: {0}")]
     Write(#[from] io::Error),
-    /// A report cannot be written where it should be, but elsewhere.
+    /// A report could not be written to its folder; the record was saved elsewhere.
     #[error("{refused}; what was measured is in `{}`: `lab report` makes the report of it", .path.display())]
     Rescued {
-        /// Why.
+        /// Error of the first attempt.
         refused: Box<CliError>,
-        /// Where the record is.
+        /// Path of the saved record.
         path: PathBuf,
     },
 }
@@ -252,7 +255,11 @@ fn percent(text: &str) -> Result<f64, String> {
     if value > 0.0 && value < 100.0 { Ok(value) } else { Err("has to be above 0 and below 100".to_owned()) }
 }
 
-/// Runs a command; what it says goes to `out`. `programs` are those that `lab run` can start without being told where they are.
+/// Executes a command and writes its output to `out`. `programs` are those that `lab run` finds
+/// without `--program`.
+///
+/// # Errors
+/// The command could not be executed to its end.
 pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> Result<Ending, CliError> {
     match &arguments.command {
         Command::Run(arguments) => run::run(arguments, programs, out),
@@ -273,7 +280,7 @@ pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> R
     }
 }
 
-/// Writes a report and says where, and what makes its figures doubtful.
+/// Writes a report, then prints its warnings and its paths.
 fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<Ending, CliError> {
     record.thin();
     let paths = write(&record, &output.out)?;

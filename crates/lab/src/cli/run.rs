@@ -1,6 +1,7 @@
-//! `lab run`: the command that measures.
+//! Command `lab run`: measures a scenario.
 //!
-//! Owns: its arguments, and what is said before and after. Does not own: the run ([`crate::run`]).
+//! Owns: its arguments, and the output before and after the run. Does not own: the run
+//! ([`crate::run`]).
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use crate::scenario::{Scenario, Wish};
 use crate::topology::{Library, Programs, Topology};
 use crate::words;
 
-/// Where a report goes when nothing is said.
+/// Default folder of the report.
 const OUT: &str = "lab-report";
 
 #[derive(Debug, Args)]
@@ -38,43 +39,46 @@ Exit codes: 0 everything was measured, in every round, and every target of the s
 1 not so (the report says what), or the run was ended early, 3 nothing was measured.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Run {
-    /// A scenario that ships, or a TOML file; without one, one topology is measured
+    /// Shipped scenario or TOML file; without it, one topology is measured
     #[arg(long, value_name = "FILE|NAME", required_unless_present_any = ["topology", "list"])]
     scenario: Option<String>,
-    /// Only variants of these topologies, or the topology to measure when no scenario is named; comma-separated
+    /// Only variants of these topologies or, without a scenario, the topology to measure;
+    /// comma-separated
     #[arg(long, value_name = "FILE|NAME", value_delimiter = ',')]
     topology: Vec<String>,
     /// Folder for report.json, report.md and report.html
     #[arg(long, value_name = "DIR", default_value = OUT)]
     out: PathBuf,
-    /// A short form, about a minute, for an impression; the report is marked
+    /// Quick form, about a minute, for a first impression; the report is marked
     #[arg(long)]
     quick: bool,
-    /// Another number of rounds than the scenario's
+    /// Number of rounds, instead of the scenario's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Seed of arrivals, tokens and order
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Draw throughput, latency, CPU and throttling while it runs
+    /// Show throughput, latency, CPU and throttling during the run
     #[arg(long)]
     live: bool,
-    /// Keep configurations and logs of all components, below work in the folder of the report
+    /// Keep configurations and logs of all components, in the folder work of the report
     #[arg(long)]
     keep: bool,
-    /// Where a program is
+    /// Path of a program
     #[arg(long, value_name = "NAME=PATH", value_parser = program)]
     program: Vec<(String, PathBuf)>,
-    /// Commit that is measured, where the working folder does not tell
+    /// Commit that is measured, if the working folder is not its repository
     #[arg(long)]
     commit: Option<String>,
-    /// Begin at the next full so much of the clock, such as 2m: several generators that are started apart begin together
+    /// Start at the next multiple of this duration on the clock, such as 2m, so that several
+    /// generators start together
     #[arg(long, value_name = "DURATION", value_parser = crate::amount::duration)]
     align: Option<Duration>,
-    /// Read the scenario and its topologies, say what would run, and end: nothing is started and nothing asked
+    /// Read the scenario and its topologies, print what would run, and exit without starting
+    /// anything
     #[arg(long)]
     check: bool,
-    /// List scenarios and topologies that ship, and end
+    /// List the shipped scenarios and topologies, and exit
     #[arg(long)]
     list: bool,
 }
@@ -113,7 +117,7 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
         let wait = until_full(step, since_1970());
         writeln!(out, "beginning in {} s", wait.as_secs())?;
         out.flush()?;
-        // Whoever asks for the end meanwhile gets it from the run, which has nothing then.
+        // After an interrupt during this wait, the run ends immediately without measurements.
         interrupt.sleep(wait);
     }
     let ran = run::run(&scenario, options, &interrupt)?;
@@ -124,7 +128,7 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     let missed = missed(&ran.record);
     let targets = ran.record.targets.len();
     if let Err(refused) = finish(ran.record.clone(), &output, out) {
-        // What was measured for an hour is not thrown away because a disk is full.
+        // The results of a long run must not be lost because a disk is full.
         let rescued = rescue(&ran.record);
         return Err(match rescued {
             Some(path) => CliError::Rescued { refused: Box::new(refused), path },
@@ -140,15 +144,16 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     Ok(if ran.is_whole() && missed.is_empty() { Ending::Good } else { Ending::No })
 }
 
-/// Keeps a record that cannot be written where it should be; where, or nothing when that is not possible either.
+/// Saves a record in a temporary file, if it cannot be written to its folder. Returns the path;
+/// `None` if this fails too.
 fn rescue(record: &Record) -> Option<PathBuf> {
     let file = tempfile::Builder::new().prefix("report-").suffix(".json").tempfile().ok()?;
     record.write(file.path()).ok()?;
-    // Not before: what could not be written whole goes with its file.
+    // The file is kept only after a complete write; a partial one is removed with its handle.
     file.keep().ok().map(|(_, path)| path)
 }
 
-/// A sentence for each target that is not met.
+/// One sentence for each missed target.
 fn missed(record: &Record) -> Vec<String> {
     let missed = judge(record).into_iter().filter(|judged| !judged.is_met());
     let words = |judged: Judged<'_>| {
@@ -159,7 +164,7 @@ fn missed(record: &Record) -> Vec<String> {
     missed.map(words).collect()
 }
 
-/// How long it is until the clock shows a whole multiple of `step`.
+/// Time until the clock shows a multiple of `step`.
 fn until_full(step: Duration, now: Duration) -> Duration {
     let (step, now) = (step.as_nanos().max(1), now.as_nanos());
     let left = (step - now % step) % step;
@@ -171,7 +176,7 @@ fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What would run.
+/// Prints what would run.
 fn check(scenario: &Scenario, programs: &Programs, out: &mut dyn Write) -> Result<Ending, CliError> {
     writeln!(out, "{}: {}{}", scenario.name, scenario.title, words::at_least(scenario.least_length()))?;
     for arrangement in &scenario.arrangements {

@@ -1,7 +1,8 @@
-//! Calls behind a request: too many for each, many at first only, or to one of several nodes only.
+//! Calls behind a request: finds too many calls per request, many calls only at the start, and
+//! calls to one of several nodes only.
 //!
-//! Owns: what counters of received calls prove. Where a component's calls were not counted, its connections bound them from below, or
-//! nothing is said.
+//! Owns: what counters of received calls prove. Where a component's calls were not counted, its
+//! opened connections are a lower bound, or there is no finding.
 
 use super::Subject;
 use super::view::{Seen, middle, most, seen, slices};
@@ -9,33 +10,37 @@ use crate::record::{Finding, Iteration, Sample};
 use crate::units::place;
 use crate::words;
 
-/// Calls to one component for one request. One asks whether a token is good; two may be a token and a decision.
+/// Calls to one component per request from which there are several. One call checks a token; two
+/// may be a token and a decision.
 const SEVERAL: f64 = 2.5;
-/// Fewest calls that a ratio is taken of.
+/// Fewest calls from which a ratio is computed.
 const LEAST: f64 = 50.0;
-/// The window is cut into this many parts to see a course.
+/// Number of parts into which the window is cut to see a trend.
 const PARTS: usize = 5;
-/// A cache that is cold asks this many times as often at first as it does in the end,
+/// Factor by which the calls per request of a cold cache fall from the first part of the window to
+/// the last two.
 const COLD: f64 = 5.0;
-/// and for at least this share of the requests.
+/// Fewest calls per request of a cold cache in the first part of the window.
 const ASKED: f64 = 0.1;
-/// A ratio is taken over no less than this many calls per request: 0 would be infinitely better than anything.
+/// Smallest divisor of that factor, in calls per request: dividing by 0 would give infinity.
 const HARDLY: f64 = 0.01;
-/// Where nobody counts calls, the first slices have to be this many times as slow as the last half,
+/// Factor by which the first slices have to be slower than the last half, where calls are not
+/// counted.
 const SLOWER: f64 = 2.0;
-/// in each of at least this many iterations: one slow start is chance.
+/// Fewest iterations that all start slowly: one slow start may be chance.
 const STARTS: usize = 3;
-/// The node with most calls has this many times as many as the one with least. Hashing spreads more evenly than that.
+/// Factor between the node with the most calls and the node with the fewest. Hashing spreads calls
+/// more evenly.
 const UNEVEN: f64 = 2.0;
 
-/// A request is many calls to one other component.
+/// Finds components that receive many calls per request.
 pub(super) fn several_per_request(subject: &Subject<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for name in subject.variant.component_names() {
         let looks = seen(subject.variant, name);
         let calls = |look: &Seen<'_>| {
             let counted = look.grown(|sample| sample.calls_received);
-            // Who opens a connection sends something over it.
+            // A client that opens a connection sends at least one request over it.
             let calls = counted.or_else(|| look.grown(|sample| sample.connections_opened))?;
             Some((calls / look.requests().max(1.0), calls, counted.is_some()))
         };
@@ -58,7 +63,7 @@ pub(super) fn several_per_request(subject: &Subject<'_>) -> Vec<Finding> {
     found
 }
 
-/// What is looked up once was not known when measuring began.
+/// Finds caches that were still empty when the measurement began.
 pub(super) fn cold_cache(subject: &Subject<'_>) -> Vec<Finding> {
     if subject.is_staged() {
         return Vec::new();
@@ -96,7 +101,8 @@ fn asked_at_first(subject: &Subject<'_>, name: &str) -> Option<String> {
     ))
 }
 
-/// Calls per request in the first part of the window and in the last two, where they fell for good.
+/// Calls per request in the first part of the window and in the last two, when they fell
+/// permanently; `None` otherwise.
 fn course(look: &Seen<'_>) -> Option<(f64, f64)> {
     let calls = |sample: &Sample| sample.calls_received;
     let (from, until) = (look.first.at_ms as f64, look.last.at_ms as f64);
@@ -115,7 +121,8 @@ fn course(look: &Seen<'_>) -> Option<(f64, f64)> {
     fell.then_some((first, last))
 }
 
-/// Requests that ended between two moments, from the slices there, parts of them by share.
+/// Number of requests that ended between two moments, from the slices there. A slice that lies
+/// partly inside counts by its share.
 fn requests(iteration: &Iteration, from: f64, until: f64) -> Option<f64> {
     if iteration.timeline.is_empty() {
         return None;
@@ -154,7 +161,7 @@ fn start(iteration: &Iteration) -> Option<(f64, f64)> {
     middle(&known[..first]).zip(middle(&known[rest..]))
 }
 
-/// Nodes of one kind of which one gets a good part more than another.
+/// Finds nodes of one kind of which one receives far more calls than another.
 pub(super) fn uneven_spread(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let names = variant.component_names();
@@ -193,7 +200,8 @@ pub(super) fn uneven_spread(subject: &Subject<'_>) -> Vec<Finding> {
     found
 }
 
-/// What a node is one of, by its name: `node-1`, `node-2` and `idp.a`, `idp.b` are of one kind.
+/// Kind of a node, from its name: `node-1` and `node-2` are of one kind, and so are `idp.a` and
+/// `idp.b`. `None` where the name does not end in a number or a single character.
 fn kind(name: &str) -> Option<&str> {
     let (stem, end) = name.rsplit_once(['-', '_', '.', '/'])?;
     let one = end.parse::<u32>().is_ok() || (end.len() == 1 && end.is_ascii());

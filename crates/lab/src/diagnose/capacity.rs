@@ -1,7 +1,8 @@
-//! Servers that get more than they can do.
+//! Capacity: finds servers that receive more load than they can serve.
 //!
-//! Owns: what a sweep shows from its first load on, what an offered rate shows that is not answered, and the convoy: a server that is full while
-//! its cores are idle, because its threads wake each other up for nothing.
+//! Owns: what a sweep shows from its first load on, what an offered rate shows that is not served,
+//! and the lock convoy. In a convoy a server is saturated while its cores are idle, because its
+//! threads wake each other up in vain.
 
 use super::Subject;
 use super::view::{self, machine_cores, middle, seen, served, slices, typical};
@@ -10,20 +11,24 @@ use crate::report::CORE_WAIT;
 use crate::statistics::{Figure, Load, find_knee};
 use crate::words;
 
-/// A rate of which less than this share is answered is more than the target can do. Ends of a short run cost some per cent.
+/// Share of an offered rate below which the target does not keep up. The ends of a short run cost
+/// some per cent.
 const ANSWERED: f64 = 0.9;
-/// A queue has formed where the median wait is this many times the time in flight, or the last slices are this many times as slow as the first.
+/// Factor from which there is a queue: median latency over median time in flight, or latency of the
+/// last slices over that of the first.
 const QUEUED: f64 = 2.0;
-/// Switches per request that grow by this factor over the sweep, while throughput does not, are threads that wake up for nothing.
+/// Growth factor of the context switches per request over a sweep with flat throughput, from which
+/// threads wake up in vain.
 const CONVOY: f64 = 1.5;
-/// Throughput that grows by less than this share of the load's growth is flat.
+/// Throughput is flat when it grows by less than this share of the load's growth.
 const FLAT: f64 = 0.25;
-/// Fewest points of a sweep that show a course.
+/// Fewest points of a sweep that show a trend.
 const POINTS: usize = 3;
-/// A convoy leaves this share of the cores unused.
+/// Share of the cores that a convoy leaves unused.
 const IDLE: f64 = 0.3;
 
-/// The points of a sweep: load, throughput, median latency; the mean where no median is known.
+/// Points of a sweep: load, throughput, and median latency, or mean latency where no median is
+/// known.
 pub(crate) fn points(record: &Record, sweep: &Sweep) -> Vec<Load> {
     let of = |name: &String| {
         let variant = record.variant(name)?;
@@ -42,7 +47,7 @@ fn workers(variant: &Variant) -> Option<f64> {
     variant.load.concurrency.map(f64::from).filter(|_| variant.load.arrivals == Arrivals::Closed)
 }
 
-/// A sweep that is beyond its knee from the first load on.
+/// Finds a sweep that is saturated from its first load on.
 pub(super) fn full(record: &Record, sweep: &Sweep) -> Option<Finding> {
     let knee = find_knee(&points(record, sweep)).filter(|knee| knee.at_first)?;
     Some(Finding {
@@ -58,7 +63,8 @@ pub(super) fn full(record: &Record, sweep: &Sweep) -> Option<Finding> {
     })
 }
 
-/// An offered rate that the target does not keep up with. Beyond its knee a sweep is meant to show this.
+/// Finds an offered rate that the target does not keep up with. Variants of a sweep are left out: a
+/// sweep is meant to show this beyond its knee.
 pub(super) fn overloaded(subject: &Subject<'_>) -> Vec<Finding> {
     if subject.is_staged() {
         return Vec::new();
@@ -90,7 +96,7 @@ pub(super) fn overloaded(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// Requests waited to be sent, ever longer.
+/// Whether requests waited to be sent in a growing queue.
 fn queued(iteration: &Iteration) -> bool {
     if iteration.unsent > 0 {
         return true;
@@ -106,7 +112,8 @@ fn queued(iteration: &Iteration) -> bool {
     third > 0 && ends.is_some_and(|(first, last)| last >= QUEUED * first)
 }
 
-/// Where the generator had to wait for a core, the machine may be what is full.
+/// Note for a generator that had to wait for a core: the machine itself may be saturated. Empty
+/// otherwise.
 fn shared(variant: &Variant) -> String {
     let waits =
         variant.iterations.iter().filter_map(|iteration| iteration.generator.as_ref()?.core_wait_share);
@@ -120,7 +127,7 @@ fn shared(variant: &Variant) -> String {
     )
 }
 
-/// The component that used most CPU.
+/// Note about the component that used the most CPU.
 fn busiest(subject: &Subject<'_>) -> String {
     let cores = |name| Some((name, typical(subject.variant, &Figure::Cores(str::to_owned(name)))?));
     let names = subject.variant.component_names();
@@ -130,7 +137,8 @@ fn busiest(subject: &Subject<'_>) -> String {
     })
 }
 
-/// Throughput is flat and the cores are idle, while every request costs more switches the more of them there are.
+/// Finds programs with flat throughput and idle cores, whose context switches per request grow with
+/// the load.
 pub(super) fn lock_convoy(record: &Record, sweep: &Sweep) -> Vec<Finding> {
     let variants: Vec<&Variant> = sweep.variants.iter().filter_map(|name| record.variant(name)).collect();
     let all = points(record, sweep);
@@ -171,8 +179,8 @@ pub(super) fn lock_convoy(record: &Record, sweep: &Sweep) -> Vec<Finding> {
     first.component_names().into_iter().filter_map(convoy).collect()
 }
 
-/// The first point from which on throughput does not grow although the load at least doubles. An unfair lock keeps the median
-/// latency low, so that it says nothing here.
+/// Index of the first point from which throughput stays flat although the load at least doubles.
+/// Latency is not used: an unfair lock keeps the median low.
 fn flat_from(points: &[Load]) -> Option<usize> {
     let last = points.last().filter(|_| points.len() >= POINTS)?;
     points.iter().position(|point| {
@@ -181,7 +189,8 @@ fn flat_from(points: &[Load]) -> Option<usize> {
     })
 }
 
-/// Cores that everything watched used, with the generator where it shares the machine.
+/// Cores that all observed components used, plus those of the generator where it shares the
+/// machine.
 fn in_use(variant: &Variant, together: bool) -> f64 {
     let servers: f64 = variant
         .component_names()

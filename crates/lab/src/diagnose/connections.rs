@@ -1,6 +1,7 @@
-//! What connections cost: opened for every request, with a handshake each, or shared by requests that wait for each other.
+//! Connections: finds those that are opened for each request, need a handshake each, or are shared
+//! by requests that wait for each other.
 //!
-//! Owns: what counts of connections prove. Where nobody counted them, nothing is said.
+//! Owns: what counts of connections prove. Without counts there is no finding.
 
 use super::Subject;
 use super::view::{Counter, Seen, middle, most, seen};
@@ -8,18 +9,20 @@ use crate::record::{Finding, Variant};
 use crate::statistics::{Figure, figures};
 use crate::words;
 
-/// Connections per request from which on they are opened for requests, not for the run: one in twenty.
+/// Connections per request from which they are opened for requests, not for the run: one in twenty.
 const CHURN: f64 = 0.05;
-/// From here on it is one for each request.
+/// Connections per request from which none is kept open.
 const EACH: f64 = 0.9;
-/// Fewest connections of a window: pools that fill at the start open some.
+/// Fewest connections in a window that count: pools open some when they fill at the start.
 const LEAST: f64 = 50.0;
-/// P99 over one connection against P99 over many: less may be chance.
+/// P99 over HTTP/2 divided by P99 over HTTP/1.1 from which requests block each other: less may be
+/// chance.
 const BLOCKED: f64 = 2.0;
-/// While medians differ by less than this factor: it is the waiting that differs, not the work.
+/// Largest factor between the medians of both: if they are alike, the waiting differs and not the
+/// work.
 const ALIKE: f64 = 1.3;
 
-/// Connections, or TLS handshakes, for a good part of the requests.
+/// Finds connections or TLS handshakes that are made for a large part of the requests.
 pub(super) fn churn(subject: &Subject<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for name in subject.variant.component_names() {
@@ -49,7 +52,7 @@ pub(super) fn churn(subject: &Subject<'_>) -> Vec<Finding> {
     found
 }
 
-/// A counter per request, and in all, where half of the iterations show it.
+/// A counter per request and in total, where at least half of the iterations show it.
 fn per_request(looks: &[Seen<'_>], counter: Counter) -> Option<(f64, f64)> {
     let shown: Vec<(f64, f64)> = looks
         .iter()
@@ -61,7 +64,8 @@ fn per_request(looks: &[Seen<'_>], counter: Counter) -> Option<(f64, f64)> {
         .then(|| Some((middle(&each)?, shown.iter().map(|(_, all)| all).sum())))?
 }
 
-/// The same load over HTTP/2 has slow answers that it has not over HTTP/1.1: requests wait behind others on their connection.
+/// Finds a load with slow responses over HTTP/2 but not over HTTP/1.1: requests wait behind others
+/// on their connection.
 pub(super) fn head_of_line(subject: &Subject<'_>) -> Vec<Finding> {
     let shared = subject.variant;
     if shared.load.protocol.as_deref() != Some("h2") {
@@ -72,7 +76,8 @@ pub(super) fn head_of_line(subject: &Subject<'_>) -> Vec<Finding> {
         let quick = figures(alone, &Figure::P99);
         let medians = middle(&figures(shared, &Figure::P50)).zip(middle(&figures(alone, &Figure::P50)));
         let same_work = medians.is_some_and(|(a, b)| a <= ALIKE * b && b <= ALIKE * a);
-        // Every iteration of the one is slower than any of the other: no chance of the draw.
+        // Every iteration over HTTP/2 is slower than every one over HTTP/1.1, which excludes
+        // chance.
         let apart = slow.iter().copied().fold(f64::MAX, f64::min) > quick.iter().copied().fold(0.0, f64::max);
         let (slow, quick) = middle(&slow).zip(middle(&quick))?;
         (only_protocol_differs(shared, alone) && same_work && apart && slow >= BLOCKED * quick).then(|| {

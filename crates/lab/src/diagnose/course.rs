@@ -1,6 +1,7 @@
-//! Memory over the course of a run.
+//! Memory growth: finds memory that grows over the course of a run.
 //!
-//! Owns: the difference between memory that fills at the start and memory that grows with the work.
+//! Owns: the distinction between memory that fills at the start and memory that grows with the
+//! work.
 
 use super::Subject;
 use super::view::{Seen, most, seen, served};
@@ -8,18 +9,20 @@ use crate::record::{Finding, Sample};
 use crate::statistics::median;
 use crate::words;
 
-/// Growth that counts: by this share of what was in use at first,
+/// Smallest growth that counts, as a share of the memory in use at first.
 const SHARE: f64 = 0.1;
-/// and by at least this much, bytes: allocators take memory in pieces.
+/// Smallest growth that counts, bytes: allocators take memory in large pieces.
 const LEAST: f64 = 4.0 * 1_048_576.0;
-/// Parts of the window whose medians are compared.
+/// Number of parts of the window whose medians are compared.
 const PARTS: usize = 4;
-/// The last step is at least this share of the mean one: what fills at the start becomes flat.
+/// Smallest growth in the last step, as a share of the mean step: memory that fills at the start
+/// becomes flat.
 const STILL: f64 = 0.5;
-/// Most looks that the slope is taken over; it is the median of the slopes between all pairs.
+/// Most samples that the slope is computed from. The slope is the median of the slopes between all
+/// pairs.
 const MOST_LOOKS: usize = 120;
 
-/// Resident memory that grows with the number of requests.
+/// Finds resident memory that grows with the number of requests.
 pub(super) fn memory_growth(subject: &Subject<'_>) -> Vec<Finding> {
     if subject.is_staged() {
         return Vec::new();
@@ -57,7 +60,7 @@ fn growth(look: &Seen<'_>) -> Option<String> {
     if !grows || whole < LEAST || whole < SHARE * parts[0] {
         return None;
     }
-    // Memory that grows without requests is not theirs.
+    // Memory that grows without requests is not caused by them.
     let per_s = Some(served(look.iteration)).filter(|per_s| *per_s > 0.0)?;
     let each = Some(slope(&samples) / per_s).filter(|each| *each > 0.0)?;
     Some(format!(
@@ -69,7 +72,8 @@ fn growth(look: &Seen<'_>) -> Option<String> {
     ))
 }
 
-/// Bytes per second: the median over pairs of looks (Theil and Sen), which single looks do not move.
+/// Growth in bytes per second: the median over pairs of samples (Theil and Sen), which single
+/// samples do not shift.
 fn slope(samples: &[&Sample]) -> f64 {
     let every = samples.len().div_ceil(MOST_LOOKS);
     let looks: Vec<&&Sample> = samples.iter().step_by(every).collect();

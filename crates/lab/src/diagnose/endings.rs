@@ -1,7 +1,7 @@
-//! Requests that did not end well, and why.
+//! Endings: finds why requests did not end well.
 //!
-//! Owns: what statuses say together with their latencies and their place in time: a timeout that was given another status, a limit on the rate, a
-//! burst beside an event.
+//! Owns: what statuses prove together with their latencies and their position in time. Examples are
+//! a timeout that is reported with another status, a rate limit, and a burst of errors at an event.
 
 use std::collections::BTreeMap;
 
@@ -12,46 +12,52 @@ use crate::statistics::pooled;
 use crate::units::whole;
 use crate::words;
 
-/// Timeouts as people set them, ms.
+/// Timeouts that are commonly configured, ms.
 const TIMEOUTS_MS: [f64; 13] = [100.0, 200.0, 250.0, 500.0, 1e3, 2e3, 3e3, 5e3, 10e3, 15e3, 20e3, 30e3, 60e3];
-/// A timer fires at its time; answers that come up to this share later are its own. A busy machine delays others by any time.
+/// How much later than a timeout its responses may come, as a share of it. A busy machine delays
+/// other responses by any time.
 const LATE: f64 = 0.15;
-/// And up to this share earlier: a program that is busy counts from when its loop last looked at the clock. Of Envoy's timers of 200 ms a
-/// fifth fire 2 to 5 ms early when it has much to do.
+/// How much earlier than a timeout its responses may come, as a share of it. A busy program counts
+/// from the last time at which its event loop read the clock. Under load a fifth of Envoy's 200 ms
+/// timers fire 2 to 5 ms early.
 const EARLY: f64 = 0.03;
-/// Share of a status' answers that are a timer's own, at least.
+/// Least share of a status' responses that the timeout has to have caused.
 const TIMED: f64 = 0.5;
-/// Nothing comes because of a timer before it fires: in as long a time before it there are at most so many for each of its own. Latencies that
-/// are spread have no such edge.
+/// Most responses in an equal span just before the timeout, per response that it caused. A timer
+/// causes no response before it fires; latencies that are spread out have no such edge.
 const BEFORE: f64 = 0.25;
-/// The usual good answer takes at most this share of the timer: where it takes as long, so does a refusal that is decided.
+/// Longest usual successful response, as a share of the timeout. If it takes longer, so may a
+/// refusal that is a decision.
 const GOOD: f64 = 0.8;
-/// Fewer good answers than this share of the refusals say nothing about how long a good one takes: they came through late.
+/// Successful responses, as a share of the refusals, below which their latency says nothing: those
+/// few were late themselves.
 const FEW: f64 = 0.01;
-/// Fewest answers that cluster.
+/// Fewest responses that form a cluster.
 const LEAST: u64 = 5;
-/// Statuses that say themselves that time ran out: 408 and 504.
+/// Statuses that report a timeout themselves: 408 and 504.
 const TIMED_OUT: [u16; 2] = [408, 504];
-/// Share of 429 from which on a rate is limited.
+/// Share of responses with 429 from which a rate limit applies.
 const LIMITED: f64 = 0.01;
-/// Share of 503 from which on it may be a limit,
+/// Share of responses with 503 from which a rate limit may apply.
 const SHED: f64 = 0.05;
-/// where what is let through differs between slices by less than this share.
+/// Largest deviation between slices of the rate of successful responses, as a share of it, when a
+/// limit applies.
 const STEADY: f64 = 0.15;
-/// Fewest slices that show a course.
+/// Fewest slices that show a trend.
 const COURSE: usize = 8;
-/// A burst has most of the bad endings
+/// Share of all unsuccessful requests that a burst contains at least.
 const MOST: f64 = 0.8;
-/// in at most this share of the window,
+/// Longest burst, as a share of the window.
 const SHORT: f64 = 0.25;
-/// and is at least this share of what ended there.
+/// Least share of the requests of a burst that are unsuccessful.
 const DENSE: f64 = 0.2;
-/// Fewest bad endings of a burst.
+/// Fewest unsuccessful requests of an iteration with a burst.
 const BURST: u64 = 10;
-/// An event this long before a burst may be its cause, ms: refreshing of keys and of addresses is quicker where it works.
+/// Longest time from an event to a burst that it may have caused, ms. Refreshing keys and addresses
+/// is quicker when it works.
 const AFTER_MS: u64 = 1000;
 
-/// Requests that were due and never sent.
+/// Finds requests that were due but never sent.
 pub(super) fn unsent(subject: &Subject<'_>) -> Vec<Finding> {
     let unsent: u64 = subject.variant.iterations.iter().map(|iteration| iteration.unsent).sum();
     if unsent == 0 {
@@ -65,7 +71,7 @@ pub(super) fn unsent(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// Requests that were refused or not answered.
+/// Finds requests that were refused or not answered.
 pub(super) fn errors(subject: &Subject<'_>) -> Vec<Finding> {
     let count =
         |outcome| subject.variant.iterations.iter().map(|iteration| iteration.count(outcome)).sum::<u64>();
@@ -87,7 +93,8 @@ pub(super) fn errors(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// Latencies by status of all iterations; a status without a histogram is left out.
+/// Latencies by status over all iterations. A status is left out when one of its classes has no
+/// histogram.
 fn by_status(variant: &Variant) -> BTreeMap<u16, Distribution> {
     let mut all: BTreeMap<u16, Option<Distribution>> = BTreeMap::new();
     let classes = variant.iterations.iter().flat_map(|iteration| &iteration.classes);
@@ -104,8 +111,9 @@ fn by_status(variant: &Variant) -> BTreeMap<u16, Distribution> {
     all.into_iter().filter_map(|(status, latency)| Some((status, latency?))).collect()
 }
 
-/// Refusals of which most took as long as a timeout: nobody refused them, somebody did not answer in time. Others of the same status may have
-/// been refused, or given up sooner with a connection that broke.
+/// Finds refusals most of which took as long as a timeout: they are not decisions, but responses
+/// that did not come in time. Others of the same status may be real refusals, or failed sooner with
+/// a broken connection.
 pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
     let good = pooled(subject.variant, Outcome::Ok);
     let judged = by_status(subject.variant).into_iter().filter_map(|(status, latency)| {
@@ -114,7 +122,8 @@ pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
         }
         let enough = good.as_ref().filter(|good| good.count() as f64 >= FEW * latency.count() as f64);
         let usual = enough.map(|good| good.micros(0.5));
-        // Good answers that come just then as well are no timer's: what somebody has to be asked about takes so long.
+        // Successful responses that come just then contradict a timer: a call to another server
+        // takes this long.
         let slow = |timer: &f64| {
             usual.is_none_or(|usual| usual <= GOOD * timer)
                 && enough.is_none_or(|good| edge(good, *timer).is_none())
@@ -141,12 +150,13 @@ pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
     judged.collect()
 }
 
-/// How many answers a timer of so many µs gave, where most are its own.
+/// Number of responses that a timer of `timer` µs caused, when most are its own.
 fn fired(latency: &Distribution, timer: f64) -> Option<u64> {
     edge(latency, timer).filter(|own| *own as f64 >= TIMED * latency.count() as f64)
 }
 
-/// How many answers came when a timer of so many µs may fire, where hardly any came before.
+/// Number of responses that came when a timer of `timer` µs may fire, when hardly any came just
+/// before.
 fn edge(latency: &Distribution, timer: f64) -> Option<u64> {
     let since = |share: f64| latency.above(whole(timer * share * 1e3));
     let own = since(1.0 - EARLY) - since(1.0 + LATE);
@@ -154,7 +164,7 @@ fn edge(latency: &Distribution, timer: f64) -> Option<u64> {
     (own >= LEAST && before as f64 <= BEFORE * own as f64).then_some(own)
 }
 
-/// A limit on the rate: what is let through stays the same.
+/// Finds a rate limit: the rate of successful responses stays constant.
 pub(super) fn rate_limited(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let all: u64 =
@@ -181,14 +191,16 @@ pub(super) fn rate_limited(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// Answers with 503 are decided before any work is done.
+/// Whether responses with 503 are decided before any work is done: their median is not above that
+/// of successful responses.
 fn quick(variant: &Variant) -> bool {
     let good = pooled(variant, Outcome::Ok).map(|good| good.micros(0.5));
     let shed = by_status(variant).remove(&503).map(|shed| shed.micros(0.5));
     good.zip(shed).is_some_and(|(good, shed)| shed <= good)
 }
 
-/// Good answers per second where every slice has as many, while others were refused in them.
+/// Rate of successful responses, when the slices have nearly the same rate and at least half of
+/// them have refusals.
 fn steady(iteration: &Iteration) -> Option<f64> {
     let slices = slices(iteration);
     let rates: Vec<f64> = slices.iter().map(|slice| slice.ok as f64 * 1e3 / slice.ms as f64).collect();
@@ -198,7 +210,7 @@ fn steady(iteration: &Iteration) -> Option<f64> {
     (refused && middle(&off)? <= STEADY * usual).then_some(usual)
 }
 
-/// Bad endings that lie together in time.
+/// Finds unsuccessful requests that lie close together in time.
 pub(super) fn burst(subject: &Subject<'_>) -> Vec<Finding> {
     let told: Vec<String> = subject.variant.iterations.iter().filter_map(in_iteration).collect();
     if told.is_empty() {
@@ -251,7 +263,8 @@ fn in_iteration(iteration: &Iteration) -> Option<String> {
     ))
 }
 
-/// First and last slice of the shortest stretch with most of the bad endings, where it is short.
+/// First and last slice of the shortest span with most of the unsuccessful requests; `None` when it
+/// is not short.
 fn densest(slices: &[&Slice], bad: u64) -> Option<(usize, usize)> {
     let whole = slices[slices.len() - 1].at_ms + slices[slices.len() - 1].ms - slices[0].at_ms;
     let wanted = MOST * bad as f64;

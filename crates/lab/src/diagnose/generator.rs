@@ -1,6 +1,7 @@
-//! Whether the figures are the target's or the load generator's.
+//! Generator: decides whether the figures describe the target or the load generator.
 //!
-//! Owns: what the generator's own use says against the figures. The thresholds are those of the generator's report.
+//! Owns: what the generator's own use says against the figures. The thresholds are those of the
+//! generator's report.
 
 use super::Subject;
 use crate::record::{Doubt, Finding, GeneratorUse, Iteration, Record, Variant};
@@ -8,10 +9,11 @@ use crate::report::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
 use crate::statistics::Figure;
 use crate::words;
 
-/// A host that gives others so much of the time of a machine makes its figures those of the host.
+/// Share of CPU time that the host gave to other virtual machines, from which the figures are those
+/// of the host.
 const STOLEN: f64 = 0.1;
 
-/// The generator was the limit: its thread never rested.
+/// Finds a generator that was the limit: its thread never rested.
 pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
     let told = worst(subject, |own, iteration| {
         let (running, waiting) = shares(own);
@@ -21,7 +23,8 @@ pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
                 format!("its thread used {} of a core and waited for one {} of the time", shares.0, shares.1);
             return Some((running + waiting, text));
         }
-        // Of a run that its own report calls limited, being late is the only other reason that a record has.
+        // When a generator's report calls it limited, lag is the only other reason that a record
+        // contains.
         (own.limited && late_by(own, iteration).is_none()).then(|| (0.0, "as its own report says".to_owned()))
     });
     told.map(|told| {
@@ -36,7 +39,7 @@ pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// The generator sent what was due too late to blame the target for the latency.
+/// Finds a generator that sent due requests so late that the latency is not the target's alone.
 pub(super) fn late(subject: &Subject<'_>) -> Vec<Finding> {
     let told = worst(subject, |own, iteration| {
         let (lag, latency) =
@@ -56,7 +59,8 @@ pub(super) fn late(subject: &Subject<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// What is said about the worst iteration, and about how many something is said. `said` tells how bad it is, and how it was.
+/// Describes the worst iteration to which `said` applies, and to how many it applies. `said`
+/// returns a severity and a description.
 fn worst(
     subject: &Subject<'_>,
     said: impl Fn(&GeneratorUse, &Iteration) -> Option<(f64, String)>,
@@ -79,14 +83,15 @@ fn shares(own: &GeneratorUse) -> (f64, f64) {
     (own.cpu_share.unwrap_or(0.0), own.core_wait_share.unwrap_or(0.0))
 }
 
-/// Lag and latency where the one is a good part of the other.
+/// Lag and latency, when the lag is a large part of the latency.
 fn late_by(own: &GeneratorUse, iteration: &Iteration) -> Option<(f64, f64)> {
     let late = own.lag_p99_us.zip(Figure::P99.of(iteration));
     late.filter(|(lag, latency)| *lag >= LAG_US && *lag >= LAG_SHARE * latency)
 }
 
-/// The generator had to wait for a core: latencies include that wait. It is the machine's doing, so it is said once for all variants but
-/// those of which the generator is known to be the limit.
+/// Finds a generator that had to wait for a core, so that latencies include that wait. The machine
+/// causes this, so there is one finding for all variants. Variants whose generator was the limit
+/// are left out.
 pub(super) fn shared(record: &Record) -> Option<Finding> {
     let limited = |variant: &Variant| !bound(&Subject { record, variant }).is_empty();
     let (variants, share) = most(record, CORE_WAIT, |own| own.core_wait_share, limited)?;
@@ -100,7 +105,8 @@ pub(super) fn shared(record: &Record) -> Option<Finding> {
     })
 }
 
-/// The machine did not have the cores that it shows: its host gave their time to others.
+/// Finds a machine that did not have all of its cores, because its host gave their time to other
+/// virtual machines.
 pub(super) fn stolen(record: &Record) -> Option<Finding> {
     let (variants, share) = most(record, STOLEN, |own| own.stolen_share, |_| false)?;
     Some(Finding {
@@ -114,7 +120,9 @@ pub(super) fn stolen(record: &Record) -> Option<Finding> {
     })
 }
 
-/// Variants in whose worst iteration this share of the time was at least so much, none meaning all, and how much it was in words.
+/// Variants whose highest share over iterations is at least `least`, and a description of that
+/// share. An empty list stands for all variants. Variants for which `not` returns true are left
+/// out.
 fn most(
     record: &Record,
     least: f64,

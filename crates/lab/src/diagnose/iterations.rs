@@ -1,7 +1,7 @@
-//! Iterations beside each other: too few, or one that does not belong.
+//! Iterations: finds variants with too few of them, and iterations that deviate from the others.
 //!
-//! Owns: what the spread between iterations says. An odd iteration is named with everything else that was odd in it, which is where its
-//! cause is found; it is never dropped.
+//! Owns: what the spread between iterations says. An outlier is reported with everything else that
+//! was unusual in it, because that shows the cause. It is never dropped.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,15 @@ use crate::record::{Doubt, Finding, Iteration};
 use crate::statistics::{Figure, LEAST_PAIRS, figures, outliers};
 use crate::words;
 
-/// Differences of an odd iteration that are told, the greatest first: where a machine was slow, all that ran on it was.
+/// Most differences that are listed for an outlier, the largest first: on a slow machine every
+/// program deviates.
 const MOST_TOLD: usize = 6;
 
-/// Odd iterations that are named, the oddest: of hundreds some always are.
+/// Most outliers that are named, the largest first: among hundreds of iterations some always
+/// deviate.
 const MOST_NAMED: usize = 3;
 
-/// Too few iterations for an interval.
+/// Finds variants with too few iterations for an interval.
 pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
     let many = subject.variant.iterations.len();
     if many >= LEAST_PAIRS {
@@ -31,15 +33,16 @@ pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// A figure of an iteration that does not belong to the others.
+/// A figure of an iteration that deviates from the others.
 struct Odd {
     place: usize,
-    /// How far it is from what is usual.
+    /// Deviation from the usual value, in robust standard deviations.
     score: f64,
     said: String,
 }
 
-/// Iterations that do not belong to the others: `slow-iteration` where one is worse, `odd-iteration` where one is better.
+/// Finds iterations that deviate from the others: `slow-iteration` for a worse one, `odd-iteration`
+/// for a better one.
 pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let (mut worse, mut better) = (Vec::new(), Vec::new());
@@ -87,7 +90,8 @@ pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
     found
 }
 
-/// The iterations that are the oddest, and what is odd in them; how many others there are among so many.
+/// Indices of the iterations that deviate most, and a description of them. The description also
+/// counts the other outliers among `all` iterations.
 fn told(odd: &[Odd], all: usize) -> (Vec<usize>, String) {
     let mut by_place: BTreeMap<usize, f64> = BTreeMap::new();
     for one in odd {
@@ -105,7 +109,7 @@ fn told(odd: &[Odd], all: usize) -> (Vec<usize>, String) {
     (places, said.join("; "))
 }
 
-/// What else was different in an iteration.
+/// Describes what else was unusual in an iteration.
 fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
     let variant = subject.variant;
     let number = variant.iterations[place].number;

@@ -1,6 +1,7 @@
-//! Programs that get less of the machine than they want: throttled, out of memory, ended, without a core.
+//! Limits: finds programs that got fewer resources than they needed: throttled, out of memory,
+//! ended, or without a core.
 //!
-//! Owns: what samples of control groups and of the kernel's accounts prove.
+//! Owns: what samples of control groups and of the kernel's accounting prove.
 
 use super::Subject;
 use super::view::{self, Seen, machine_cores, middle, most, seen, typical};
@@ -8,26 +9,29 @@ use crate::record::{Doubt, Finding, Outcome, Variant};
 use crate::statistics::Figure;
 use crate::words;
 
-/// From this share of throttled periods on a component is throttled: one period in twenty is a stall of up to 100 ms that the 95th
-/// percentile shows.
+/// Share of throttled periods from which a component counts as throttled. One period in twenty is a
+/// stall of up to 100 ms that the 95th percentile shows.
 const THROTTLED: f64 = 0.05;
-/// Without periods, a limit is the cause only where the same program with more of it answers this many times as much, as quickly.
+/// Factor in throughput and in latency by which the same program has to be better with more CPU, to
+/// prove throttling without periods.
 const FREED: f64 = 3.0;
-/// And where it used at least this share of its limit on average: pauses and ends of a run pull the average down.
+/// Least average use of its limit by a throttled program: pauses and the ends of a run lower the
+/// average.
 const USED: f64 = 0.5;
-/// Cores are all busy from this share on.
+/// Share of all cores from which they count as busy.
 const BUSY: f64 = 0.9;
-/// Times that the core was taken away, per second of CPU: the kernel's shortest turn is a few ms, so a program that is alone on
-/// its core stays far below.
+/// Involuntary context switches per second of CPU from which programs compete for cores. The
+/// kernel's shortest time slice is a few ms, so a program that is alone on its core has far fewer.
 const TAKEN: f64 = 50.0;
-/// Swap that grows by this share of the resident memory is in use, not left over.
+/// Smallest growth of swap that counts, as a share of the resident memory; a smaller one may be
+/// left over.
 const SWAPPED: f64 = 0.01;
-/// A program that ended with this share of its memory limit in use is taken to have ended because of it.
+/// Share of its memory limit from which a program that ended is taken to have ended because of it.
 const FULL: f64 = 0.9;
 
 const RAISE: &str = "raise or remove the CPU limit; an average of CPU use does not show this";
 
-/// Components that stood still because of their limit.
+/// Finds components that were throttled by their CPU limit.
 pub(super) fn throttled(subject: &Subject<'_>) -> Vec<Finding> {
     let names = subject.variant.component_names();
     let told = |name| by_periods(subject, name).or_else(|| by_ablation(subject, name));
@@ -55,8 +59,9 @@ fn by_periods(subject: &Subject<'_>, name: &str) -> Option<String> {
     })
 }
 
-/// The rate of good answers that the limit allows, beside the measured one. What was refused or given up has cost as well, and
-/// served nobody.
+/// Note about the rate of successful responses that the limit allows, beside the measured one.
+/// Refused and failed requests use CPU as well, so their cost is added to that of successful
+/// responses.
 fn implied(variant: &Variant, name: &str, limit: f64) -> String {
     let (mut costs, mut rates) = (Vec::new(), Vec::new());
     for look in seen(variant, name) {
@@ -75,7 +80,8 @@ fn implied(variant: &Variant, name: &str, limit: f64) -> String {
     )
 }
 
-/// Where nobody looked at periods: the same program with another limit tells.
+/// Finds throttling where no periods were sampled: the same program under a higher limit is the
+/// evidence.
 fn by_ablation(subject: &Subject<'_>, name: &str) -> Option<String> {
     let variant = subject.variant;
     let looks = seen(variant, name);
@@ -111,7 +117,7 @@ fn by_ablation(subject: &Subject<'_>, name: &str) -> Option<String> {
     ))
 }
 
-/// Components that the kernel ended, or whose memory it put aside.
+/// Finds components that the kernel killed for lack of memory, or swapped out.
 pub(super) fn memory(subject: &Subject<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for name in subject.variant.component_names() {
@@ -147,7 +153,7 @@ pub(super) fn memory(subject: &Subject<'_>) -> Vec<Finding> {
     found
 }
 
-/// Components that ended before the run did.
+/// Finds components that ended before the run did.
 pub(super) fn ended(subject: &Subject<'_>) -> Vec<Finding> {
     let mut told = Vec::new();
     for iteration in &subject.variant.iterations {
@@ -172,7 +178,7 @@ pub(super) fn ended(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// All cores were busy, and programs took them from each other.
+/// Finds programs that took cores from each other while all cores were busy.
 pub(super) fn core_starved(subject: &Subject<'_>) -> Vec<Finding> {
     let Some(cores) = machine_cores(subject.record) else { return Vec::new() };
     let together = subject.record.run.machines.len() == 1;

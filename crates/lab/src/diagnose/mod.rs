@@ -1,12 +1,19 @@
-//! Findings: what makes a run's figures doubtful, and what explains them, each with its evidence and a remedy.
+//! Diagnosis: finds what makes a run's figures doubtful and what explains them, each with evidence
+//! and a remedy.
 //!
-//! Owns: every rule over a [`Record`], with its thresholds. Does not own: the statistics ([`crate::statistics`]), how findings are shown
-//! ([`crate::offline`]), and what the load driver says about a single run of its own ([`crate::report`]).
+//! Owns: every rule over a [`Record`], with its thresholds.
+//! Does not own: the statistics ([`crate::statistics`]), how findings are shown
+//! ([`crate::offline`]), and the load driver's findings about its own runs ([`crate::report`]).
 //!
-//! Flow: record → rules over each variant ([`RULES`]) and over the whole → what another finding explains is dropped → the same
-//! about several variants is said once → what the run noticed itself stands before → the gravest first. Every rule is a pure
-//! function. It speaks where the data proves its cause and is silent where they do not suffice: a figure that was not observed is no
-//! evidence. Thresholds are ratios or structure wherever they can be, because bare times differ between machines.
+//! 1. The rules read each variant ([`RULES`]), then the sweeps and the whole record.
+//! 2. Findings that another finding explains are dropped.
+//! 3. Equal findings about several variants are merged.
+//! 4. Findings that the run itself made are put first.
+//! 5. All are sorted, the most serious first.
+//!
+//! Every rule is a pure function. It reports a finding only where the data prove the cause. A
+//! figure that was not observed is no evidence. Thresholds are ratios or structural wherever
+//! possible, because absolute times differ between machines.
 
 mod calls;
 mod capacity;
@@ -26,7 +33,7 @@ pub(crate) use capacity::points;
 
 use crate::record::{Doubt, Finding, Record, Variant};
 
-/// A variant, with the record it stands in.
+/// A variant under diagnosis, with its record.
 struct Subject<'a> {
     record: &'a Record,
     variant: &'a Variant,
@@ -34,7 +41,7 @@ struct Subject<'a> {
 
 type Rule = fn(&Subject<'_>) -> Vec<Finding>;
 
-/// The rules over one variant. Of equal weight, what is earlier here is said first: causes before what follows from them.
+/// Rules over one variant. Findings of equal weight keep this order: causes before their effects.
 const RULES: [Rule; 28] = [
     generator::bound,
     generator::late,
@@ -66,31 +73,32 @@ const RULES: [Rule; 28] = [
     pauses::pauses,
 ];
 
-/// What a cause brings with it: of the same variant, these say nothing new beside it.
+/// Findings that a cause explains: about the same variant they say nothing new beside it.
 const EXPLAINED: [(&str, &[&str]); 4] = [
-    // A program without CPU stands still, and everything that waits for it is slow.
+    // A program without CPU stalls, and everything that waits for it is slow.
     (
         "throttled",
         &["stalls", "pauses", "gc-like-pauses", "core-starved", "backend-bound", "round-trip-bound"],
     ),
-    // A generator that does not keep up offers less than was asked for, in its own rhythm.
+    // A generator that does not keep up offers less load than planned, at its own pace.
     ("generator-bound", &["saturated", "core-starved", "stalls", "pauses", "cold-cache"]),
     ("tls-handshakes", &["connection-churn"]),
-    // A latency that is the queue's is not the backend's, and what is in flight while a queue grows is not what was answered.
+    // The latency is the queue's, not the backend's. While a queue grows, more requests are in
+    // flight than are answered.
     ("saturated", &["backend-bound", "round-trip-bound", "little-law-broken"]),
 ];
 
-/// What a record keeps of its findings where its figures become others: what only who ran it can know, and what is not to be seen any more where
-/// a timeline lost its detail.
+/// Findings that a record keeps when its figures change. Either only the run itself could make
+/// them, or a timeline with less detail no longer shows them.
 const LASTING: [&str; 5] = ["not-measured", "nothing-ended", "stalls", "pauses", "gc-like-pauses"];
 
-/// Whether a finding that is in a record is not found again from its figures.
+/// Whether a finding in a record cannot be derived again from its figures.
 pub(crate) fn lasts(finding: &Finding) -> bool {
     LASTING.contains(&finding.name.as_str())
 }
 
-/// What the run noticed and what its figures show, the gravest first. Findings that are put back into the record are not found
-/// again.
+/// Findings of the run itself and of its figures, the most serious first. A finding that is already
+/// in the record is not added again.
 pub fn findings(record: &Record) -> Vec<Finding> {
     let mut shown = trust::whole(record);
     shown.extend(generator::shared(record));
@@ -126,7 +134,7 @@ fn drop_explained(found: &mut Vec<Finding>) {
     found.retain(|finding| !explained(&finding.name));
 }
 
-/// The same to say about several variants is said once.
+/// Merges equal findings about several variants into one.
 fn together(all: Vec<Finding>, variants: usize) -> Vec<Finding> {
     let mut joined: Vec<Finding> = Vec::new();
     for finding in all {
@@ -146,7 +154,8 @@ fn together(all: Vec<Finding>, variants: usize) -> Vec<Finding> {
     joined
 }
 
-/// Findings of one name and remedy, each about other variants: what is shown as one. What is about the whole run stands by itself.
+/// Groups findings with the same name, weight and remedy about different variants: a report shows a
+/// group as one. A finding about the whole run is a group by itself.
 pub fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
     let mut groups: Vec<Vec<&Finding>> = Vec::new();
     for finding in findings {
@@ -166,12 +175,12 @@ pub fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
 }
 
 impl Subject<'_> {
-    /// The load had a course of its own: what changes over time may be due to it.
+    /// Whether the offered rate changed by plan: that may cause changes over time.
     fn is_staged(&self) -> bool {
         !self.variant.load.stages.is_empty()
     }
 
-    /// A finding about this variant.
+    /// Creates a finding about this variant.
     fn finding(&self, doubt: Doubt, name: &str, evidence: String, remedy: &str) -> Finding {
         Finding {
             name: name.to_owned(),
@@ -182,7 +191,7 @@ impl Subject<'_> {
         }
     }
 
-    /// The same that explains the figures.
+    /// Creates a finding about this variant that explains its figures.
     fn cause(&self, name: &str, evidence: String, remedy: &str) -> Finding {
         self.finding(Doubt::Explains, name, evidence, remedy)
     }

@@ -1,7 +1,8 @@
-//! Whose latency it is: the backend's, or the way there and back.
+//! Paths: decides where latency arises, in the backend or on the way there and back.
 //!
-//! Owns: what the bare backend (the first rung of a ladder, or the variant `direct`), the servers' own phases and CPU say about it. It
-//! speaks of latencies that somebody would mind only: below [`LEAST_US`] every way to a backend is mostly the way.
+//! Owns: what the backend alone (the first rung of a ladder, or the variant `direct`), the servers'
+//! own phases and CPU prove. Only latencies that matter are explained: below [`LEAST_US`] the
+//! latency of every path is mostly the round trip.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +12,28 @@ use crate::record::{Arrivals, Distribution, Finding, Outcome, Variant};
 use crate::statistics::Figure;
 use crate::words;
 
-/// Shortest median latency that is worth an explanation, µs.
+/// Smallest median latency that is explained, µs.
 const LEAST_US: f64 = 2000.0;
-/// From this share of the latency on, it is the backend's.
+/// Share of the latency from which the backend causes it.
 const MOST: f64 = 0.8;
-/// A backend that is this busy while it is the only one that is, has a queue: one core is 1.
+/// Cores from which a backend is busy enough for a queue, while no other component is busy: one
+/// core is 1.
 const BUSY: f64 = 0.6;
-/// All others together use less than this share of what the backend uses.
+/// CPU of all other components, as a share of the backend's, up to which they are idle.
 const OTHERS: f64 = 0.2;
-/// The quickest answer over the bare backend's quickest: up to here nothing in between costs anything that counts.
+/// Quickest response divided by that of the backend alone, up to which the hops between cost
+/// nothing significant.
 const FLOOR: f64 = 1.25;
-/// The median over the quickest: up to here most answers take as long as the way there and back.
+/// Median divided by the quickest response, up to which most responses take only the round trip.
 const FLAT: f64 = 2.0;
-/// Name of the variant without anything in between, and of the label with the backend's name.
+/// Name of the variant that is the backend alone. The next constant is the name of the label for
+/// the backend, and of its phase.
 const DIRECT: &str = "direct";
 const BACKEND: &str = "backend";
-/// The phase in which a server waits for what stands behind it.
+/// Phase in which a server waits for its upstream.
 const UPSTREAM: &str = "upstream";
 
-/// The latency is the backend's.
+/// Finds latency that the backend causes.
 pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
     let Some(latency) = typical(subject.variant, &Figure::P50).filter(|latency| *latency >= LEAST_US) else {
         return Vec::new();
@@ -47,7 +51,7 @@ pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// A server says itself how long it waited for the backend.
+/// Evidence from phases: a server reports how long it waited for the backend.
 fn by_phases(subject: &Subject<'_>, latency: f64) -> Option<String> {
     let waited = phase(subject.variant, |name| name == UPSTREAM || name == BACKEND)?;
     let (component, name, us) = waited;
@@ -60,7 +64,7 @@ fn by_phases(subject: &Subject<'_>, latency: f64) -> Option<String> {
     })
 }
 
-/// The longest phase of these names: who says so, its name, its median in µs.
+/// Longest phase with a wanted name: the component that reports it, its name, its median in µs.
 fn phase(variant: &Variant, wanted: fn(&str) -> bool) -> Option<(&str, &str, f64)> {
     let mut all: Vec<(&str, &str, Distribution)> = Vec::new();
     for phase in
@@ -76,8 +80,8 @@ fn phase(variant: &Variant, wanted: fn(&str) -> bool) -> Option<(&str, &str, f64
     medians.max_by(|a, b| a.2.total_cmp(&b.2))
 }
 
-/// The time that a server says a request spent in it: who says so, and µs. Its phases are all of it where they include the wait for
-/// what stands behind.
+/// Time that a request spent in a server by the server's report: the component and the µs. Without
+/// a total, the phases are summed up, provided that they include the wait for the upstream.
 fn inside(variant: &Variant) -> Option<(&str, f64)> {
     if let Some((component, _, whole)) = phase(variant, |name| name == "total") {
         return Some((component, whole));
@@ -91,7 +95,7 @@ fn inside(variant: &Variant) -> Option<(&str, f64)> {
     Some((component, all.values().map(|duration| duration.micros(0.5)).sum()))
 }
 
-/// The bare backend that a variant is measured beside.
+/// Variant that is the backend alone, under the same load; `None` when there is none.
 fn bare<'a>(subject: &Subject<'a>) -> Option<&'a Variant> {
     let name = &subject.variant.name;
     let ladder = subject
@@ -107,7 +111,8 @@ fn bare<'a>(subject: &Subject<'a>) -> Option<&'a Variant> {
     same.then_some(bare)
 }
 
-/// Without anything in between it takes as long. In a closed loop that may be the way there and back as well.
+/// Evidence from ablation: the backend alone takes as long. A closed loop is left out, because the
+/// round trip may take as long too.
 fn by_ablation(subject: &Subject<'_>, latency: f64) -> Option<String> {
     let bare = bare(subject).filter(|_| subject.variant.load.arrivals == Arrivals::Open)?;
     let alone = typical(bare, &Figure::P50)?;
@@ -121,7 +126,7 @@ fn by_ablation(subject: &Subject<'_>, latency: f64) -> Option<String> {
     })
 }
 
-/// The backend is busy, and nobody else.
+/// Evidence from CPU: the backend is busy, and no other component is.
 fn by_cpu(subject: &Subject<'_>, _: f64) -> Option<String> {
     let variant = subject.variant;
     let names = variant.component_names();
@@ -141,7 +146,7 @@ fn by_cpu(subject: &Subject<'_>, _: f64) -> Option<String> {
     })
 }
 
-/// A closed loop whose answers take as long as the way to the bare backend and back.
+/// Finds a closed loop whose responses take as long as the round trip to the backend alone.
 pub(super) fn round_trip_bound(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let workers = variant.load.concurrency.filter(|_| variant.load.arrivals == Arrivals::Closed);
@@ -175,7 +180,7 @@ pub(super) fn round_trip_bound(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// The quickest good answer, median over iterations, µs.
+/// First percentile of the latency of successful responses, median over iterations, µs.
 fn quickest(variant: &Variant) -> Option<f64> {
     let each: Option<Vec<f64>> = variant
         .iterations

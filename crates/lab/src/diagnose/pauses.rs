@@ -1,40 +1,44 @@
-//! Stretches in which nothing is answered although requests are due.
+//! Pauses: finds spans in which no request ends although requests are due.
 //!
-//! Owns: finding them in the slices, and telling a program that works for itself meanwhile (a garbage collector) from one that waits.
-//! Slices longer than [`LONGEST_SLICE`] hide them, and nothing is said then.
+//! Owns: finding them in the slices, and distinguishing a program that works for itself meanwhile
+//! (a garbage collector) from one that waits. Slices longer than [`LONGEST_SLICE`] hide pauses, so
+//! there is no finding then.
 
 use super::Subject;
 use super::view::{self, middle, seen, slices};
 use crate::record::{Finding, Iteration, Slice, Variant};
 use crate::words;
 
-/// Longest slice in which a pause can be seen, ms.
+/// Longest slice in which a pause is visible, ms.
 const LONGEST_SLICE: u64 = 500;
-/// A slice is quiet with less than this share of the usual answers.
+/// Share of the usual number of endings up to which a slice is quiet.
 const QUIET: f64 = 0.1;
-/// Answers that a slice usually has: with fewer, an empty one is chance.
+/// Fewest requests that usually end in a slice: with fewer, an empty slice may be chance.
 const USUAL: f64 = 4.0;
-/// A single pause is worth a word from this length on, ms: a busy machine takes a core away for less.
+/// Shortest single pause that counts, ms: a busy machine takes a core away for shorter times.
 const LONE_MS: u64 = 300;
-/// Several pauses are one cause.
+/// Number of pauses from which they have a common cause.
 const SEVERAL: usize = 3;
-/// A pause shorter than a lone one is as long as this many slices: one quiet slice may be where two answers fell into its neighbours.
+/// Shortest of several pauses, in slices: one quiet slice may arise because two responses fall into
+/// its neighbours.
 const SLICES: u64 = 2;
-/// Pauses that come at near regular distance: their distances differ from the median by less than this share.
+/// Largest deviation of the distances between regular pauses from their median, as a share of it.
 const REGULAR: f64 = 0.35;
-/// Cores that a program uses in pauses, from which on it works.
+/// Cores in use during pauses from which a program works.
 const WORKS: f64 = 0.25;
-/// On a machine that others use as well it gets less: it works also from this on,
+/// Cores in use during pauses from which a program on a shared machine works, where `MORE` applies
+/// as well.
 const WORKS_LITTLE: f64 = 0.05;
-/// where that is so many times what it uses while it answers.
+/// Factor between the cores in use during pauses and outside of them, for a program on a shared
+/// machine.
 const MORE: f64 = 2.0;
-/// Cores below which it waits.
+/// Cores in use during pauses below which a program waits.
 const WAITS: f64 = 0.1;
 
-/// From and until, ms.
+/// Start and end of a pause, ms.
 type Stretch = (u64, u64);
 
-/// Pauses, by what programs did in them.
+/// Finds pauses, and classifies them by what programs did meanwhile.
 pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
     if subject.is_staged() {
         return Vec::new();
@@ -84,7 +88,7 @@ fn length(stretches: &[Stretch]) -> u64 {
     stretches.iter().map(|(from, until)| until - from).sum()
 }
 
-/// Quiet stretches between answers: a long one, or several.
+/// Quiet spans between endings: a long one, or several.
 fn stretches(iteration: &Iteration) -> Vec<Stretch> {
     let slices = slices(iteration);
     let ended = |slice: &Slice| (slice.ok + slice.bad) as f64;
@@ -102,7 +106,8 @@ fn stretches(iteration: &Iteration) -> Vec<Stretch> {
             let from = open.map_or(slice.at_ms, |(from, _)| from);
             open = Some((from, slice.at_ms + slice.ms));
         } else {
-            // What lies before the first answer is the start of the run, and what lies behind the last one its end.
+            // A quiet span before the first ending is the start of the run; one after the last is
+            // its end.
             found.extend(open.take().filter(|_| answered));
             answered = true;
         }
@@ -113,7 +118,7 @@ fn stretches(iteration: &Iteration) -> Vec<Stretch> {
     if lone || found.len() >= SEVERAL { found } else { Vec::new() }
 }
 
-/// They come at near the same distance.
+/// Whether the pauses come at nearly equal distances.
 fn regular(stretches: &[Stretch]) -> bool {
     let distances: Vec<f64> = stretches.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64).collect();
     let Some(usual) = middle(&distances).filter(|_| stretches.len() >= SEVERAL) else { return false };
@@ -121,7 +126,8 @@ fn regular(stretches: &[Stretch]) -> bool {
     middle(&off).is_some_and(|off| off <= REGULAR * usual)
 }
 
-/// Cores that each component used in the pauses and outside of them, where looks lie close enough to tell.
+/// Cores that each component used in the pauses and outside of them, where samples are close enough
+/// to each other.
 fn in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Stretch>)]) -> Vec<(&'a str, f64, f64)> {
     let cores = |name: &'a str| {
         let (mut used, mut time, mut all, mut whole) = (0.0, 0.0, 0.0, 0.0);

@@ -1,13 +1,13 @@
-//! Revoked credentials that were accepted, and revocations that came to nothing.
+//! Revocations: finds revoked credentials that were accepted too long, and revocations that failed.
 //!
-//! Owns: what is too long: what the run was told to allow, and where it was told nothing, what never ended.
+//! Owns: what is too long: the bound of the run, and a credential that was never refused.
 
 use super::Subject;
 use crate::record::{Doubt, Finding, Flooded, Revocations};
 use crate::statistics::staleness_by_place;
 use crate::words;
 
-/// A credential was accepted for longer after its revocation than is allowed.
+/// Finds credentials that were accepted for longer after their revocation than is allowed.
 pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
     let iterations =
         || subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref());
@@ -56,7 +56,7 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// Revocations whose staleness could not be seen.
+/// Finds revocations whose staleness could not be measured.
 pub(super) fn failed(subject: &Subject<'_>) -> Vec<Finding> {
     let all: Vec<&Revocations> =
         subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref()).collect();

@@ -1,18 +1,21 @@
-//! What figures can be trusted with: an unfinished run, another tool's summary, a closed loop, figures that break an identity.
+//! Trust: finds doubts about figures that need no cause in the target.
 //!
-//! Owns: doubts that need no cause in the target.
+//! Owns: doubts from an unfinished run, another tool's summary, a closed loop, or figures that
+//! break an identity.
 
 use super::Subject;
 use super::view::served;
 use crate::record::{Arrivals, Doubt, Finding, Iteration, Origin, Outcome, Record};
 use crate::statistics::little;
 
-/// By this share rate × latency may differ from what was in flight: the ends of a short run count half.
+/// Share by which rate × latency may differ from the requests in flight: the ends of a short run
+/// count half.
 const LITTLE: f64 = 0.1;
-/// And by this many requests: where hardly one is in flight, what it waited before it was sent is as much as its flight.
+/// Requests by which they have to differ as well. With hardly one request in flight, the wait
+/// before sending is as long as the flight.
 const IN_FLIGHT: f64 = 0.5;
 
-/// What is said about the whole run.
+/// Findings about the whole run: stopped early, shortened, or imported.
 pub(super) fn whole(record: &Record) -> Vec<Finding> {
     let about = |name: &str, evidence: &str, remedy: &str| Finding {
         name: name.to_owned(),
@@ -42,7 +45,7 @@ pub(super) fn whole(record: &Record) -> Vec<Finding> {
     found
 }
 
-/// Workers waited for each answer.
+/// Reports a closed loop: its workers waited for each response.
 pub(super) fn closed_loop(subject: &Subject<'_>) -> Vec<Finding> {
     let load = &subject.variant.load;
     let Some(workers) = load.concurrency.filter(|_| load.arrivals == Arrivals::Closed) else {
@@ -56,7 +59,7 @@ pub(super) fn closed_loop(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// Percentiles that a tool printed.
+/// Reports iterations without a histogram, which have only the percentiles that a tool printed.
 pub(super) fn summary_only(subject: &Subject<'_>) -> Vec<Finding> {
     let without =
         |iteration: &&Iteration| iteration.count(Outcome::Ok) > 0 && iteration.latency(Outcome::Ok).is_none();
@@ -78,9 +81,12 @@ pub(super) fn summary_only(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
-/// What was in flight is not rate × latency. Where much of what ended in the window was due before it, the latencies that were kept are
-/// not those of what was in flight, and nothing is said. What was never answered may have been given up after the window: then its time is not
-/// all among what was in flight, and the law has to hold with some part of it.
+/// Finds iterations whose requests in flight are not rate × latency (Little's law).
+///
+/// There is no finding where many of the requests that ended in the window were due before it. The
+/// recorded latencies are then not those of the requests in flight. A request without a response
+/// may have been given up after the window. Only a part of its time was then in flight, and the law
+/// has to hold for some part of it.
 pub(super) fn law(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let closed =
@@ -115,8 +121,8 @@ pub(super) fn law(subject: &Subject<'_>) -> Vec<Finding> {
         )]
 }
 
-/// Mean time in flight of all requests, µs, without and with the time of those that were not answered; `None` where a class has no latencies. Time
-/// before a request was sent does not count.
+/// Mean time in flight of all requests, µs, without and with the time of those that failed. The
+/// time before a request was sent does not count. `None` where a class has no latencies.
 fn mean_of_all(iteration: &Iteration) -> Option<[f64; 2]> {
     let (mut answered, mut failed, mut count) = (0.0, 0.0, 0.0);
     for class in iteration.classes.iter().filter(|class| class.count > 0) {

@@ -1,12 +1,13 @@
-//! How rules look at a record: components, slices and rates of the measured window.
+//! View: reads components, slices and rates of the measured window from a record, for the rules.
 //!
-//! Owns: the reading of an iteration in pieces. Does not own: conclusions. Nothing here is 0 because it is not known.
+//! Owns: reading parts of an iteration.
+//! Does not own: conclusions. An unknown value is absent, never 0.
 
 use crate::record::{Component, Iteration, Sample, Slice, Variant};
 use crate::statistics::{CpuUse, Figure, figures, median, window};
 use crate::units::whole;
 
-/// Slices have to cover this share of the window before they stand for it.
+/// Share of the window that slices have to cover to represent it.
 const COVERED: f64 = 0.9;
 
 /// A component in the measured window of an iteration.
@@ -17,10 +18,10 @@ pub(super) struct Seen<'a> {
     pub(super) last: &'a Sample,
 }
 
-/// A counter of a sample that is not always observed.
+/// Reads a counter of a sample; `None` where it was not observed.
 pub(super) type Counter = fn(&Sample) -> Option<u64>;
 
-/// CPU so far, µs.
+/// CPU time so far, µs.
 #[expect(
     clippy::unnecessary_wraps,
     reason = "it is one of the counters, some of which are not always observed"
@@ -29,7 +30,7 @@ pub(super) fn cpu(sample: &Sample) -> Option<u64> {
     Some(sample.cpu_so_far_us())
 }
 
-/// All switches so far.
+/// Context switches so far, voluntary and involuntary.
 #[expect(
     clippy::unnecessary_wraps,
     reason = "it is one of the counters, some of which are not always observed"
@@ -38,7 +39,8 @@ pub(super) fn switches(sample: &Sample) -> Option<u64> {
     Some(sample.voluntary_switches + sample.involuntary_switches)
 }
 
-/// A component in each iteration that watched it long enough.
+/// The component with this name in each iteration that sampled it at two different times in the
+/// window.
 pub(super) fn seen<'a>(variant: &'a Variant, name: &str) -> Vec<Seen<'a>> {
     let of = |iteration: &'a Iteration| {
         let component = iteration.components.iter().find(|component| component.name == name)?;
@@ -49,39 +51,40 @@ pub(super) fn seen<'a>(variant: &'a Variant, name: &str) -> Vec<Seen<'a>> {
 }
 
 impl Seen<'_> {
-    /// Between the first and the last look, seconds.
+    /// Time between the first and the last sample, seconds.
     pub(super) fn seconds(&self) -> f64 {
         (self.last.at_ms - self.first.at_ms) as f64 / 1e3
     }
 
-    /// Growth of a counter between the two looks.
+    /// Growth of a counter between the two samples; `None` where it was not observed.
     pub(super) fn grown(&self, counter: Counter) -> Option<f64> {
         Some(counter(self.last)?.saturating_sub(counter(self.first)?) as f64)
     }
 
-    /// Cores in use on average; `None` where the looks do not tell.
+    /// Cores in use on average; `None` when the samples are not exact enough.
     pub(super) fn cores(&self) -> Option<f64> {
         CpuUse::between(self.component, self.first, self.last)?.cores()
     }
 
-    /// CPU per request, µs; `None` where the looks do not tell.
+    /// CPU per request, µs; `None` when the samples are not exact enough.
     pub(super) fn cpu_per_request(&self) -> Option<f64> {
         let used = CpuUse::between(self.component, self.first, self.last)?;
         used.exact_cores().and_then(|_| self.per_request(cpu))
     }
 
-    /// Requests that the variant's target ended between the two looks.
+    /// Number of requests that ended between the two samples, from the rate in the window.
     pub(super) fn requests(&self) -> f64 {
         served(self.iteration) * self.seconds()
     }
 
-    /// Growth of a counter per request.
+    /// Growth of a counter per request; `None` with less than one request.
     pub(super) fn per_request(&self, counter: Counter) -> Option<f64> {
         let requests = self.requests();
         (requests >= 1.0).then(|| self.grown(counter)).flatten().map(|grown| grown / requests)
     }
 
-    /// A counter at a moment between two looks, as if it had grown evenly between them; `None` outside of the looks.
+    /// Value of a counter at a moment between two samples, interpolated linearly; `None` outside of
+    /// the samples.
     pub(super) fn at(&self, ms: f64, counter: Counter) -> Option<f64> {
         let samples = &self.component.samples;
         let after = samples.iter().position(|sample| sample.at_ms as f64 >= ms)?;
@@ -93,14 +96,14 @@ impl Seen<'_> {
         Some(from + (until - from) * part)
     }
 
-    /// Looks inside the window.
+    /// Samples inside the window.
     pub(super) fn looks(&self) -> impl Iterator<Item = &Sample> {
         let (from, until) = (self.first.at_ms, self.last.at_ms);
         self.component.samples.iter().filter(move |sample| (from..=until).contains(&sample.at_ms))
     }
 }
 
-/// Begin and end of the measured window, ms since the start of the iteration.
+/// Start and end of the measured window, ms since the start of the iteration.
 pub(super) fn bounds(iteration: &Iteration) -> (f64, f64) {
     (iteration.warmup_s * 1e3, (iteration.warmup_s + iteration.seconds) * 1e3)
 }
@@ -112,8 +115,9 @@ pub(super) fn slices(iteration: &Iteration) -> Vec<&Slice> {
     iteration.timeline.iter().filter(inside).collect()
 }
 
-/// Requests per second that ended in the measured window. Where arrivals are open, an answer may come long after it, so what
-/// ended in the slices of the window comes before what was due in it.
+/// Requests per second that ended in the measured window. With open arrivals a response may end
+/// long after the window. So the slices of the window are preferred to the count of requests that
+/// were due in it.
 pub(super) fn served(iteration: &Iteration) -> f64 {
     let inside = slices(iteration);
     let seconds = inside.iter().map(|slice| slice.ms).sum::<u64>() as f64 / 1e3;
@@ -123,22 +127,23 @@ pub(super) fn served(iteration: &Iteration) -> f64 {
     iteration.classes.iter().map(|class| class.count).sum::<u64>() as f64 / iteration.seconds
 }
 
-/// The median of a figure over the iterations that have it.
+/// Median of a figure over the iterations that have it.
 pub(super) fn typical(variant: &Variant, figure: &Figure) -> Option<f64> {
     middle(&figures(variant, figure))
 }
 
-/// The median; `None` of nothing.
+/// Median of the values; `None` without values.
 pub(super) fn middle(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| median(values))
 }
 
-/// In how many iterations something has to be seen to be the variant's and not one iteration's: half of them.
+/// Number of iterations in which something has to be seen to hold for the variant: half of them.
 pub(super) fn most(iterations: usize) -> usize {
     iterations.div_ceil(2).max(1)
 }
 
-/// Cores that servers can use: those of the first machine, less where its control group has a limit. `None` when nobody says.
+/// Cores that servers can use: those of the first machine, or fewer where its control group has a
+/// limit. `None` when unknown.
 pub(super) fn machine_cores(record: &crate::record::Record) -> Option<f64> {
     let machine = record.run.machines.first()?;
     let limit = machine.cgroup.as_ref().and_then(|group| group.cpu_limit_cores);

@@ -1,4 +1,4 @@
-//! One held connection, from opening it to seeing it closed.
+//! Held connection: one connection, from opening it until it is closed.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use super::{HeldState, Manner};
 use crate::load::response::Reader;
 use crate::load::{Failure, Io, RequestFault, RequestTemplate};
 
-/// Wait before a connection that could not be opened, or was closed, is replaced.
+/// Pause before a connection is replaced that could not be opened or was closed.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Keeps one connection in the plan's manner until it is dropped.
+/// Holds one connection as the plan requires, until the task is dropped.
 pub(super) async fn keep(shared: Rc<HeldState>) {
     let mut first_try = true;
     loop {
-        // Bounds connections being opened, so that the listener's backlog is not what is measured.
+        // The permit bounds concurrent connection attempts, so that the listen backlog does not
+        // affect the result.
         let Ok(permit) = shared.opening.acquire().await else { return };
         let began = shared.clock.now();
         let opened = open(&shared).await;
@@ -83,21 +84,22 @@ async fn request_once(shared: &HeldState, io: &mut Io, flow: &RequestTemplate) -
     }
 }
 
-/// Reads until the peer closes; what it sends before is of no interest to an idle connection.
+/// Reads until the peer closes the connection. Received bytes are ignored.
 async fn wait_for_close(io: &mut Io) {
     let mut scrap = [0; 64];
     while matches!(io.read(&mut scrap).await, Ok(1..)) {}
 }
 
-/// Sends a header line every `interval` until the peer closes; counts the status it answers with.
+/// Sends a header line every `interval` until the peer closes the connection. Records the status of
+/// its response.
 async fn trickle(shared: &HeldState, io: &mut Io, interval: Duration) {
     let whole = RequestTemplate::get().head(&shared.plan.target, None);
-    // Everything but the empty line that would end the head.
+    // Everything except the empty line that would end the head.
     let opening = &whole[..whole.len() - 2];
     if io.write_all(opening).await.is_err() || io.flush().await.is_err() {
         return;
     }
-    // Small, because there are many of these connections; an answer's status fits.
+    // Small, because there are many of these connections; the status line of a response fits.
     let mut answer = [0; 64];
     let mut answered = false;
     loop {
@@ -114,7 +116,7 @@ async fn trickle(shared: &HeldState, io: &mut Io, interval: Duration) {
             },
             () = tokio::time::sleep(interval) => {
                 if io.write_all(b"x-slow: 1\r\n").await.is_err() || io.flush().await.is_err() {
-                    // The peer may have said why before it closed.
+                    // The peer may have sent a response before it closed the connection.
                     if !answered && let Ok(read @ 1..) = io.read(&mut answer).await
                         && let Some(status) = status_of(&answer[..read])
                     {

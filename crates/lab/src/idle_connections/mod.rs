@@ -1,7 +1,11 @@
-//! Connections that do nothing, or almost nothing: what they cost the server, and how it gets rid of them.
+//! Idle connections: holds connections that send nothing or almost nothing, and measures what they
+//! cost the server and how it closes them.
 //!
-//! Owns: idle and slow-loris connections. Does not own: load; run a [`crate::load`] beside to see what the rest of the
-//! server's users notice. One task per connection and no buffer while it waits, so that the holder itself stays small.
+//! Each connection has one task and no buffer while it waits, so that the holder itself stays
+//! small.
+//!
+//! Owns: idle and slow-loris connections. Does not own: load. Run a [`crate::load`] at the same
+//! time to see the effect on other clients of the server.
 
 mod connection;
 
@@ -26,70 +30,73 @@ use crate::observe::{INTERVAL, ObserveError, Watch, Watched};
 use crate::report::{FaultCount, HoldReport};
 use crate::units::{count, nanos, seconds};
 
-/// What held connections do.
+/// What held connections send.
 #[derive(Debug, Clone)]
 pub enum Manner {
-    /// Nothing; after one complete request each when `first` is given, so that they are kept-alive connections.
+    /// Nothing. With `first`, each sends one complete request before, so that it is a kept-alive
+    /// connection.
     Idle {
-        /// The request; its first token is used.
+        /// The request to send; only its first token is used.
         first: Option<Box<RequestTemplate>>,
     },
-    /// A request head that never ends: one header line every `interval`. A connection the server closes is replaced.
+    /// A request head that never ends: one header line every `interval`. A connection that the
+    /// server closes is replaced.
     SlowLoris {
-        /// Time between two lines.
+        /// Time between two header lines.
         interval: Duration,
     },
 }
 
-/// Connections to hold.
+/// Plan of connections to hold.
 #[derive(Debug, Clone)]
 pub struct HoldPlan {
-    /// Where to; HTTP/1.1.
+    /// Target of the connections, with HTTP/1.1.
     pub target: Target,
-    /// How many at once.
+    /// Number of connections at the same time.
     pub connections: usize,
-    /// What they do.
+    /// What the connections send.
     pub manner: Manner,
     /// How long they are held after all have been tried once.
     pub hold: Duration,
-    /// How long opening one, and its first request, may take.
+    /// Longest time to open a connection and complete its first request.
     pub timeout: Duration,
-    /// Connections being opened at once.
+    /// Connections that are opened at the same time.
     pub opening: usize,
-    /// Processes to watch.
+    /// Processes to sample during the run.
     pub watch: Vec<Watched>,
 }
 
 /// Why connections could not be held.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// The plan's numbers do not fit together.
+    /// The numbers of the plan are not valid.
     #[error("{0}")]
     Plan(String),
-    /// The process may not open that many files.
+    /// The limit of open files of the process is too low.
     #[error(
         "{wanted} connections need {wanted} open files and this process may have {limit}: raise it with `ulimit -n`"
     )]
     Files {
-        /// Descriptors needed.
+        /// Required number of file descriptors.
         wanted: u64,
-        /// Soft limit.
+        /// Soft limit of open files.
         limit: u64,
     },
-    /// The first request cannot be sent.
+    /// The first request cannot be sent as it is given.
     #[error(transparent)]
     Flow(#[from] RequestTemplateError),
-    /// A watched process cannot be read.
+    /// The kernel's data of a watched process cannot be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),
-    /// Event queue.
+    /// The event loop cannot be created.
     #[error("cannot set up the event loop: {0}")]
     Runtime(#[from] io::Error),
 }
 
-/// How often whoever waits for the connections looks whether it is to end.
+/// Time between two checks for an interrupt while connections are opened.
 const LOOK: Duration = Duration::from_millis(20);
-/// Descriptors beside the connections: standard streams, event queue, files of `/proc`.
+/// File descriptors in addition to the connections: standard streams, event queue, files of
+/// `/proc`.
 const SPARE_FILES: u64 = 32;
 
 impl HoldPlan {
@@ -111,14 +118,14 @@ impl HoldPlan {
     }
 }
 
-/// The soft limit of open files; `None` when unlimited or not told.
+/// Soft limit of open files; `None` if it is unlimited or unknown.
 pub(crate) fn open_files_limit() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What is counted while connections are held.
+/// Counts and distributions of the held connections.
 struct Tally {
     opened: u64,
     open: u64,
@@ -127,19 +134,19 @@ struct Tally {
     tried: u64,
     open_us: Latencies,
     lifetime: Latencies,
-    /// Since when those have been open that are, and how many since then.
+    /// Open connections by their opening time, with their number.
     since: BTreeMap<u64, u64>,
     failed: BTreeMap<RequestFault, (Latencies, String)>,
     statuses: BTreeMap<u16, u64>,
 }
 
-/// What the connections share.
+/// State that all held connections share.
 struct HeldState {
     plan: HoldPlan,
     clock: Clock,
     opening: Semaphore,
     tally: RefCell<Tally>,
-    /// Told when a connection has been tried for the first time.
+    /// Notified when a connection has been tried for the first time.
     tried: tokio::sync::Notify,
 }
 
@@ -152,7 +159,7 @@ impl HeldState {
         seen.0.record(took);
     }
 
-    /// One was opened; since when it is open.
+    /// Records an opened connection. Returns its opening time.
     fn opened(&self, began: u64) -> u64 {
         let now = self.clock.now();
         let mut tally = self.tally.borrow_mut();
@@ -187,13 +194,17 @@ impl HeldState {
     }
 }
 
-/// Holds the connections on the calling thread; an interrupt (Ctrl-C) ends it early and still reports. `held` is told
-/// how many are open once all have been tried.
+/// Holds the connections on the calling thread. An interrupt (Ctrl-C) ends the run early; the
+/// report is still made. `held` is called with the number of open connections when all have been
+/// tried.
+///
+/// # Errors
+/// The plan is invalid, a watched process cannot be read, or the event loop cannot be created.
 pub fn hold(plan: HoldPlan, held: impl FnOnce(u64)) -> Result<HoldReport, HoldError> {
     plan.check()?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let interrupted = async {
-        // Where signals cannot be waited for, they end the process as ever.
+        // If no signal handler can be installed, the signal ends the process, which is the default.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -201,14 +212,14 @@ pub fn hold(plan: HoldPlan, held: impl FnOnce(u64)) -> Result<HoldReport, HoldEr
     runtime.block_on(drive(plan, held, interrupted))
 }
 
-/// Connections that a thread of its own holds while something else goes on.
+/// Connections that a separate thread holds during other work.
 pub(crate) struct HeldConnections {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<HoldReport, HoldError>>,
 }
 
 impl HeldConnections {
-    /// Opens the connections, and comes back when all have been tried once, or when it was asked to end.
+    /// Opens the connections. Returns when all have been tried once, or on an interrupt.
     pub(crate) fn open(plan: HoldPlan, interrupt: &Interrupt) -> Result<Self, HoldError> {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = mpsc::channel();
@@ -221,12 +232,13 @@ impl HeldConnections {
             };
             runtime.block_on(drive(plan, held, stopped))
         })?;
-        // Who cannot begin drops the sender, and says why when it is asked.
+        // If the thread fails to start, it drops the sender; [`HeldConnections::close`] returns its
+        // error.
         while matches!(told.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) && !interrupt.is_set() {}
         Ok(Self { stop, thread })
     }
 
-    /// Closes them; what became of them.
+    /// Closes the connections. Returns the report about them.
     pub(crate) fn close(self) -> Result<HoldReport, HoldError> {
         drop(self.stop);
         let ended = self.thread.join();

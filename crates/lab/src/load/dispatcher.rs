@@ -1,9 +1,12 @@
-//! Hands due requests to free connections.
+//! Dispatcher: assigns due requests to idle slots.
 //!
-//! Owns: the schedule's cursor, the queue of idle slots, the count of requests in flight. Does not own: connections.
-//! A *slot* is one request at a time: a connection of HTTP/1.1, a stream of HTTP/2. Slots are served in the order in
-//! which they became idle, so that the load spreads over all connections. There is no queue of requests: what is due
-//! is what the cursor has not passed.
+//! A *slot* carries one request at a time: an HTTP/1.1 connection, or one HTTP/2 stream. Slots are
+//! used in the order in which they became idle, so that the load spreads over all connections.
+//! There is no queue of requests: every request that the schedule cursor has not passed is still
+//! waiting.
+//!
+//! Owns: the cursor of the schedule, the queue of idle slots, the count of requests in flight. Does
+//! not own: connections.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -11,31 +14,32 @@ use std::task::{Context, Poll, Waker};
 use super::random::Pick;
 use super::schedule::{Arrivals, Closed, Due};
 
-/// A request to send.
+/// One request that a slot is to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Nanoseconds since the start of the run at which it should start.
+    /// Intended start, nanoseconds since the start of the run.
     pub(crate) intended: u64,
-    /// The first moment at which it was due *and* a slot was free: later than this is the generator's own delay.
+    /// First moment at which the request was due *and* a slot was free. A start later than this is
+    /// the generator's own delay.
     pub(crate) ready: u64,
-    /// Which of the flow's requests it is.
+    /// Index of the prepared request to send: one per token.
     pub(crate) variant: usize,
-    /// Past the warm-up.
+    /// `true` for requests that are due after the warm-up.
     pub(crate) measured: bool,
 }
 
-/// Where arrivals come from.
+/// Source of arrivals: the open-loop schedule, or the closed loop.
 pub(crate) enum Source {
     Open(Arrivals),
     Closed(Closed),
 }
 
-/// When the clock must look again.
+/// When the dispatch task must run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// At this time, or when a slot becomes idle earlier.
+    /// At this time (nanoseconds since the start of the run), or earlier when a slot becomes idle.
     At(u64),
-    /// When a slot becomes idle.
+    /// When a slot becomes idle: requests may be due, but no slot is free.
     WhenIdle,
     /// Never: the schedule is exhausted.
     Never,
@@ -47,17 +51,18 @@ struct Slot {
     waker: Waker,
 }
 
-/// Hands due requests to free slots.
+/// Assigns due requests to idle slots.
 pub(crate) struct Dispatcher {
     source: Source,
     pick: Pick,
     slots: Vec<Slot>,
     idle: VecDeque<usize>,
     clock_waker: Waker,
-    /// A due request is given up when it has waited this long for a slot, nanoseconds.
+    /// Longest wait of a due request for a slot, in nanoseconds. After it the request counts as
+    /// unsent.
     patience: u64,
     pub(crate) in_flight: u64,
-    /// Measured requests the schedule has handed out or given up.
+    /// Measured requests that the schedule has handed out or given up as unsent.
     pub(crate) planned: u64,
 }
 
@@ -76,7 +81,8 @@ impl Dispatcher {
         }
     }
 
-    /// The next request of `slot`; `None` when there will be none. `unsent` is told of requests that waited too long.
+    /// Next request of `slot`; `None` when the schedule is exhausted. Calls `unsent` for each
+    /// request that waited too long.
     pub(crate) fn poll_next(
         &mut self,
         slot: usize,
@@ -112,7 +118,7 @@ impl Dispatcher {
         Poll::Pending
     }
 
-    /// Assigns every due request to the slot that has been idle longest, while there is one.
+    /// Assigns every due request to the slot that has been idle longest, as long as a slot is idle.
     pub(crate) fn dispatch(&mut self, now: u64, unsent: &mut dyn FnMut(Due)) {
         while let Source::Open(arrivals) = &mut self.source {
             let Some(due) = arrivals.peek() else {
@@ -143,12 +149,12 @@ impl Dispatcher {
         Arrival { intended: due.at, ready, variant: self.pick.next(), measured: due.measured }
     }
 
-    /// A request ended.
+    /// Counts one request in flight less: it ended.
     pub(crate) fn ended(&mut self) {
         self.in_flight -= 1;
     }
 
-    /// Starts no further request.
+    /// Ends the schedule: no further request starts.
     pub(crate) fn stop(&mut self) {
         match &mut self.source {
             Source::Open(arrivals) => arrivals.finish(),
@@ -162,7 +168,7 @@ impl Dispatcher {
         self.clock_waker.wake_by_ref();
     }
 
-    /// When [`Dispatcher::dispatch`] has something to do.
+    /// When [`Dispatcher::dispatch`] has work to do.
     pub(crate) fn wake(&self) -> Wake {
         let Source::Open(arrivals) = &self.source else { return Wake::Never };
         match arrivals.peek() {
@@ -172,12 +178,12 @@ impl Dispatcher {
         }
     }
 
-    /// Wakes the clock when a slot becomes idle or the schedule ends.
+    /// Registers the task to wake when a slot becomes idle or the schedule ends.
     pub(crate) fn register_clock(&mut self, cx: &Context<'_>) {
         self.clock_waker.clone_from(cx.waker());
     }
 
-    /// How long the oldest due request has been waiting for a slot, nanoseconds.
+    /// How long the oldest due request has waited for a slot, in nanoseconds.
     pub(crate) fn waiting(&self, now: u64) -> u64 {
         match &self.source {
             Source::Open(arrivals) => arrivals.peek().map_or(0, |due| now.saturating_sub(due.at)),
@@ -236,7 +242,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(take(0), 0);
-        // Due at 1 ms, but the slot was busy until 5 ms: not the generator's fault.
+        // Due at 1 ms, but the slot was busy until 5 ms: this delay is not the generator's.
         assert_eq!(take(5_000_000), 5_000_000);
     }
 

@@ -1,7 +1,9 @@
-//! Requests over HTTP/1.1 (RFC 9112): one connection, one request at a time.
+//! HTTP/1.1 client (RFC 9112): one request at a time on one connection.
 //!
-//! Owns: the exchange on a connection and its renewal. Does not own: when to send, where a response ends
-//! ([`super::response`]). A request is one write of prepared bytes, an answer usually one read.
+//! A request is one write of prepared bytes; a response is usually one read.
+//!
+//! Owns: the exchange on a connection, and its replacement after a failure. Does not own: when to
+//! send, and where a response ends ([`super::response`]).
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -19,14 +21,16 @@ use super::timer::Deadline;
 use super::{Failure, Io, OPENING, RequestFault, Session};
 use crate::units::count;
 
-/// A connection between two exchanges.
+/// An open connection without an exchange in progress.
 pub(crate) struct Connection {
     io: Io,
     reader: Reader,
 }
 
-/// Opens the run's connections, some at a time; `None` stands where one could not be opened: its first request will
-/// try again and record what happens.
+/// Opens the connections of a run, at most [`OPENING`] at the same time.
+///
+/// An entry is `None` if its connection could not be opened. The first request on that slot
+/// connects again and records the failure.
 pub(crate) async fn open(session: &Rc<Session>, wanted: usize) -> Vec<Option<Connection>> {
     let mut connections = Vec::with_capacity(wanted);
     let mut opening = JoinSet::new();
@@ -54,30 +58,30 @@ impl Connection {
         Ok(Self { io, reader: reader(session.head_only) })
     }
 
-    /// A connection that keeps what the answers say.
+    /// Creates a connection whose reader captures the head and the content of each response.
     pub(crate) fn keeping(io: Io) -> Self {
         Self { io, reader: Reader::keeping() }
     }
 
-    /// The same, with this bound on the content of an answer, bytes.
+    /// Like [`Connection::keeping`], with `most` as the largest content of a response, in bytes.
     pub(crate) fn keeping_up_to(io: Io, most: usize) -> Self {
         Self { io, reader: Reader::keeping_up_to(most) }
     }
 
-    /// What the last answer said.
+    /// Takes the captured head and content of the last response.
     pub(crate) fn take(&mut self) -> Kept {
         self.reader.take()
     }
 
-    /// Whether the peer closed the connection, or said something unasked, while it was idle. Costs no system call as
-    /// long as nothing arrived.
+    /// Whether the connection can no longer be used: the peer closed it, or sent bytes without a
+    /// request, while it was idle. Costs no system call as long as nothing arrived.
     pub(crate) fn is_stale(&mut self, cx: &mut Context<'_>) -> bool {
         let mut space = ReadBuf::new(self.reader.space());
         Pin::new(&mut self.io).poll_read(cx, &mut space).is_ready()
     }
 
-    /// Sends `request` and reads its answer. Reads while writing, because a server may answer (and close) before it
-    /// has taken a long body. Counts the bytes that arrive in `received`.
+    /// Sends `request` and reads its response. Reads while it writes, because a server may respond
+    /// (and close) before it has read a long body. Adds the bytes that arrive to `received`.
     pub(crate) async fn exchange(&mut self, request: &[u8], received: &Cell<u64>) -> Result<Answer, Failure> {
         let mut sending = Sending { rest: request, flushed: false, error: None };
         poll_fn(|cx| {
@@ -127,11 +131,11 @@ impl Connection {
     }
 }
 
-/// The part of a request that is not yet sent.
+/// The part of a request that is not sent yet.
 struct Sending<'a> {
     rest: &'a [u8],
     flushed: bool,
-    /// Why sending stopped. The answer is still waited for: it may say why.
+    /// The error that ended sending. The response is still read: it may contain the reason.
     error: Option<io::Error>,
 }
 
@@ -154,7 +158,7 @@ impl Sending<'_> {
     }
 }
 
-/// One slot: its connection, and the requests it is given.
+/// The worker of one slot: sends the assigned requests on the slot's connection.
 pub(crate) struct Worker {
     pub(crate) session: Rc<Session>,
     pub(crate) requests: Rc<[Box<[u8]>]>,
@@ -174,7 +178,8 @@ impl Worker {
             let work = exchange(session, &mut connection, &mut connecting, request, arrival.measured);
             let ending = deadline.limit(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
-                // What is left of the exchange must not be taken for the next answer.
+                // Late bytes of this exchange must not be read as the next response, so the
+                // connection is dropped.
                 connection = None;
                 Err(if connecting {
                     Failure::new(RequestFault::Connect, "not within the timeout")

@@ -1,6 +1,7 @@
-//! Requests over HTTP/2 (RFC 9113): some connections, some streams on each.
+//! HTTP/2 client (RFC 9113): several connections, several streams on each.
 //!
-//! Owns: connections and their renewal. Does not own: framing (the `h2` crate), when to send.
+//! Owns: connections and their replacement. Does not own: framing (the `h2` crate), and when to
+//! send.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,12 +16,12 @@ use super::session::{PAUSE, wants_pause};
 use super::timer::Deadline;
 use super::{Failure, RequestFault, Session};
 
-/// What one stream, and one connection, may send before we take it: large, so that flow control never is what is
-/// measured.
+/// Receive windows of one stream and of one connection, in bytes. They are large, so that flow
+/// control never limits the measured throughput.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 24;
 
-/// A place for a connection, which is renewed when it fails.
+/// One connection of the run, which is opened again after it fails.
 pub(crate) struct Link {
     session: Rc<Session>,
     current: Mutex<Option<Live>>,
@@ -29,12 +30,13 @@ pub(crate) struct Link {
 
 #[derive(Clone)]
 struct Live {
-    /// Tells the streams of a failed connection from those of its successor.
+    /// Number of the connection. A stream that fails on an old connection does not discard its
+    /// successor.
     generation: u64,
     sender: SendRequest<Bytes>,
 }
 
-/// Opens the run's connections; one that fails is tried again by its first request.
+/// Opens the connections of a run. If one cannot be opened, the first request on it tries again.
 pub(crate) async fn open(session: &Rc<Session>, count: usize) -> Vec<Rc<Link>> {
     let mut links = Vec::with_capacity(count);
     for _ in 0..count {
@@ -47,7 +49,8 @@ pub(crate) async fn open(session: &Rc<Session>, count: usize) -> Vec<Rc<Link>> {
 
 impl Link {
     async fn live(&self) -> Result<Live, Failure> {
-        // Held while connecting, so that the streams of a lost connection share one attempt.
+        // The lock is held while connecting, so that all streams of a lost connection share one
+        // attempt.
         let mut current = self.current.lock().await;
         if let Some(live) = &*current {
             return Ok(live.clone());
@@ -59,7 +62,7 @@ impl Link {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
         let (sender, connection) = builder.handshake(io).await.map_err(|error| failure(&error))?;
-        // Its errors reach every stream on it.
+        // Every stream on the connection receives its error, so the result here can be dropped.
         tokio::task::spawn_local(async move { connection.await.ok() });
         self.opened.set(self.opened.get() + 1);
         let live = Live { generation: self.opened.get(), sender };
@@ -74,7 +77,8 @@ impl Link {
         }
     }
 
-    /// A sender that takes a request now. A connection that ended while idle is replaced: no request was lost on it.
+    /// Returns a sender that accepts a request now. Replaces a connection that ended while it was
+    /// idle, because no request was lost on it.
     async fn ready(&self) -> Result<Live, Failure> {
         let live = self.live().await?;
         if let Ok(sender) = live.sender.ready().await {
@@ -112,7 +116,8 @@ async fn send(
 ) -> Result<u16, h2::Error> {
     let (response, mut content) = sender.send_request(request, session.body.is_empty())?;
     if !session.body.is_empty() {
-        // Queued until the window opens; the bytes are shared, so a stream costs no copy.
+        // `h2` queues the bytes until the flow-control window opens. They are shared, so a stream
+        // costs no copy.
         content.send_data(session.body.clone(), true)?;
     }
     let response = response.await?;
@@ -142,7 +147,7 @@ fn failure(error: &h2::Error) -> Failure {
     Failure::new(fault, error.to_string())
 }
 
-/// One slot: a stream at a time on its connection.
+/// The worker of one slot: one stream at a time on its connection.
 pub(crate) struct Worker {
     pub(crate) session: Rc<Session>,
     pub(crate) link: Rc<Link>,

@@ -1,11 +1,17 @@
-//! The load driver: one thread that sends requests on time and records what became of them.
+//! Load generator: one thread that sends requests on time and records how each of them ends.
 //!
-//! Owns: plans and runs. Does not own: the report's shape ([`crate::report`]). One thread, because the driver usually
-//! shares a machine with what it measures; it says so when that thread is the bottleneck.
+//! It uses one thread because it usually shares a machine with the measured server. The report says
+//! when that thread is the bottleneck.
 //!
-//! Flow: [`Plan::check`] → connections are opened → the clock starts → [`feed`] hands arrivals of the [`schedule`] to
-//! free slots ([`h1`], [`h2`]) → [`recorder`], which counts by the [`window`]. The wait of a request for a free slot is part of its latency. Several
-//! targets at once have a session each, and one recorder.
+//! Owns: plans and runs. Does not own: the shape of the report ([`crate::report`]).
+//!
+//! 1. [`Plan::check`] validates the plan.
+//! 2. All connections are opened, then the clock starts.
+//! 3. [`dispatcher`] assigns the arrivals of the [`schedule`] to free slots ([`h1`], [`h2`]). The
+//!    wait of a request for a free slot is part of its latency.
+//! 4. [`recorder`] counts the results; the [`window`] decides which of them are measured.
+//!
+//! Several targets that are loaded at the same time have one session each and share one recorder.
 
 mod dispatcher;
 pub(crate) mod h1;
@@ -53,56 +59,59 @@ use crate::observe::{Watch, Watched};
 use crate::report::LoadReport;
 use crate::units::nanos;
 
-/// Connections opened at once before the clock starts: below the backlog of every usual listener.
+/// Connections that are opened at the same time before the clock starts. Below the listen backlog
+/// of every usual server.
 const OPENING: usize = 128;
-/// Shortest sleep between two looks at the schedule. It bounds what timing costs (10 000 wake-ups a second at most)
-/// and the lag it adds; requests that end in between send what is due without waiting for it.
+/// Shortest sleep between two checks of the schedule, in nanoseconds. It bounds the cost of timing
+/// (at most 10 000 wake-ups a second) and the lag it adds. When a request ends in between, due
+/// requests start without this wait.
 const QUANTUM: u64 = 100_000;
 
-/// A load run.
+/// A load run: target, requests, schedule and end.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Where to.
+    /// Server that receives the requests.
     pub target: Target,
-    /// What to send.
+    /// Content of the requests.
     pub flow: RequestTemplate,
-    /// When to send it.
+    /// When requests start.
     pub schedule: Schedule,
-    /// When to end.
+    /// When the run ends.
     pub stop: Stop,
-    /// Load before the measured phase, at the same (or the first) rate.
+    /// Duration of the load before the measured phase, at the first rate of the schedule.
     pub warmup: Duration,
-    /// Connections kept open; for a closed loop, at most the concurrency.
+    /// Connections that are kept open. For a closed loop, at most the concurrency.
     pub connections: usize,
-    /// Requests in flight at once on one connection: 1 for HTTP/1.1.
+    /// Requests in flight at the same time on one connection: 1 for HTTP/1.1.
     pub streams: usize,
-    /// From sending a request to the end of its answer, and longest wait for a free connection.
+    /// Longest time from sending a request to the end of its response. Also the longest wait of a
+    /// due request for a free connection.
     pub timeout: Duration,
-    /// Seed of arrival times and token choice.
+    /// Seed of the arrival times and of the choice of tokens.
     pub seed: u64,
-    /// Processes to watch during the run.
+    /// Processes to sample during the run.
     pub watch: Vec<Watched>,
 }
 
-/// Why a run could not be done.
+/// Why a run cannot be done.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The plan's numbers do not fit together.
+    /// The numbers of the plan contradict each other.
     #[error("{0}")]
     Plan(String),
-    /// What to send cannot be sent.
+    /// The request cannot be sent as it is given.
     #[error(transparent)]
     Flow(#[from] RequestTemplateError),
-    /// A watched process cannot be read.
+    /// The kernel's data of a watched process cannot be read.
     #[error(transparent)]
     Observe(#[from] crate::observe::ObserveError),
-    /// Timer or event queue.
+    /// The event loop or a timer cannot be created.
     #[error("cannot set up the event loop: {0}")]
     Runtime(#[from] io::Error),
 }
 
 impl Plan {
-    /// Requests that can be in flight at once.
+    /// Number of requests that can be in flight at the same time.
     pub fn slots(&self) -> usize {
         self.connections.saturating_mul(self.streams)
     }
@@ -150,12 +159,13 @@ impl Plan {
                 finished: false,
             }),
         };
-        // Another stream of numbers than the arrivals', so that tokens and times are independent.
+        // A second random stream, so that the choice of tokens is independent of the arrival times.
         let pick = self.flow.pick(Random::new(!self.seed));
         Dispatcher::new(source, pick, self.slots(), nanos(self.timeout))
     }
 
-    /// The measured phase; of one that lasts for a time, until the last answer where that is asked for.
+    /// The measured window. If the run has a fixed duration, `until_last_answer` extends the window
+    /// to the last response.
     fn window(&self, until_last_answer: bool) -> Window {
         let from = nanos(self.warmup);
         let end = match self.stop {
@@ -169,10 +179,14 @@ impl Plan {
     }
 }
 
-/// Runs the plan on the calling thread; an interrupt (Ctrl-C) ends it early and still reports.
+/// Runs the plan on the calling thread. An interrupt (Ctrl-C) ends the run early; the report is
+/// still made.
+///
+/// # Errors
+/// The plan is invalid, a watched process cannot be read, or the event loop cannot be created.
 pub fn run(plan: &Plan) -> Result<LoadReport, LoadError> {
     let interrupted = async {
-        // Where signals cannot be waited for, they end the process as ever.
+        // If no signal handler can be installed, the signal ends the process, which is the default.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -180,24 +194,29 @@ pub fn run(plan: &Plan) -> Result<LoadReport, LoadError> {
     Ok(measure(std::slice::from_ref(plan), Probe::default(), interrupted)?.0)
 }
 
-/// What a run of the lab takes from a load beside its report.
+/// Options of a load that only a lab run needs, in addition to the report.
 #[derive(Default)]
 pub(crate) struct Probe {
-    /// The timeline in slices shorter than a second.
+    /// Timeline in slices shorter than a second.
     pub(crate) slices: Option<Slices>,
-    /// Read what servers say about their phases (`Server-Timing`).
+    /// Reads the phases that servers report in `Server-Timing`.
     pub(crate) phases: bool,
-    /// The window lasts until the last answer, so that what an overloaded target answers late counts against the time it took. What is never
-    /// answered makes it no longer.
+    /// Extends the window to the last response, so that late responses of an overloaded target
+    /// count against the time they took. Requests that never get a response do not extend it.
     pub(crate) until_last_answer: bool,
-    /// Told of the moment at which the clock starts.
+    /// Called with the moment at which the clock starts.
     pub(crate) started: Option<Box<dyn FnOnce(Instant)>>,
-    /// Told of the moment at which the window is over, where load goes on after it: a flow alone does.
+    /// Called with the moment at which the window ends, if load goes on after it. Only a flow does
+    /// this.
     pub(crate) closed: Option<Box<dyn FnOnce(Instant)>>,
 }
 
-/// Runs the plans at once on the calling thread until their end, or until `interrupted`: the same load on several targets, each with its own
-/// arrivals and connections, that is recorded as one. Windows and watched processes are those of the first plan.
+/// Runs the plans at the same time on the calling thread, until they end or until `interrupted`
+/// resolves.
+///
+/// This puts the same load on several targets. Each has its own arrivals and connections; the
+/// results are recorded as one run. The window and the watched processes are those of the first
+/// plan.
 pub(crate) fn measure(
     plans: &[Plan],
     probe: Probe,
@@ -231,7 +250,7 @@ async fn drive(
         let session = Rc::new(session);
         lanes.push((plan, Opened::open(plan, &session).await, session));
     }
-    // The clock starts when every connection is open: opening them is not what is measured.
+    // The clock starts when every connection is open: opening them is not part of the measurement.
     let origin = Instant::now();
     let mut slots = JoinSet::new();
     let mut sessions = Vec::new();
@@ -249,7 +268,7 @@ async fn drive(
     Ok(Outcome::new(&sessions, recorder, own, watch.stop(), interrupted))
 }
 
-/// The requests of a plan and its connections, before the first one is sent.
+/// The prepared requests of a plan and its open connections, before the first request is sent.
 enum Opened {
     Http1(Rc<[Box<[u8]>]>, Vec<Option<h1::Connection>>),
     Http2(Rc<[http::Request<()>]>, Vec<Rc<h2::Link>>),
@@ -267,7 +286,7 @@ impl Opened {
         }
     }
 
-    /// Puts a worker on each slot.
+    /// Spawns one worker per slot.
     fn begin(self, plan: &Plan, session: &Rc<Session>, slots: &mut JoinSet<()>) {
         let closed = matches!(plan.schedule, Schedule::Closed { .. });
         match self {
@@ -288,7 +307,8 @@ impl Opened {
     }
 }
 
-/// Runs until every slot has ended; what the generator itself used while requests of the measured window were due, and whether it was interrupted.
+/// Runs until every slot has ended. Returns the generator's own usage while requests of the window
+/// were due, and whether the run was interrupted.
 async fn supervise(
     sessions: &[Rc<Session>],
     mut slots: JoinSet<()>,
@@ -328,7 +348,7 @@ async fn supervise(
     Ok((own, stopped))
 }
 
-/// Looks at the schedule whenever something is due and a slot is free for it.
+/// Runs the dispatcher whenever a request is due and a slot is free for it.
 async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
     loop {
         let wake = session.feed.borrow().wake();
@@ -356,8 +376,11 @@ async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
     }
 }
 
-/// What the generator itself uses from the end of the warm-up until nothing is due any more. What is only waited for afterwards costs it nothing, and
-/// would make it look at leisure. Where requests are counted nobody knows when that is, and it never ends by itself.
+/// Measures the generator's own usage from the end of the warm-up until the last request is due.
+///
+/// Waiting for responses after that costs almost nothing and would make the generator look less
+/// busy. In a run that ends after a number of requests this end is unknown, so the future never
+/// resolves.
 async fn own_use(session: &Session) -> SelfUsage {
     let (from, until) = {
         let recorder = session.recorder.borrow();
@@ -373,7 +396,7 @@ async fn own_use(session: &Session) -> SelfUsage {
     session.own_start.get().until(SelfUsage::read())
 }
 
-/// Closes the timeline's rows and slices on time.
+/// Closes the rows and slices of the timeline on time.
 async fn keep_time(sessions: &[Rc<Session>]) -> Infallible {
     let session = &sessions[0];
     let mut next = 1_000_000_000;
@@ -391,7 +414,8 @@ async fn keep_time(sessions: &[Rc<Session>]) -> Infallible {
     }
 }
 
-/// Closes the slices of the timeline that end before `until`, so that who watches sees a silence as it lasts.
+/// Closes the slices of the timeline that end before `until`, so that an observer sees a silence
+/// while it lasts.
 async fn roll_slices(session: &Session, until: u64) {
     let width = session.recorder.borrow().slices.as_ref().map(Slices::width);
     let Some(width) = width else { return };

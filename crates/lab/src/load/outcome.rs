@@ -1,4 +1,4 @@
-//! The raw result of a run, before it becomes a report.
+//! Outcome: the raw result of a run, before it becomes a report.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use super::recorder::{Recorder, RequestFault};
 use super::{SelfUsage, Session};
 use crate::observe::Series;
 
-/// The raw result of a run.
+/// Raw result of a run, collected from the sessions and the recorder.
 pub(crate) struct Outcome {
     pub(crate) recorder: Recorder,
     pub(crate) own: SelfUsage,
@@ -17,12 +17,12 @@ pub(crate) struct Outcome {
     pub(crate) received: u64,
     pub(crate) examples: BTreeMap<RequestFault, Cow<'static, str>>,
     pub(crate) watched: Vec<Series>,
-    /// It was ended before its end.
+    /// `true` if the run was interrupted before its planned end.
     pub(crate) interrupted: bool,
 }
 
 impl Outcome {
-    /// Takes the figures out of sessions whose slots have ended.
+    /// Collects the figures of sessions whose slots have ended.
     pub(crate) fn new(
         sessions: &[Rc<Session>],
         recorder: Recorder,

@@ -1,6 +1,8 @@
-//! Repeatable pseudo-randomness for arrival times and token choice. Not for anything secret.
+//! Random numbers: repeatable pseudo-random numbers for arrival times and the choice of tokens. Not
+//! for secrets.
 
-/// A small generator (SplitMix64): good enough to spread arrivals and to pick tokens, and the same on every machine.
+/// A small generator (`SplitMix64`). It is good enough to spread arrivals and to choose tokens, and
+/// gives the same numbers on every machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Random {
     state: u64,
@@ -11,7 +13,7 @@ impl Random {
         Self { state: seed }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -20,29 +22,29 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Uniform in (0, 1]: never 0, so that its logarithm is finite.
+    /// Returns a uniform number in (0, 1]. It is never 0, so that its logarithm is finite.
     pub(crate) fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         // The high half of the product: the bias is below bound / 2^64.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Exponentially distributed with mean 1.
+    /// Returns an exponentially distributed number with mean 1.
     pub(crate) fn exponential(&mut self) -> f64 {
         -self.unit().ln()
     }
 }
 
-/// Which of `n` tokens a request carries.
+/// Picks which of `n` tokens a request carries.
 #[derive(Debug, Clone)]
 pub(crate) enum Pick {
-    /// One after the other.
+    /// Each token in turn.
     RoundRobin { count: usize, next: usize },
-    /// Token k with weight 1 / k^s; the cumulative weights are summed once.
+    /// Token k with weight 1 / k^s. The cumulative weights are computed once.
     Zipf { cumulative: Vec<f64>, random: Random },
 }
 
@@ -94,7 +96,7 @@ mod tests {
         for _ in 0..100_000 {
             seen[pick.next()] += 1;
         }
-        // Harmonic number of 100 is 5.187: rank 1 gets 19.3 %, rank 2 half of it.
+        // The harmonic number of 100 is 5.187: rank 1 gets 19.3 %, rank 2 half of it.
         assert!((f64::from(seen[0]) / 100_000.0 - 0.1928).abs() < 0.01, "{}", seen[0]);
         assert!((f64::from(seen[0]) / f64::from(seen[1]) - 2.0).abs() < 0.15);
         assert!(seen[99] > 0);

@@ -1,7 +1,9 @@
-//! What happened, counted: histograms by class and a line per second.
+//! Recorder: counts results, with one latency histogram per class and one timeline row per second.
 //!
-//! Owns: the figures of a run. Does not own: their presentation. Memory is bounded whatever the run's length and
-//! rate: one histogram (about 200 KB) per class, one small row per second.
+//! Memory is bounded and does not depend on the rate: one histogram (about 200 KB) per class, one
+//! small row per second.
+//!
+//! Owns: the figures of a run. Does not own: their presentation.
 
 use std::collections::BTreeMap;
 
@@ -13,35 +15,37 @@ use super::window::Window;
 use crate::record::Distribution;
 use crate::units::{micros, nanos_of_seconds};
 
-/// Longest latency that is told apart: an hour.
+/// Longest latency that the histograms distinguish, in nanoseconds: one hour.
 const LONGEST: u64 = 3_600_000_000_000;
-/// Different status codes with a histogram of their own; further ones share one under status 0.
+/// Number of status codes with a histogram of their own. Further codes share one histogram under
+/// status 0.
 const STATUSES: usize = 16;
-/// Different phases that are kept; a server that names more is not followed further.
+/// Number of phases that are recorded. Further phase names are ignored.
 const PHASES: usize = 32;
 
-/// Why a request has no answer.
+/// Why a request has no response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestFault {
-    /// No connection: refused, unreachable, out of ports or descriptors, or not within the timeout.
+    /// No connection: refused, unreachable, no free port or descriptor, or not established within
+    /// the timeout.
     Connect,
-    /// The TLS handshake failed, or HTTP/2 was not agreed.
+    /// The TLS handshake failed, or the server did not agree to HTTP/2.
     Tls,
-    /// Not answered within the timeout.
+    /// No complete response within the timeout.
     Timeout,
     /// The peer reset the connection or the stream.
     Reset,
-    /// The peer closed the connection before the answer was complete.
+    /// The peer closed the connection before the response was complete.
     Closed,
-    /// The answer breaks the protocol.
+    /// The response breaks the protocol.
     Protocol,
-    /// No connection was free for it within the timeout: the request was due, but never sent.
+    /// The request was due but never sent: no connection became free within the timeout.
     Unsent,
 }
 
 impl RequestFault {
-    /// Its name in reports.
+    /// Name of the fault in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -55,10 +59,10 @@ impl RequestFault {
     }
 }
 
-/// How a request ended.
+/// Result of a request: the status of its response, or the fault.
 pub(crate) type Ending = Result<u16, RequestFault>;
 
-/// A latency distribution.
+/// A latency distribution (an HDR histogram in nanoseconds).
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
@@ -78,12 +82,12 @@ impl Latencies {
         self.0.len()
     }
 
-    /// The same values as a record holds them.
+    /// The distribution in the form that a record stores.
     pub(crate) fn distribution(&self) -> Distribution {
         Distribution::from(&self.0)
     }
 
-    /// Longest, ns; 0 when there is none.
+    /// Longest latency in nanoseconds; 0 for an empty distribution.
     pub(crate) fn max(&self) -> u64 {
         if self.0.is_empty() { 0 } else { self.0.max() }
     }
@@ -121,61 +125,61 @@ impl Latencies {
     }
 }
 
-/// A latency distribution in microseconds.
+/// Summary of a latency distribution, in microseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Requests in the distribution.
+    /// Number of requests in the distribution.
     pub count: u64,
     /// Arithmetic mean.
     pub mean: f64,
     /// Standard deviation.
     pub deviation: f64,
-    /// Shortest.
+    /// Shortest latency.
     pub min: f64,
-    /// Median.
+    /// Median latency.
     pub p50: f64,
-    /// Three of four were not longer.
+    /// 75th percentile.
     pub p75: f64,
-    /// Nine of ten were not longer.
+    /// 90th percentile.
     pub p90: f64,
-    /// 95 of 100 were not longer.
+    /// 95th percentile.
     pub p95: f64,
-    /// 99 of 100 were not longer.
+    /// 99th percentile.
     pub p99: f64,
-    /// 999 of 1000 were not longer.
+    /// 99.9th percentile.
     pub p999: f64,
-    /// Longest.
+    /// Longest latency.
     pub max: f64,
 }
 
-/// One second of the run, by completion time.
+/// One second of the run. Requests belong to the second in which they ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Second {
-    /// Seconds since the start of the run.
+    /// Start of this second, in seconds since the start of the run.
     pub second: u64,
-    /// The whole second lies after the warm-up and before the end of the schedule.
+    /// `true` if the whole second lies after the warm-up and before the end of the schedule.
     pub measured: bool,
-    /// Requests that ended, however.
+    /// Requests that ended, with or without a response.
     pub completed: u64,
     /// Requests answered with a status below 400.
     pub ok: u64,
-    /// Requests by status; status 0 collects the rarer ones.
+    /// Responses by status; status 0 collects the rarer ones.
     pub by_status: BTreeMap<u16, u64>,
-    /// Requests without an answer.
+    /// Requests without a response, by fault.
     pub faults: BTreeMap<RequestFault, u64>,
-    /// Median latency of the requests below 400, µs from their intended start.
+    /// Median latency of the requests below 400, in µs from their intended start.
     pub p50_us: f64,
-    /// 99th percentile of the same.
+    /// 99th percentile of the same latency, in µs.
     pub p99_us: f64,
-    /// Maximum of the same.
+    /// Maximum of the same latency, in µs.
     pub max_us: f64,
     /// Requests in flight at the end of the second.
     pub in_flight: u64,
-    /// How long the oldest due request had waited for a connection at the end of the second, µs.
+    /// How long the oldest due request had waited for a connection at the end of the second, in µs.
     pub waiting_us: f64,
 }
 
-/// Counts and distributions of one run.
+/// Counts and latency distributions of one run.
 pub(crate) struct Recorder {
     pub(crate) ok: Latencies,
     pub(crate) service: Latencies,
@@ -187,17 +191,18 @@ pub(crate) struct Recorder {
     pub(crate) statuses: BTreeMap<u16, Latencies>,
     pub(crate) faults: BTreeMap<RequestFault, Latencies>,
     pub(crate) timeline: Vec<Second>,
-    /// The measured window, and what ended in it, whenever it started: what the server delivered.
+    /// The measured window, and the sums over the requests that ended in it, whenever they started:
+    /// what the server delivered.
     pub(crate) window: Window,
-    /// The run in slices shorter than a second, where they are asked for.
+    /// The run in slices shorter than a second, if requested.
     pub(crate) slices: Option<Slices>,
-    /// Phases as servers say, by name.
+    /// Durations of the phases that servers report in `Server-Timing`, by name.
     pub(crate) phases: BTreeMap<Box<str>, Latencies>,
     current: Second,
     second: Latencies,
 }
 
-/// The times of one request, nanoseconds since the start of the run.
+/// Times of one request, in nanoseconds since the start of the run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) intended: u64,
@@ -206,7 +211,8 @@ pub(crate) struct Times {
     pub(crate) measured: bool,
 }
 
-/// Seconds that there is room for from the start: the rows of a run that lasts no longer do not move while it is measured.
+/// Seconds for which rows are allocated at the start. Up to this length the row vector does not
+/// move while the run is measured.
 const ROOM: u64 = 3600;
 
 impl Recorder {
@@ -229,7 +235,8 @@ impl Recorder {
         }
     }
 
-    /// Records how a request ended. One that was never sent did not end, so it is no part of what the server delivered.
+    /// Records how a request ended. A request that was never sent did not end at the server, so it
+    /// does not count as delivered.
     pub(crate) fn record(&mut self, times: Times, ending: Ending) {
         self.roll(times.finished, 0, 0);
         let latency = times.finished.saturating_sub(times.intended);
@@ -259,7 +266,7 @@ impl Recorder {
         }
     }
 
-    /// Records how long a server says that a phase took.
+    /// Records the duration of one phase as a server reports it.
     pub(crate) fn phase(&mut self, name: &str, nanos: u64) {
         if let Some(known) = self.phases.get_mut(name) {
             known.record(nanos);
@@ -284,8 +291,8 @@ impl Recorder {
         }
     }
 
-    /// Closes the rows of seconds that are over at `now`. A request may close them before the clock's tick does; the
-    /// state at the end of the second is then filled in by the tick.
+    /// Closes the rows of seconds that ended before `now`. A request may close a row before the
+    /// timer does; the timer then fills in the state at the end of the second.
     pub(crate) fn roll(&mut self, now: u64, in_flight: u64, waiting: u64) {
         let second = now / 1_000_000_000;
         while self.current.second < second {
@@ -310,7 +317,7 @@ impl Recorder {
         self.timeline.push(row);
     }
 
-    /// Ends the recording: closes the window, and the last row, unless nothing happened in it.
+    /// Ends the recording: closes the window and, if it is not empty, the last row.
     pub(crate) fn finish(&mut self, now: u64) {
         self.window.close(now);
         self.roll(now, 0, 0);
@@ -330,7 +337,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A recorder of a window between two times in ms.
+    /// Creates a recorder with a window between two times in ms.
     fn recorder(from: u64, until: u64) -> Recorder {
         Recorder::new(Window::new(from * MS, End::At(until * MS)))
     }

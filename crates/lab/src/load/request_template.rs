@@ -1,7 +1,8 @@
-//! What a request says.
+//! Request template: the request line, header fields, body and bearer tokens of the load.
 //!
-//! Owns: the request line, header fields, body and the population of bearer tokens, as bytes ready to send. Does not
-//! own: connections. Everything is formatted once, before the clock starts: sending is one write.
+//! Everything is formatted once, before the clock starts, so that sending is one write.
+//!
+//! Owns: the content of requests as bytes ready to send. Does not own: connections.
 
 use std::fmt;
 
@@ -12,58 +13,59 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use super::random::{Pick, Random};
 use super::target::Target;
 
-/// Most bytes the formatted requests may take together: one request per token is kept in memory.
+/// Upper bound of all formatted requests together, in bytes. One request per token is kept in
+/// memory.
 const MEMORY: usize = 1 << 30;
 
-/// How tokens are chosen from the population.
+/// How a token is chosen from the population.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Choice {
-    /// One after the other.
+    /// Each token in turn.
     RoundRobin,
     /// The k-th token with weight 1 / k^exponent: few users are busy, many are rare.
     Zipf(f64),
 }
 
-/// One request, sent again and again.
+/// One request that is sent repeatedly.
 #[derive(Clone)]
 pub struct RequestTemplate {
-    /// Method.
+    /// Method of the request.
     pub method: Method,
-    /// Fields beside `host`, `content-length` and the token's `authorization`.
+    /// Header fields except `host`, `content-length` and the `authorization` of the token.
     pub headers: HeaderMap,
-    /// Content; empty for none.
+    /// Content; empty for a request without a body.
     pub body: Bytes,
-    /// Bearer tokens; empty for requests without credential.
+    /// Bearer tokens; empty for requests without a credential.
     pub tokens: Vec<String>,
-    /// How a token is chosen for a request.
+    /// How a token is chosen for each request.
     pub choice: Choice,
-    /// Keep the HTTP/1.1 connection for further requests.
+    /// Reuses the HTTP/1.1 connection for further requests.
     pub keep_alive: bool,
 }
 
-/// Why a flow cannot be sent.
+/// Why a request template cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestTemplateError {
-    /// The token holds bytes that a header field must not carry.
+    /// The token contains bytes that a header field must not carry. Holds its number, from 1.
     #[error("token number {0} holds bytes that a header field cannot carry")]
     Token(usize),
-    /// Population × size is over the bound.
+    /// Number of tokens × size of a request exceeds the memory bound.
     #[error("{tokens} requests of {size} bytes would take more than {} MiB; use fewer tokens", MEMORY >> 20)]
     Memory {
-        /// Number of tokens.
+        /// Number of tokens, at least 1.
         tokens: usize,
-        /// Bytes of one formatted request.
+        /// Size of one formatted request in bytes.
         size: usize,
     },
-    /// The connection's own fields are written by the driver.
+    /// A header field that the load generator writes itself.
     #[error("the field `{0}` is written by the driver and cannot be given")]
     Field(HeaderName),
-    /// The exponent is not a usable weight.
+    /// The Zipf exponent is not a number from 0 to 10.
     #[error("the Zipf exponent {0} is not a number from 0 to 10")]
     Exponent(f64),
 }
 
-/// Tokens and field values are secrets and stay out.
+/// Omits tokens and header values, because they are secrets.
 impl fmt::Debug for RequestTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shape = f.debug_struct("Flow");
@@ -76,7 +78,7 @@ impl fmt::Debug for RequestTemplate {
 }
 
 impl RequestTemplate {
-    /// A `GET` without tokens on kept-alive connections.
+    /// Creates a `GET` without tokens on kept-alive connections.
     pub fn get() -> Self {
         Self {
             method: Method::GET,
@@ -88,7 +90,7 @@ impl RequestTemplate {
         }
     }
 
-    /// Whether the answer has no content whatever its fields say (RFC 9110 §9.3.2).
+    /// Whether the response has no content, whatever its header fields say (RFC 9110 §9.3.2).
     pub(crate) fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
@@ -101,7 +103,8 @@ impl RequestTemplate {
         }
     }
 
-    /// Checks what the types cannot: sizes, tokens and fields that are not the caller's.
+    /// Checks what the types do not guarantee: sizes, token bytes, and header fields that the
+    /// caller must not set.
     pub(crate) fn check(&self, target: &Target) -> Result<(), RequestTemplateError> {
         for name in [HOST, CONTENT_LENGTH, http::header::TRANSFER_ENCODING, http::header::CONNECTION] {
             if self.headers.contains_key(&name) {
@@ -164,7 +167,8 @@ impl RequestTemplate {
         self.tokens.iter().map(|token| build(Some(token))).collect()
     }
 
-    /// A method whose requests carry content says so even when it is empty (RFC 9110 §8.6).
+    /// Whether a `content-length` is sent. Methods that carry content send one even for an empty
+    /// body (RFC 9110 §8.6).
     fn has_content(&self) -> bool {
         !self.body.is_empty() || matches!(self.method, Method::POST | Method::PUT | Method::PATCH)
     }

@@ -1,34 +1,37 @@
-//! A small reader of HTTP/1.1 responses (RFC 9112).
+//! Response reader: a small parser of HTTP/1.1 responses (RFC 9112).
 //!
-//! Owns: where a response ends, its status, whether the connection survives it. Does not own: sockets. Content is
-//! counted, and kept only for those who ask for it. It is as strict as it needs to be to notice a server that frames its answers wrongly, because
-//! on a kept-alive connection that server's next answer would be measured wrongly.
+//! Content is counted; it is captured only on request. The parser is strict enough to notice a
+//! server that frames its responses wrongly. On a kept-alive connection the next response of such a
+//! server would be measured wrongly.
+//!
+//! Owns: where a response ends, its status, and whether the connection can be reused. Does not own:
+//! sockets.
 
-/// A complete response.
+/// Summary of a complete response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The connection may carry another request.
+    /// `true` if the connection can carry another request.
     pub(crate) reusable: bool,
 }
 
-/// The response breaks the protocol: what is wrong with it.
+/// A response breaks the protocol; holds what is wrong with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken(pub(crate) &'static str);
 
-/// Bytes read at once, and the first size of the head buffer.
+/// Bytes read at once, and the initial size of the head buffer.
 const CHUNK: usize = 16 * 1024;
-/// Longest response head.
+/// Longest response head in bytes.
 const HEAD: usize = 64 * 1024;
-/// Longest chunk-size line and trailer line.
+/// Longest chunk-size line or trailer line in bytes.
 const LINE: usize = 4096;
-/// Most content that is kept of one response.
+/// Default limit of the captured content of one response, in bytes.
 const KEPT: usize = 1024 * 1024;
 
-/// What a response said, for those who read it.
+/// Captured head and content of a response.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// Status line and header lines, with the empty line behind them.
+    /// Status line and header lines, with the empty line that ends them.
     pub(crate) head: Vec<u8>,
     /// Content without its framing.
     pub(crate) content: Vec<u8>,
@@ -37,39 +40,39 @@ pub(crate) struct Kept {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Head,
-    /// Content with this many bytes to come.
+    /// In content of known length; holds the bytes still to come.
     Length(u64),
     /// At the start of a chunk-size line.
     ChunkSize,
-    /// Inside a chunk with this many bytes to come.
+    /// Inside a chunk; holds the bytes still to come.
     Chunk(u64),
     /// At the line end that closes a chunk.
     ChunkEnd,
     /// In the trailer section.
     Trailer,
-    /// Content that ends with the connection.
+    /// In content that ends when the connection closes.
     UntilClose,
 }
 
-/// Reads one response after the other from a byte stream.
+/// Reads consecutive responses from a byte stream.
 pub(crate) struct Reader {
     buffer: Vec<u8>,
     filled: usize,
     state: State,
     status: u16,
     reusable: bool,
-    /// Answers to `HEAD` have no content.
+    /// `true` if the requests are `HEAD`, whose responses have no content.
     head_only: bool,
     keep: Keep,
     kept: Kept,
 }
 
-/// What of a response is kept for those who read it.
+/// Which part of a response is captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
     Nothing,
     Heads,
-    /// Head and content, which is refused when it has more bytes.
+    /// Head and content. A response with more content bytes than this is an error.
     All(usize),
 }
 
@@ -87,22 +90,22 @@ impl Reader {
         }
     }
 
-    /// A reader that keeps what each response said; [`Reader::take`] hands it out.
+    /// Creates a reader that captures each response. [`Reader::take`] returns it.
     pub(crate) fn keeping() -> Self {
         Self::keeping_up_to(KEPT)
     }
 
-    /// The same, with this bound on the content, bytes.
+    /// Like [`Reader::keeping`], with `most` as the limit of the content in bytes.
     pub(crate) fn keeping_up_to(most: usize) -> Self {
         Self { keep: Keep::All(most), ..Self::new(false) }
     }
 
-    /// A reader that keeps the head of each response and only counts its content.
+    /// Creates a reader that captures the head of each response and only counts its content.
     pub(crate) fn heads(head_only: bool) -> Self {
         Self { keep: Keep::Heads, ..Self::new(head_only) }
     }
 
-    /// What the last response said; nothing when it was not to be kept.
+    /// Takes what was captured of the last response; empty if nothing is captured.
     pub(crate) fn take(&mut self) -> Kept {
         std::mem::take(&mut self.kept)
     }
@@ -117,7 +120,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Where the next bytes of the stream go; tell [`Reader::filled`] how many came.
+    /// Buffer for the next bytes of the stream. Pass their number to [`Reader::filled`].
     pub(crate) fn space(&mut self) -> &mut [u8] {
         if self.filled == self.buffer.len() {
             self.buffer.resize(self.buffer.len() * 2, 0);
@@ -125,7 +128,11 @@ impl Reader {
         &mut self.buffer[self.filled..]
     }
 
-    /// Takes `read` bytes that were put into [`Reader::space`]; `Some` when they complete a response.
+    /// Processes the `read` bytes that were put into [`Reader::space`]. Returns `Some` when they
+    /// complete a response.
+    ///
+    /// # Errors
+    /// The response breaks the protocol.
     pub(crate) fn filled(&mut self, read: usize) -> Result<Option<Answer>, Broken> {
         let searched = self.filled.saturating_sub(3);
         self.filled += read;
@@ -147,7 +154,8 @@ impl Reader {
         Ok(None)
     }
 
-    /// The peer closed its side: the end of content without a length, otherwise of a response that never came.
+    /// Handles the end of the stream. It completes content without a length; in any other state the
+    /// response is missing or incomplete, and the result is `None`.
     pub(crate) fn closed(&self) -> Option<Answer> {
         (self.state == State::UntilClose).then_some(Answer { status: self.status, reusable: false })
     }
@@ -166,7 +174,8 @@ impl Reader {
         Ok(Answer { status: self.status, reusable: self.reusable })
     }
 
-    /// Handles what stands at `used`; says how many bytes it took and whether the response is complete.
+    /// Processes the bytes at `used`. Returns how many it consumed, and whether the response is
+    /// complete.
     fn step(&mut self, used: usize, searched: usize) -> Result<(usize, bool), Broken> {
         let available = (self.filled - used) as u64;
         match self.state {
@@ -192,7 +201,7 @@ impl Reader {
         }
     }
 
-    /// Handles one line of the chunked coding (RFC 9112 §7.1).
+    /// Processes one line of the chunked coding (RFC 9112 §7.1).
     fn line(&mut self, used: usize) -> Result<(usize, bool), Broken> {
         let bytes = &self.buffer[used..self.filled];
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
@@ -258,7 +267,7 @@ impl Reader {
     }
 }
 
-/// The index after the empty line that ends a head.
+/// Index after the empty line that ends a head.
 fn head_end(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = bytes[from..].iter().position(|&byte| byte == b'\n') {
@@ -280,7 +289,7 @@ fn chunk_size(line: &[u8]) -> Result<u64, Broken> {
     u64::from_str_radix(text, 16).map_err(|_| Broken("chunk size is not a number"))
 }
 
-/// What the framing needs from a response head.
+/// The fields of a response head that decide its framing.
 struct Head {
     status: u16,
     length: Option<u64>,
@@ -315,7 +324,8 @@ impl Head {
     }
 
     fn field(&mut self, line: &[u8]) -> Result<(), Broken> {
-        // Only the three fields that frame the connection are looked into; their first letters tell them apart.
+        // Only three header fields decide the framing; their first letters exclude most others
+        // cheaply.
         if !matches!(line[0] | 0x20, b'c' | b't') {
             return Ok(());
         }
@@ -351,7 +361,8 @@ impl Head {
 mod tests {
     use super::*;
 
-    /// Reads `bytes` in pieces of `piece`; the answers, and whether content is waited for until the end.
+    /// Reads `bytes` in pieces of `piece` bytes. Returns the responses, and the one that the end of
+    /// the stream completes, if any.
     fn read(bytes: &[u8], piece: usize, head_only: bool) -> Result<(Vec<Answer>, Option<Answer>), Broken> {
         let mut reader = Reader::new(head_only);
         let mut answers = Vec::new();

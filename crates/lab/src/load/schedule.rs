@@ -1,8 +1,10 @@
-//! When requests should start.
+//! Schedule: when requests start.
 //!
-//! Owns: arrival times and the choice of token for each. Does not own: clocks and connections. Everything here is a
-//! function of the plan and its seed, so that a run can be repeated and the backlog of an overloaded server needs no
-//! queue: what is due and not yet started is simply what the cursor has not passed.
+//! Everything here is a function of the plan and its seed, so that a run can be repeated. The
+//! backlog of an overloaded server needs no queue: it consists of the due requests that the cursor
+//! has not passed.
+//!
+//! Owns: arrival times and whether an arrival is measured. Does not own: clocks and connections.
 
 use std::time::Duration;
 
@@ -12,58 +14,58 @@ use crate::units::{nanos, nanos_of_seconds};
 /// How requests arrive.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
-    /// Each of the given workers starts its next request when its last one ended. Throughput is then only
-    /// concurrency ÷ latency, and a stall hides the requests that were never sent.
+    /// Closed loop: each worker starts its next request when its last one ended. Throughput is then
+    /// only concurrency ÷ latency, and a stall hides the requests that were never sent.
     Closed {
-        /// Requests in flight at once.
+        /// Requests in flight at the same time.
         concurrency: usize,
     },
-    /// Requests start at their own times, whatever the server does.
+    /// Open loop: requests start at their scheduled times, independent of the server.
     Open(Open),
 }
 
-/// Open-loop arrivals.
+/// Open-loop arrivals: spacing and rates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Open {
     /// How the time between two arrivals is drawn.
     pub spacing: Spacing,
-    /// Rates one after the other; the warm-up runs before them at the first one's rate, the last one never ends by
-    /// itself.
+    /// Consecutive rates. The warm-up precedes them at the start rate of the first step. The last
+    /// rate continues until the run stops.
     pub steps: Vec<Step>,
 }
 
-/// The time between two arrivals.
+/// Distribution of the time between two arrivals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spacing {
-    /// Always the same.
+    /// Always the same time.
     Constant,
     /// Exponentially distributed: independent users.
     Poisson,
 }
 
-/// A rate for a time.
+/// A rate, or a ramp between two rates, for a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// Requests per second at its start; 0 is a pause.
+    /// Requests per second at the start of the step; 0 is a pause.
     pub rate: f64,
-    /// Requests per second at its end: it goes from one to the other evenly.
+    /// Requests per second at the end of the step. The rate changes linearly.
     pub to: f64,
-    /// How long it lasts.
+    /// Duration of the step.
     pub duration: Duration,
 }
 
 impl Step {
-    /// One rate throughout.
+    /// Creates a step with a constant rate.
     pub fn steady(rate: f64, duration: Duration) -> Self {
         Self { rate, to: rate, duration }
     }
 
-    /// Requests that are due in it, on average.
+    /// Average number of requests that are due in the step.
     pub fn requests(&self) -> f64 {
         self.rate.midpoint(self.to) * self.duration.as_secs_f64()
     }
 
-    /// It is of one rate throughout.
+    /// Whether the rate is constant.
     pub fn is_steady(&self) -> bool {
         self.rate.to_bits() == self.to.to_bits()
     }
@@ -74,54 +76,56 @@ impl Step {
 pub enum Stop {
     /// No request starts later than this after the warm-up.
     After(Duration),
-    /// Exactly this many requests after the warm-up.
+    /// Exactly this many requests start after the warm-up.
     Count(u64),
 }
 
-/// One request that should start.
+/// A request that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// Nanoseconds since the start of the run.
+    /// Intended start, nanoseconds since the start of the run.
     pub(crate) at: u64,
-    /// Past the warm-up.
+    /// `true` if the request is due after the warm-up.
     pub(crate) measured: bool,
 }
 
-/// A step on the clock of a run.
+/// A step with its absolute end time.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     /// Requests per second at its start.
     rate: f64,
-    /// By how much the rate grows, requests per second in a second.
+    /// Increase of the rate, in requests per second per second.
     slope: f64,
-    /// Its end, nanoseconds since the start of the run.
+    /// End of the step, nanoseconds since the start of the run.
     end: u64,
 }
 
 impl Stretch {
-    /// Requests that are due in its first seconds.
+    /// Number of requests that are due in the first `seconds`.
     fn due(&self, seconds: f64) -> f64 {
         (self.rate + self.slope * seconds / 2.0) * seconds
     }
 
-    /// When so many are due, seconds since its start; `None` when they never are.
+    /// Seconds from the start until `requests` are due; `None` if the rate falls to 0 before that.
     fn when(&self, requests: f64) -> Option<f64> {
         if requests <= 0.0 {
             return (self.rate > 0.0 || self.slope > 0.0).then_some(0.0);
         }
-        // The root of a falling rate may lie behind its end at 0: then there is none.
+        // A falling rate may reach 0 before: the root is then not a number.
         let root = (self.rate * self.rate + 2.0 * self.slope * requests).sqrt();
         Some(2.0 * requests / (self.rate + root)).filter(|seconds| seconds.is_finite())
     }
 }
 
-/// The cursor over an open-loop schedule.
+/// Cursor over an open-loop schedule.
 pub(crate) struct Arrivals {
     spacing: Spacing,
-    /// One after the other, warm-up included in the first, or before it where its rate does not stay the same.
+    /// Consecutive rates. The warm-up is part of the first one, or precedes it as an entry of its
+    /// own if the first rate is not constant.
     stretches: Vec<Stretch>,
     current: usize,
-    /// Start of the current one, and arrivals since: they are computed, not summed, so that a rate does not drift.
+    /// Start of the current stretch, and arrivals since then. Arrival times are computed from both,
+    /// not summed, so that the rate does not drift.
     origin: u64,
     emitted: u64,
     next: Option<u64>,
@@ -136,7 +140,7 @@ impl Arrivals {
         let warmup = nanos(warmup);
         let mut stretches: Vec<Stretch> = Vec::new();
         let mut end = warmup;
-        // The warm-up is part of the first step where both have the same rate.
+        // The warm-up is part of the first step if both have the same constant rate.
         if let Some(first) = open.steps.first().filter(|first| !first.is_steady() && warmup > 0) {
             stretches.push(Stretch { rate: first.rate, slope: 0.0, end });
         }
@@ -144,11 +148,11 @@ impl Arrivals {
             end = end.saturating_add(nanos(step.duration));
             let slope =
                 if step.is_steady() { 0.0 } else { (step.to - step.rate) / step.duration.as_secs_f64() };
-            // What changes in no time at all has changed.
+            // A step of zero duration has no finite slope.
             let slope = if slope.is_finite() { slope } else { 0.0 };
             stretches.push(Stretch { rate: step.rate, slope, end });
         }
-        // The last rate never ends by itself.
+        // The last rate continues until the run stops.
         match (stretches.last_mut(), open.steps.last()) {
             (Some(last), _) if last.slope.abs() < f64::MIN_POSITIVE => last.end = u64::MAX,
             (_, Some(last)) => stretches.push(Stretch { rate: last.to, slope: 0.0, end: u64::MAX }),
@@ -170,7 +174,7 @@ impl Arrivals {
         arrivals
     }
 
-    /// The next request to start; `None` when the schedule is exhausted.
+    /// Next request to start; `None` when the schedule is exhausted.
     pub(crate) fn peek(&self) -> Option<Due> {
         let at = self.next?;
         let measured = at >= self.warmup;
@@ -188,12 +192,12 @@ impl Arrivals {
         self.advance(due.at);
     }
 
-    /// Ends the schedule now.
+    /// Ends the schedule immediately.
     pub(crate) fn finish(&mut self) {
         self.next = None;
     }
 
-    /// Finds the arrival after `last`, passing into later steps where needed.
+    /// Finds the arrival after `last`; enters later steps where necessary.
     fn advance(&mut self, last: u64) {
         let mut last = last;
         while let Some(stretch @ Stretch { end, .. }) = self.stretches.get(self.current).copied() {
@@ -207,7 +211,8 @@ impl Arrivals {
             if end == u64::MAX {
                 break;
             }
-            // An exponential wait has no memory: drawing it anew from the boundary is exact, not an approximation.
+            // The exponential distribution is memoryless: drawing again from the boundary is exact,
+            // not an approximation.
             (self.current, self.origin, self.emitted, last) = (self.current + 1, end, 0, end);
         }
         self.next = None;
@@ -217,7 +222,8 @@ impl Arrivals {
         if stretch.rate <= 0.0 && stretch.slope <= 0.0 {
             return None;
         }
-        // Independent users, whose rate changes, come when as many are due as in a time in which one a second is.
+        // For a Poisson process with a changing rate, the expected number of arrivals between two
+        // requests is exponential with mean 1.
         let due = match self.spacing {
             Spacing::Constant => self.emitted as f64,
             Spacing::Poisson if stretch.slope.abs() < f64::MIN_POSITIVE => {
@@ -230,7 +236,7 @@ impl Arrivals {
     }
 }
 
-/// Closed-loop arrivals: a request starts whenever a worker asks.
+/// Closed-loop arrivals: a request starts whenever a worker is free.
 pub(crate) struct Closed {
     pub(crate) warmup: u64,
     pub(crate) stop: Stop,
@@ -339,7 +345,7 @@ mod tests {
             let is = |found: f64, expected: f64| (found - expected).abs() <= off;
             assert!(is(within(0, 2), 200.0), "the warm-up has the first rate: {}", within(0, 2));
             assert!(is(within(2, 12), 10_000.0) && is(within(12, 22), 9_500.0));
-            // Between 100 + 180 t and the same a second later.
+            // In each second the rate grows from 100 + 180 t to the same value one second later.
             assert!(
                 is(within(2, 3), 190.0) && is(within(11, 12), 1810.0),
                 "{} {}",

@@ -1,43 +1,45 @@
-//! What the generator itself uses, and what its machine has been given: the first things to know before believing its figures.
+//! Self usage: CPU time of the generator's own thread, and CPU steal of its machine. Check both
+//! before trusting the generator's figures.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::units::nanos;
 
-/// Use of the calling thread since it started, or between two moments.
+/// Usage of the calling thread since it started, or between two moments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SelfUsage {
     at: Instant,
     /// Nanoseconds between the two moments.
     pub(crate) wall: u64,
-    /// Nanoseconds on a core; `None` where the kernel does not tell.
+    /// Nanoseconds on a core; `None` if the kernel does not report it.
     pub(crate) running: Option<u64>,
-    /// Nanoseconds ready to run, waiting for a core.
+    /// Nanoseconds ready to run but waiting for a core; `None` if the kernel does not report it.
     pub(crate) waiting: Option<u64>,
-    /// CPU time of the machine; `None` where the kernel does not tell.
+    /// CPU time of the machine; `None` if the kernel does not report it.
     machine: Option<Ticks>,
 }
 
-/// Fewest ticks of a machine that a share is taken of: one more or less is then a hundredth of them.
+/// Fewest ticks from which a share is computed: one tick more or less is then 1 % of them.
 const LEAST_TICKS: u64 = 100;
 
-/// CPU time of a machine, in ticks of its kernel.
+/// CPU time of all cores of a machine, in kernel clock ticks.
 #[derive(Debug, Clone, Copy)]
 struct Ticks {
-    /// What its host gave to others while it had work for it (steal).
+    /// Time that the hypervisor gave to other guests while this machine had work to do (steal).
     stolen: u64,
-    /// Of whatever kind, idle as well.
+    /// Time of all kinds, idle time included.
     all: u64,
 }
 
 impl Ticks {
-    /// The kernel's account of all cores.
+    /// Reads the kernel's CPU times, summed over all cores.
     fn read() -> Option<Self> {
         Self::from_stat(&fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// From the first line of `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; guests are part of the first two.
+    /// Parses the first line of `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq,
+    /// softirq, steal. Guest time is part of the first two.
     fn from_stat(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let kinds: Vec<u64> =
@@ -47,11 +49,12 @@ impl Ticks {
 }
 
 impl SelfUsage {
-    /// Reads the kernel's account of this thread.
+    /// Reads the kernel's scheduling data of this thread.
     pub(crate) fn read() -> Self {
         let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
         let mut numbers = text.split_ascii_whitespace().map(|number| number.parse().ok());
-        // The first number lags behind by up to a tick; the thread's own clock does not.
+        // The first number, the time on a core, lags by up to one tick. The thread CPU clock does
+        // not.
         let _ = numbers.next();
         let waiting = numbers.next().flatten();
         let clock = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -59,7 +62,7 @@ impl SelfUsage {
         Self { at: Instant::now(), wall: 0, running, waiting, machine: Ticks::read() }
     }
 
-    /// What was used from here to `later`.
+    /// Usage between this reading and `later`.
     pub(crate) fn until(self, later: Self) -> Self {
         let between = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?));
         Self {
@@ -74,7 +77,8 @@ impl SelfUsage {
         }
     }
 
-    /// Share of the machine's CPU time that its host gave to others; `None` where the kernel does not tell, and where too few ticks have passed.
+    /// Share of the machine's CPU time that was stolen. `None` if the kernel does not report it, or
+    /// if too few ticks have passed.
     pub(crate) fn stolen_share(&self) -> Option<f64> {
         self.machine
             .filter(|ticks| ticks.all >= LEAST_TICKS)
@@ -109,7 +113,8 @@ mod tests {
         assert!(used.wall >= 60_000_000);
         let running = used.running.expect("this kernel tells");
         let waiting = used.waiting.expect("this kernel tells");
-        // On a busy machine the thread waits for a core part of the time; together they make up the wall time.
+        // On a busy machine the thread waits for a core part of the time. The sum of both is the
+        // wall time.
         assert!(running + waiting > 50_000_000, "{used:?}");
         assert!(running <= used.wall + 10_000_000, "{used:?}");
     }

@@ -1,11 +1,13 @@
-//! What servers say about the phases of a request: the `Server-Timing` field (W3C Server Timing §3).
+//! Server timing: parses the phases of a request that servers report in `Server-Timing` (W3C Server
+//! Timing §3).
 //!
-//! Owns: names and durations out of foreign bytes. Does not own: what is done with them. A metric without a duration, or with one that
-//! is no number, is left out.
+//! A metric without a duration, or with a duration that is not a number, is skipped.
+//!
+//! Owns: names and durations from untrusted bytes. Does not own: how they are used.
 
 use crate::units::nanos_of_seconds;
 
-/// The values of the fields of this name in the head of an HTTP/1.1 response.
+/// Values of all `server-timing` fields in the head of an HTTP/1.1 response.
 pub(crate) fn fields(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     head.split(|byte| *byte == b'\n').filter_map(|line| {
         let colon = line.iter().position(|byte| *byte == b':')?;
@@ -13,7 +15,7 @@ pub(crate) fn fields(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Names and durations in nanoseconds of the metrics of a field's value.
+/// Names and durations (in nanoseconds) of the metrics in one field value.
 pub(crate) fn durations(value: &[u8]) -> impl Iterator<Item = (&str, u64)> {
     std::str::from_utf8(value).into_iter().flat_map(metrics)
 }
@@ -31,7 +33,7 @@ fn metrics(value: &str) -> impl Iterator<Item = (&str, u64)> {
     })
 }
 
-/// Parts between separators that do not stand in quotes (RFC 9110 §5.6.4).
+/// Splits at separators outside quoted strings (RFC 9110 §5.6.4).
 fn unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |letter: char| {

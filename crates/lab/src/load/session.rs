@@ -1,7 +1,10 @@
-//! What all slots of a target share.
+//! Session: the state that all slots of one target share.
 //!
-//! Owns: clock, feed and recorder together, and the vocabulary of failures. Does not own: protocols. One thread, so
-//! cells instead of locks; no borrow lives across an await.
+//! Everything runs on one thread, so the state is in cells instead of locks. No borrow is held
+//! across an await.
+//!
+//! Owns: access to clock, dispatcher and recorder, and the classification of failures. Does not
+//! own: protocols.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -22,7 +25,7 @@ use crate::load::request_template::RequestTemplate;
 use crate::load::self_usage::SelfUsage;
 use crate::units::nanos;
 
-/// A request failed: the class it is counted in, and what happened in this case.
+/// A failed request: the class it is counted in, and the details of this case.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) fault: RequestFault,
@@ -34,7 +37,7 @@ impl Failure {
         Self { fault, why: why.into() }
     }
 
-    /// An error on an open connection.
+    /// Classifies an I/O error on an open connection.
     pub(crate) fn io(error: &io::Error) -> Self {
         let fault = match error.kind() {
             io::ErrorKind::UnexpectedEof => RequestFault::Closed,
@@ -49,7 +52,7 @@ impl Failure {
     }
 }
 
-/// What all slots of a target share.
+/// State that all slots of a target share.
 pub(crate) struct Session {
     pub(crate) clock: Clock,
     pub(crate) feed: RefCell<Dispatcher>,
@@ -59,15 +62,15 @@ pub(crate) struct Session {
     pub(crate) body: Bytes,
     pub(crate) head_only: bool,
     pub(crate) keep_alive: bool,
-    /// Read what servers say about their phases (`Server-Timing`).
+    /// Reads the phases that servers report in `Server-Timing`.
     pub(crate) phases: bool,
-    /// Nanoseconds.
+    /// Timeout of a request in nanoseconds.
     pub(crate) timeout: u64,
-    /// Connections opened, those before the clock started included.
+    /// Connections opened, including those before the clock started.
     pub(crate) opened: Cell<u64>,
-    /// Bytes read: response heads and content of HTTP/1.1, content of HTTP/2.
+    /// Bytes read: heads and content of HTTP/1.1 responses, content of HTTP/2 responses.
     pub(crate) received: Cell<u64>,
-    /// The first failure of each class, in words.
+    /// Text of the first failure of each class.
     pub(crate) examples: RefCell<BTreeMap<RequestFault, Cow<'static, str>>>,
     pub(crate) own_start: Cell<SelfUsage>,
 }
@@ -97,14 +100,14 @@ impl Session {
         }
     }
 
-    /// Opens a connection.
+    /// Opens a connection and counts it.
     pub(crate) async fn open(&self) -> Result<Io, Failure> {
         let io = self.target.open().await?;
         self.opened.set(self.opened.get() + 1);
         Ok(io)
     }
 
-    /// The next request of a slot; `None` when there will be none.
+    /// Next request of a slot; `None` when the schedule is exhausted.
     pub(crate) async fn next(&self, slot: usize) -> Option<Arrival> {
         poll_fn(|cx| {
             let now = self.clock.now();
@@ -114,7 +117,7 @@ impl Session {
         .await
     }
 
-    /// Hands out what is due.
+    /// Assigns due requests to idle slots.
     pub(crate) fn dispatch(&self) {
         let now = self.clock.now();
         self.feed.borrow_mut().dispatch(now, &mut |due| self.unsent(due, now));
@@ -126,7 +129,7 @@ impl Session {
         self.example(&Failure::new(RequestFault::Unsent, "no connection became free in time"));
     }
 
-    /// Notes that the request is about to be sent: the time at which it really starts.
+    /// Records that the request is about to be sent. Returns its actual start time.
     pub(crate) fn start(&self, arrival: &Arrival) -> u64 {
         let started = self.clock.now();
         let mut recorder = self.recorder.borrow_mut();
@@ -154,12 +157,12 @@ impl Session {
         self.received.set(self.received.get() + crate::units::count(bytes));
     }
 
-    /// Notes the phases that the head of an HTTP/1.1 answer tells.
+    /// Records the phases in the head of an HTTP/1.1 response.
     pub(crate) fn phases_of_head(&self, head: &[u8]) {
         server_timing::fields(head).for_each(|field| self.phases_of(field));
     }
 
-    /// Notes the phases that the value of a `Server-Timing` field tells.
+    /// Records the phases in the value of a `Server-Timing` field.
     pub(crate) fn phases_of(&self, value: &[u8]) {
         let mut recorder = self.recorder.borrow_mut();
         server_timing::durations(value).for_each(|(name, nanos)| recorder.phase(name, nanos));
@@ -170,11 +173,11 @@ impl Session {
     }
 }
 
-/// After a failed connection a closed loop waits this long: without it, a server that refuses connections would turn
-/// the loop into a flood of attempts.
+/// Pause of a closed loop after a failed connection. Without it, a server that refuses connections
+/// would turn the loop into a flood of attempts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
-/// Whether a closed loop pauses after this ending.
+/// Whether a closed loop pauses after this result.
 pub(crate) fn wants_pause(ending: &Result<u16, Failure>) -> bool {
     matches!(ending, Err(Failure { fault: RequestFault::Connect | RequestFault::Tls, .. }))
 }

@@ -1,23 +1,26 @@
-//! The timeline of a run in slices shorter than a second.
+//! Slices: the timeline of a run in slices shorter than a second.
 //!
-//! Owns: throughput and latency per slice, as a record holds them. Does not own: the figures of the run. Memory is bounded: when
-//! there are many slices, two become one and the following ones are twice as long.
+//! Memory is bounded: at the maximum number of slices, each two are joined into one and the
+//! following slices are twice as long.
+//!
+//! Owns: throughput and latency per slice, in the form that a record stores. Does not own: the
+//! figures of the run.
 
 use super::Latencies;
 use crate::record::Slice;
 use crate::units::micros;
 
-/// Most slices; a record keeps fewer still.
+/// Largest number of slices in memory. A record stores fewer.
 const MOST: usize = 8192;
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 const MS: u64 = 1_000_000;
 
-/// Whoever hears of each slice that is over.
+/// Callback that receives each closed slice.
 pub(crate) type Told = Box<dyn Fn(&Slice)>;
 
-/// Slices of a run, the last of which is still open.
+/// Slices of a run; the last one is still open.
 pub(crate) struct Slices {
-    /// Nanoseconds.
+    /// Width of a slice in nanoseconds.
     width: u64,
     /// Start of the open slice, nanoseconds since the start of the run.
     start: u64,
@@ -29,7 +32,8 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// Slices of `width_ms` milliseconds (at least 1); `told` hears of each that is over.
+    /// Creates slices of `width_ms` milliseconds (at least 1). `told` is called with each closed
+    /// slice.
     pub(crate) fn new(width_ms: u64, told: Option<Told>) -> Self {
         Self {
             width: width_ms.max(1) * MS,
@@ -37,18 +41,20 @@ impl Slices {
             ok: 0,
             bad: 0,
             latencies: Latencies::new(),
-            // Room for all that there will ever be: what grows meanwhile moves, and takes twice as much while it does.
+            // Allocated for the maximum: a vector that grows during the run is copied, and takes
+            // twice the memory meanwhile.
             closed: Vec::with_capacity(MOST),
             told,
         }
     }
 
-    /// Nanoseconds of a slice.
+    /// Width of a slice in nanoseconds.
     pub(crate) fn width(&self) -> u64 {
         self.width
     }
 
-    /// A request ended at `finished`, a good one after `latency` nanoseconds.
+    /// Records a request that ended at `finished`. `latency` is set, in nanoseconds, if it
+    /// succeeded.
     pub(crate) fn record(&mut self, finished: u64, latency: Option<u64>) {
         self.roll(finished);
         match latency {
@@ -60,14 +66,14 @@ impl Slices {
         }
     }
 
-    /// Closes the slices that are over at `now`.
+    /// Closes the slices that ended before `now`.
     pub(crate) fn roll(&mut self, now: u64) {
         while now >= self.start.saturating_add(self.width) {
             self.close(self.width);
         }
     }
 
-    /// Closes what happened since the last slice.
+    /// Closes the open slice at the end of the run, if it is not empty.
     pub(crate) fn finish(&mut self, now: u64) {
         self.roll(now);
         if self.ok + self.bad == 0 {
@@ -75,7 +81,8 @@ impl Slices {
         }
         let length = (now - self.start).clamp(MS, self.width);
         self.close(length);
-        // Some answers within some milliseconds are no throughput: they count with what came before them.
+        // A few responses within some milliseconds give no meaningful throughput: join them with
+        // the slice before.
         let brief = length < self.width / 2 && self.closed.len() > 1;
         if brief {
             let last = self.closed.split_off(self.closed.len() - 2);
@@ -83,7 +90,7 @@ impl Slices {
         }
     }
 
-    /// All slices so far that are over.
+    /// Takes all closed slices.
     pub(crate) fn take(&mut self) -> Vec<Slice> {
         let mut closed = std::mem::take(&mut self.closed);
         closed.shrink_to_fit();
@@ -110,7 +117,7 @@ impl Slices {
         }
         (self.ok, self.bad) = (0, 0);
         self.start += self.width;
-        // An even number of slices was closed, so that the open one begins where a longer one would.
+        // [`MOST`] is even, so the open slice begins where a slice of double width begins.
         if self.closed.len() == MOST {
             let joined: Vec<Slice> = self.closed.chunks(2).map(Slice::joined).collect();
             self.closed.clear();

@@ -1,6 +1,6 @@
-//! Where requests go: the URL, the address behind it, and how to reach it.
+//! Target: the URL that is loaded, its resolved address, and how to connect to it.
 //!
-//! Owns: URL and TLS choices, connecting. Does not own: what is said on the connection.
+//! Owns: URL and TLS settings, connecting. Does not own: the protocol on the connection.
 
 use std::fmt;
 use std::io;
@@ -23,50 +23,50 @@ use tokio_rustls::client::TlsStream;
 
 use super::{Failure, RequestFault};
 
-/// The protocol spoken to the target.
+/// HTTP version on connections to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// RFC 9112.
+    /// HTTP/1.1 (RFC 9112).
     Http1,
-    /// RFC 9113: prior knowledge on `http`, ALPN on `https`.
+    /// HTTP/2 (RFC 9113): with prior knowledge on `http`, through ALPN on `https`.
     Http2,
 }
 
-/// How far the target's certificate is believed.
+/// Which certificates of the target are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Only chains to a certificate of this PEM file.
+    /// Only certificates that chain to a certificate in this PEM file.
     Authorities(PathBuf),
-    /// Any certificate: for machines that make a new one for each run.
+    /// Any certificate: for machines that create a new one for each run.
     Anything,
 }
 
 /// Why a target cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// Not an absolute `http` or `https` URL.
+    /// The text is not an absolute `http` or `https` URL.
     #[error("`{0}` is not a URL this driver can load; give http://HOST[:PORT]/PATH or https://…")]
     Url(String),
-    /// The name has no address.
+    /// The host name cannot be resolved, or has no address.
     #[error("cannot resolve `{0}`: {1}")]
     Resolve(String, io::Error),
-    /// `https` without a decision whom to believe.
+    /// An `https` URL without a choice of accepted certificates.
     #[error("`{0}` needs TLS: name the certificate authority with --ca FILE, or accept any with --insecure")]
     NoTrust(String),
-    /// The authority file cannot be read or holds no certificate.
+    /// The file of certificate authorities cannot be read or holds no certificate.
     #[error("cannot use the certificate authorities in `{0}`: {1}")]
     Authorities(PathBuf, String),
-    /// The name cannot stand in a TLS handshake.
+    /// The name cannot be used in a TLS handshake.
     #[error("`{0}` is not a name for a TLS handshake; give one with --server-name")]
     ServerName(String),
 }
 
-/// A resolved target.
+/// A target with a resolved address.
 #[derive(Clone)]
 pub struct Target {
-    /// As given.
+    /// URL as it was given.
     pub url: String,
-    /// HTTP version to speak.
+    /// HTTP version on the connections.
     pub protocol: Protocol,
     pub(crate) authority: String,
     pub(crate) path: String,
@@ -84,7 +84,12 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// Resolves `url`; `connect` replaces the address (`HOST:PORT`), `server_name` the name of the TLS handshake.
+    /// Resolves `url`. `connect` replaces the address (`HOST:PORT`), `server_name` the name in the
+    /// TLS handshake.
+    ///
+    /// # Errors
+    /// The URL is invalid, a name cannot be resolved, or the TLS settings are missing or cannot be
+    /// used.
     pub fn new(
         url: &str,
         protocol: Protocol,
@@ -126,19 +131,19 @@ impl Target {
         })
     }
 
-    /// Whether connections are encrypted.
+    /// Whether connections use TLS.
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Opens one connection, TLS handshake included.
+    /// Opens one connection, including the TLS handshake.
     pub(crate) async fn open(&self) -> Result<Io, Failure> {
         let failed = |fault| move |error: io::Error| Failure::new(fault, error.to_string());
         let stream = TcpStream::connect(self.address).await.map_err(failed(RequestFault::Connect))?;
         stream.set_nodelay(true).map_err(failed(RequestFault::Connect))?;
         let Some((connector, name)) = &self.tls else { return Ok(Io::Plain(stream)) };
         let stream = connector.connect(name.clone(), stream).await.map_err(failed(RequestFault::Tls))?;
-        // A peer that ignores ALPN would otherwise be spoken to in a protocol it never agreed to.
+        // A peer that ignores ALPN did not agree to HTTP/2, so HTTP/2 must not be sent to it.
         let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         if self.protocol == Protocol::Http2 && !agreed {
             return Err(Failure::new(RequestFault::Tls, "the server did not agree to HTTP/2"));
@@ -186,7 +191,8 @@ fn authorities(file: &Path) -> Result<RootCertStore, TargetError> {
     if roots.is_empty() { Err(refused("it holds no certificate".to_owned())) } else { Ok(roots) }
 }
 
-/// Accepts any certificate, but still checks that the peer holds its key: the handshake costs what it always costs.
+/// Accepts any certificate, but still verifies that the peer has its private key. The handshake
+/// costs the same as with full verification.
 #[derive(Debug)]
 struct AnyCertificate {
     algorithms: WebPkiSupportedAlgorithms,
@@ -233,7 +239,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// A connection, encrypted or not.
+/// A connection with or without TLS.
 pub(crate) enum Io {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),

@@ -1,7 +1,7 @@
-//! Waking up on time.
+//! Timers: wake tasks at the right time.
 //!
-//! Owns: the clock of a run, a timer finer than the runtime's millisecond, and a deadline that costs nothing while
-//! requests are answered in time. Does not own: what is done at those times.
+//! Owns: the clock of a run, a timer finer than the millisecond of the runtime, and a deadline that
+//! costs nothing while requests are answered in time. Does not own: what happens at those times.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -19,7 +19,7 @@ use tokio::time::Sleep;
 
 use crate::units::nanos;
 
-/// The clock of a run: nanoseconds since its start.
+/// Clock of a run: nanoseconds since its start.
 pub(crate) struct Clock {
     origin: Cell<Instant>,
 }
@@ -29,7 +29,7 @@ impl Clock {
         Self { origin: Cell::new(Instant::now()) }
     }
 
-    /// Makes this moment the start of the run.
+    /// Makes `origin` the start of the run.
     pub(crate) fn restart_at(&self, origin: Instant) {
         self.origin.set(origin);
     }
@@ -43,8 +43,9 @@ impl Clock {
     }
 }
 
-/// A timer with the kernel's resolution. The runtime's own wheel turns once a millisecond, which at 20 000 requests a
-/// second would send bursts of twenty and call their own queueing latency.
+/// Timer with the resolution of the kernel. The timer wheel of the runtime turns once a
+/// millisecond. At 20 000 requests a second that would send bursts of twenty and count their
+/// queueing as latency.
 pub(crate) struct FineTimer {
     descriptor: AsyncFd<OwnedFd>,
 }
@@ -54,13 +55,14 @@ impl FineTimer {
     pub(crate) fn new() -> io::Result<Self> {
         let descriptor =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        // SAFETY: `OwnedFd` holds a valid descriptor and always returns the same one; only shared references to it are
-        // ever given out, so it is neither replaced nor closed before the registration is dropped.
+        // SAFETY: `OwnedFd` holds a valid descriptor and always returns the same one. Only shared
+        // references to it are ever given out, so it is neither replaced nor closed before the
+        // registration is dropped.
         let descriptor = unsafe { AsyncFd::register(descriptor)? };
         Ok(Self { descriptor })
     }
 
-    /// Waits about `wait`; may return early, never much late.
+    /// Sleeps for about `wait`. It may return early, but never much too late.
     pub(crate) async fn sleep(&self, wait: Duration) -> io::Result<()> {
         let value = Timespec {
             tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
@@ -69,14 +71,14 @@ impl FineTimer {
         };
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
         timerfd_settime(self.descriptor.get_ref(), TimerfdTimerFlags::empty(), &once)?;
-        // Arming the timer again forgets earlier expiries, so there is nothing to read.
+        // Arming the timer again clears earlier expirations, so nothing has to be read.
         self.descriptor.readable().await?.clear_ready();
         Ok(())
     }
 }
 
-/// The time by which the current request of a slot must be answered. Requests have the same timeout, so each deadline
-/// is later than the one before: the timer stays where it is and is moved only when it fires, once per timeout.
+/// Deadline of the current request of a slot. All requests have the same timeout, so each deadline
+/// is later than the one before. The timer is moved only when it fires, once per timeout.
 pub(crate) struct Deadline {
     sleep: RefCell<Option<Pin<Box<Sleep>>>>,
     at: Cell<u64>,
@@ -87,7 +89,7 @@ impl Deadline {
         Self { sleep: RefCell::new(None), at: Cell::new(u64::MAX) }
     }
 
-    /// Runs `work` until it ends or `at` passes; `None` then.
+    /// Runs `work` until it completes or until `at`; returns `None` in the second case.
     pub(crate) async fn limit<T>(&self, clock: &Clock, at: u64, work: impl Future<Output = T>) -> Option<T> {
         self.at.set(at);
         let mut work = std::pin::pin!(work);
@@ -125,7 +127,7 @@ mod tests {
     fn the_fine_timer_waits_less_than_the_runtime_could() {
         run(async {
             let timer = FineTimer::new().unwrap();
-            // The quickest of many: a busy machine delays single ones.
+            // The shortest of many sleeps: on a busy machine single ones are late.
             let mut quickest = Duration::MAX;
             for _ in 0..50 {
                 let start = Instant::now();

@@ -1,8 +1,11 @@
-//! The measured window of a run: where it ends, what ended in it, and how much was in flight.
+//! Window: the measured part of a run, what ended in it, and how many requests were in flight.
 //!
-//! Owns: the bounds of the window, and sums over it. Does not own: latencies, which are those of requests that were due in the window, whenever they
-//! ended. Where a window ends is known for certain when the run is over, so sums are kept as requests begin and end, and noted at each moment that
-//! may turn out to have been the end: what happens after it is then left out, with the part of requests in flight that lies behind it.
+//! The end of a window is known for certain only after the run. Therefore sums are updated when
+//! requests begin and end, and saved at each moment that may turn out to be the end. Whatever
+//! happens after it is then left out, including the in-flight time of requests that lies after it.
+//!
+//! Owns: the bounds of the window, and sums over it. Does not own: latencies, which belong to the
+//! requests that were due in the window, whenever they ended.
 
 use super::recorder::Ending;
 use crate::units::ratio;
@@ -12,25 +15,27 @@ use crate::units::ratio;
 pub(crate) enum End {
     /// At this time, nanoseconds since the start of the run.
     At(u64),
-    /// At this time, or with the last answer where that comes later: what an overloaded target answers late counts against the time it took. What
-    /// it never answers does not: that was waited for as long as the timeout says, which is nothing that the target did.
+    /// At this time, or with the last response if that is later. Late responses of an overloaded
+    /// target thus count against the time they took. A request without a response does not extend
+    /// the window: how long it is awaited depends on the timeout, not on the target.
     LastAnswer(u64),
-    /// With the last request that was sent, or with the last answer: so many requests are sent, however long that takes.
+    /// With the last request sent or the last response, whichever is later: the number of requests
+    /// is fixed, not the time.
     Counted,
 }
 
-/// What happened since the window began.
+/// Sums since the window began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sums {
-    /// Nanoseconds in flight, summed over requests.
+    /// Time in flight in nanoseconds, summed over requests.
     in_flight: u64,
-    /// Requests that ended, whatever became of them and whenever they started; never-sent ones excepted.
+    /// Requests that ended with any result, whenever they started. Unsent requests are not counted.
     ended: u64,
     /// Those of them that were answered with a status below 400.
     ok: u64,
 }
 
-/// The sums at a moment, nanoseconds since the start of the run.
+/// The sums at one moment, which is in nanoseconds since the start of the run.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     at: u64,
@@ -42,19 +47,20 @@ struct Mark {
 pub(crate) struct Window {
     from: u64,
     end: End,
-    /// Requests in flight.
+    /// Current number of requests in flight.
     in_flight: u64,
     now: Mark,
-    /// The end of the time in which requests were due: what is planned, or, where they are counted, the last one that was sent so far.
+    /// End of the time in which requests are due: the planned end or, for a counted run, the last
+    /// request sent so far.
     due: Mark,
-    /// The end of the window as far as it is known.
+    /// End of the window as far as it is known.
     until: Mark,
-    /// Something in the window was answered.
+    /// `true` if a request was answered in the window.
     answered: bool,
 }
 
 impl Window {
-    /// A window from this moment on.
+    /// Creates a window that begins at `from`.
     pub(crate) fn new(from: u64, end: End) -> Self {
         let mark = |at| Mark { at, sums: Sums::default() };
         let mut window = Self {
@@ -72,12 +78,12 @@ impl Window {
         window
     }
 
-    /// Begin and end as far as it is known, nanoseconds since the start of the run.
+    /// Begin and end (as far as it is known), nanoseconds since the start of the run.
     pub(crate) fn bounds(&self) -> (u64, u64) {
         (self.from, self.until.at)
     }
 
-    /// Until when requests are due; `None` where they are counted.
+    /// Time until which requests are due; `None` for a counted run.
     pub(crate) fn planned(&self) -> Option<u64> {
         match self.end {
             End::At(planned) | End::LastAnswer(planned) => Some(planned),
@@ -85,12 +91,12 @@ impl Window {
         }
     }
 
-    /// A stretch of time lies in it, between its begin and the end of the schedule.
+    /// Whether the period lies between the begin of the window and the end of the schedule.
     pub(crate) fn spans(&self, from: u64, until: u64) -> bool {
         from >= self.from && self.planned().is_none_or(|planned| until <= planned)
     }
 
-    /// A request is sent.
+    /// Counts a request that is sent at `at`.
     pub(crate) fn begin(&mut self, at: u64) {
         self.pass(at);
         self.in_flight += 1;
@@ -99,7 +105,7 @@ impl Window {
         }
     }
 
-    /// A request that was sent has ended.
+    /// Counts a request that was sent and ended at `at`.
     pub(crate) fn end(&mut self, at: u64, ending: Ending) {
         self.pass(at);
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -122,7 +128,7 @@ impl Window {
         }
     }
 
-    /// Nothing is due from now on: the run is to end.
+    /// Ends the schedule at `at`: no request is due any more, because the run is being stopped.
     pub(crate) fn stop(&mut self, at: u64) {
         self.pass(at);
         if self.planned().is_some_and(|planned| at < planned) {
@@ -134,10 +140,11 @@ impl Window {
         }
     }
 
-    /// The run is over: nothing is in flight any more.
+    /// Closes the window at the end of the run, when no request is in flight any more.
     pub(crate) fn close(&mut self, at: u64) {
         self.pass(self.planned().map_or(at, |planned| at.max(planned)));
-        // Where nobody answered anything there is no last answer: then it is as long as it was tried.
+        // Without any response there is no last response: the window then extends to the last
+        // attempt.
         if self.end == End::Counted && !self.answered {
             self.until = self.now;
         }
@@ -153,12 +160,13 @@ impl Window {
         self.until.sums.ok
     }
 
-    /// Requests in flight on average.
+    /// Mean number of requests in flight in the window.
     pub(crate) fn mean_in_flight(&self) -> f64 {
         self.mean(self.until)
     }
 
-    /// The same while requests were due: without the time in which answers were only waited for.
+    /// Mean number of requests in flight while requests were due. It excludes the time that only
+    /// waited for responses.
     pub(crate) fn mean_in_flight_while_due(&self) -> f64 {
         self.mean(self.due)
     }
@@ -167,7 +175,7 @@ impl Window {
         ratio(until.sums.in_flight as f64, until.at.saturating_sub(self.from) as f64)
     }
 
-    /// Goes on to a moment, and notes the planned end on the way.
+    /// Advances to `at`, and saves the sums at the planned end on the way.
     fn pass(&mut self, at: u64) {
         let is_passed = |planned: &u64| self.now.at < *planned && *planned <= at;
         if let Some(planned) = self.planned().filter(is_passed) {
@@ -193,12 +201,13 @@ mod tests {
     const OK: Ending = Ok(200);
     const LOST: Ending = Err(RequestFault::Timeout);
 
-    /// A thousandth of a second.
+    /// Nanoseconds of `at` milliseconds.
     fn ms(at: u64) -> u64 {
         at * 1_000_000
     }
 
-    /// A window after these requests, each with its begin and end in ms; they are told in the order of time.
+    /// Creates a window and applies these requests in the order of time; each has a begin and an
+    /// end in ms.
     fn after(end: End, requests: &[(u64, u64, Ending)]) -> Window {
         let mut window = Window::new(ms(100), end);
         let begins = requests.iter().map(|(from, ..)| (ms(*from), None));
@@ -225,10 +234,10 @@ mod tests {
         for end in [End::At(ms(1100)), End::LastAnswer(ms(1100))] {
             let window = after(end, &requests);
             assert_eq!(window.bounds(), (ms(100), ms(1100)), "{end:?}");
-            // What was in flight behind it does not count as if it had been in flight in it.
+            // The part in flight after the window does not count as if it were in flight inside it.
             is(window.mean_in_flight(), (0.5 + 0.45 + 0.1 + 0.02) / 1.0);
         }
-        // Until it was given up others were sent.
+        // Until the timeout of the lost request, other requests were sent.
         let window = after(End::Counted, &[(100, 10_100, LOST), (100, 200, OK), (200, 1100, OK)]);
         assert_eq!(window.bounds(), (ms(100), ms(1100)));
         is(window.mean_in_flight(), 2.0);
@@ -248,7 +257,7 @@ mod tests {
         is(fixed.mean_in_flight(), 3.1);
     }
 
-    /// A closed loop of which one worker gets its last answer long after the others.
+    /// A closed loop in which one worker gets its last response long after the others.
     #[test]
     fn workers_that_only_wait_for_answers_were_not_idle_while_requests_were_due() {
         let busy = [(100, 1000, OK), (1000, 1200, OK), (100, 1050, OK), (1050, 3100, OK)];

@@ -1,16 +1,19 @@
-//! What a program did, counted instruction by instruction: the profile that valgrind's tool callgrind writes.
+//! Callgrind: reads instruction counts and allocations from a profile of valgrind's tool callgrind.
 //!
-//! Owns: how a program is started under it, and reading two figures out of a profile (format version 1). Does not own: which program,
-//! and under what load. Callgrind executes a program on a processor of its own making, one thread at a time: what it counts does not
-//! depend on how busy the machine is.
+//! Callgrind executes a program on a simulated processor, one thread at a time. Therefore its
+//! counts do not depend on how busy the machine is.
+//!
+//! Owns: the arguments to run a program under callgrind, and the parser of two figures in a profile
+//! (format version 1). Does not own: which program runs, and under what load.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The program.
+/// Name of the valgrind program.
 pub(crate) const VALGRIND: &str = "valgrind";
 
-/// Functions by which programs ask for memory: those of C, and mimalloc's own names of them. Rust's allocators end in one of these.
+/// Functions that allocate memory: those of the C library, and their mimalloc names. The allocators
+/// of Rust programs call one of these.
 const ALLOCATORS: [&str; 16] = [
     "malloc",
     "calloc",
@@ -30,25 +33,26 @@ const ALLOCATORS: [&str; 16] = [
     "mi_realloc_aligned",
 ];
 
-/// Part of the names of functions that gather entropy from the jitter of timers (jitterentropy, which cryptographic libraries bring along):
-/// how many steps they take is what makes them random.
+/// Part of the names of functions that gather entropy from timer jitter (the jitterentropy library,
+/// which some cryptographic libraries contain). Their instruction count is random by design.
 const JITTER: &str = "jent_";
 
-/// What a profile says of a whole run of a program.
+/// Counts of a complete run of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Instructions executed outside of the kernel, but for those that gather entropy from jitter.
+    /// Instructions executed in user mode, except those that gather entropy from jitter.
     pub(crate) instructions: u64,
-    /// Calls of functions that give memory; those that such a function makes to another are part of it.
+    /// Calls of allocation functions. Calls from one allocation function to another are not counted
+    /// separately.
     pub(crate) allocations: u64,
 }
 
-/// The words between `valgrind` and the program, for a profile in this file.
+/// Arguments between `valgrind` and the program, for a profile in this file.
 pub(crate) fn arguments(profile: &Path) -> Vec<String> {
     vec!["--tool=callgrind".to_owned(), format!("--callgrind-out-file={}", profile.display())]
 }
 
-/// Reads a profile; `None` when it is none, or was cut off.
+/// Parses a profile; `None` if it is incomplete or is not a profile.
 pub(crate) fn read(text: &str) -> Option<Counts> {
     let mut functions = Functions::default();
     let (mut caller, mut target) = (Kind::Other, Kind::Other);
@@ -60,7 +64,7 @@ pub(crate) fn read(text: &str) -> Option<Counts> {
         } else if let Some(name) = line.strip_prefix("cfn=") {
             target = functions.kind(name);
         } else if let Some(call) = line.strip_prefix("calls=") {
-            // The next line has a position, and what the calls have cost with all that they called.
+            // The next line has a position and the inclusive cost of the calls.
             let cost = lines.next()?.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
             let number = call.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
             match target {
@@ -70,7 +74,7 @@ pub(crate) fn read(text: &str) -> Option<Counts> {
                 Kind::Other => {}
             }
         } else if let Some(events) = line.strip_prefix("events:") {
-            // The first column is counted; without being asked for others callgrind counts no other.
+            // Only the first column is read; by default callgrind records no other event.
             (events.split_ascii_whitespace().next()? == "Ir").then_some(())?;
         } else if let Some(total) = line.strip_prefix("totals:") {
             instructions = Some(total.split_ascii_whitespace().next()?.parse::<u64>().ok()?);
@@ -79,7 +83,7 @@ pub(crate) fn read(text: &str) -> Option<Counts> {
     Some(Counts { instructions: instructions?.checked_sub(jitter)?, allocations })
 }
 
-/// What a function is counted as.
+/// Category of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Allocator,
@@ -87,12 +91,12 @@ enum Kind {
     Other,
 }
 
-/// Functions by the numbers that stand for their names.
+/// Function kinds by the numbers that abbreviate their names.
 #[derive(Default)]
 struct Functions<'a>(BTreeMap<&'a str, Kind>);
 
 impl<'a> Functions<'a> {
-    /// `(7) malloc` the first time, `(7)` from then on, or a bare name.
+    /// Parses a function name: `(7) malloc` at its first use, `(7)` later, or a bare name.
     fn kind(&mut self, said: &'a str) -> Kind {
         let numbered = said.strip_prefix('(').and_then(|rest| rest.split_once(')'));
         let Some((number, name)) = numbered.filter(|(number, _)| number.bytes().all(|b| b.is_ascii_digit()))
@@ -107,7 +111,8 @@ impl<'a> Functions<'a> {
 }
 
 impl Kind {
-    /// A function that calls itself has the depth behind its name: `realloc'2`.
+    /// Kind of the function with this name. A recursive function has its depth after the name, such
+    /// as `realloc'2`.
     fn of(name: &str) -> Self {
         let plain = name.split_once('\'').map_or(name, |(plain, _)| plain);
         if ALLOCATORS.contains(&plain) {

@@ -1,21 +1,23 @@
-//! Which compiler made a program, as the program's file says.
+//! Compiler: reads from an executable which compiler produced it.
 //!
-//! Owns: reading the section `.comment` of a 64-bit little-endian ELF file (System V ABI, chapter 4), into which compilers write their names.
-//! Does not own: what it means that two programs differ in it.
+//! Owns: the parser of the section `.comment` of a 64-bit little-endian ELF file (System V ABI,
+//! chapter 4), where compilers write their names. Does not own: the meaning of a difference between
+//! two programs.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// Most bytes of a section that is read.
+/// Largest part of a section that is read, in bytes.
 const MOST: u64 = 1 << 20;
-/// Bytes of the file's header, and of a section's.
+/// Sizes of the ELF file header and of a section header, in bytes.
 const FILE_HEADER: usize = 64;
 const SECTION_HEADER: usize = 64;
-/// How compilers begin what they write, the most telling first: a program in Rust also has objects of a C compiler.
+/// Prefixes of compiler names, most specific first: a Rust program also contains objects of a C
+/// compiler.
 const COMPILERS: [&str; 3] = ["rustc version", "clang version", "GCC:"];
 
-/// Name and version of the compiler; `None` when the file does not tell, or is none that can be read.
+/// Name and version of the compiler; `None` if the file has none or cannot be parsed.
 pub(crate) fn of(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let mut read = |at: u64, length: u64| -> Option<Vec<u8>> {
@@ -25,7 +27,7 @@ pub(crate) fn of(path: &Path) -> Option<String> {
         Some(bytes)
     };
     let header = read(0, FILE_HEADER as u64)?;
-    // 64 bits, least significant byte first.
+    // ELF magic, 64-bit, little-endian.
     if !header.starts_with(&[0x7F, b'E', b'L', b'F', 2, 1]) {
         return None;
     }
@@ -52,7 +54,7 @@ pub(crate) fn of(path: &Path) -> Option<String> {
     Some(line.chars().filter(|letter| !letter.is_control()).take(120).collect())
 }
 
-/// The number of so many bytes at this place.
+/// Little-endian number of `length` bytes at offset `at`.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     let field = bytes.get(at..at.checked_add(length)?)?;
     Some(field.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
@@ -76,7 +78,7 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             assert_eq!(of(&path), None);
         }
-        // A table of sections that lies outside of the file.
+        // A section table that lies outside the file.
         let mut bytes = [0_u8; 64];
         bytes[..6].copy_from_slice(&[0x7F, b'E', b'L', b'F', 2, 1]);
         bytes[40..48].fill(0xFF);

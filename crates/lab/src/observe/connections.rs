@@ -1,31 +1,38 @@
-//! Connections that a program has accepted, counted from outside.
+//! Accepted connections: counts the TCP connections that a program has accepted, from outside.
 //!
-//! Owns: reading the kernel's tables of TCP connections, when there is something new in them. Does not own: when it is looked. A connection
-//! is known by its client's end. Those that lived and died between two looks are seen too, as long as one of their ends waits for stray
-//! packets (a minute); what uses a Unix socket is not seen.
+//! A connection is identified by its client address and port. Connections that were opened and
+//! closed between two reads are also seen, while one of their ends is in `TIME_WAIT` (one minute).
+//! Unix sockets are not seen.
 //!
-//! The kernel walks its whole table of hashes for each reading, however few connections there are: some milliseconds of a core, which a load
-//! that is sent from that core has to wait for. So two counters are asked first, which cost a hundredth of it.
+//! For each read the kernel walks its whole hash table, however few connections there are. This
+//! takes some milliseconds of a core, which delays a load that is sent from that core. Therefore
+//! two counters are read first, which cost a hundredth of it.
+//!
+//! Owns: reading the kernel's tables of TCP connections when they have changed. Does not own: when
+//! to check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// Most client ends that are remembered for a port; more are counted when none of them is remembered any more.
+/// Largest number of client addresses that are remembered per port. Above it, connections that are
+/// forgotten may be counted again.
 const MOST: usize = 200_000;
-/// The tables are read that often even if nobody was accepted: less than the minute for which an end is kept, so that one that is gone is
-/// forgotten before its numbers come back, and soon enough for who begins to listen later.
+/// Longest time without reading the tables, even if no connection was accepted. It is shorter than
+/// the minute of `TIME_WAIT`, so that a closed connection is forgotten before its port is reused.
+/// It also bounds the delay until a new listener is noticed.
 const ANYWAY: Duration = Duration::from_secs(10);
 
-/// Connections accepted at some ports.
+/// Counts accepted connections at a set of ports.
 #[derive(Debug, Default)]
 pub(crate) struct Accepted {
     ports: BTreeMap<u16, Port>,
-    /// What the kernel had counted when its tables were read last, and when that was.
+    /// Kernel counters at the last read of the tables, and its time.
     read: Option<(Counted, Instant)>,
 }
 
-/// What the kernel has counted of the TCP connections of this network namespace (RFC 4022, `tcpPassiveOpens` and `tcpCurrEstab`).
+/// Kernel counters of TCP connections in this network namespace (RFC 4022, `tcpPassiveOpens` and
+/// `tcpCurrEstab`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Counted {
     accepted: u64,
@@ -37,7 +44,7 @@ impl Counted {
         Self::parse(&fs::read_to_string("/proc/self/net/snmp").ok()?)
     }
 
-    /// From a line of names and one of numbers.
+    /// Parses a line of names and the line of numbers after it.
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
         let (names, numbers) = (lines.next()?, lines.next()?);
@@ -50,9 +57,10 @@ impl Counted {
 #[derive(Debug, Default)]
 struct Port {
     count: u64,
-    /// Somebody was seen to listen: where a program uses a Unix socket instead, 0 would say that nobody came.
+    /// `true` once a listening socket was seen. Without one, such as with a Unix socket, a count of
+    /// 0 would be wrong.
     listens: bool,
-    /// Ends that were there at the last look. One that is gone and comes back is another connection.
+    /// Clients at the last read. A client that disappears and appears again is a new connection.
     known: BTreeSet<(Box<str>, u16)>,
 }
 
@@ -62,7 +70,7 @@ impl Accepted {
         Self { ports, read: None }
     }
 
-    /// Looks, and counts what is new.
+    /// Reads the tables if necessary, and counts new connections.
     pub(crate) fn look(&mut self) {
         if self.ports.is_empty() || !self.is_due(Counted::read(), Instant::now()) {
             return;
@@ -72,11 +80,13 @@ impl Accepted {
         self.take(&tables);
     }
 
-    /// Whether the tables can say something new. Counters that cannot be read spare nothing.
+    /// Whether the tables may have changed. If the counters cannot be read, the tables are always
+    /// read.
     fn is_due(&mut self, counted: Option<Counted>, now: Instant) -> bool {
         let spared = self.read.is_some_and(|(before, at)| Some(before) == counted && now < at + ANYWAY);
         if !spared {
-            // The counters were asked before the tables: what comes between them is looked for once more, and never missed.
+            // The counters are read before the tables. A connection in between is looked for again
+            // at the next check, so none is missed.
             self.read = counted.map(|counted| (counted, now));
         }
         !spared
@@ -90,7 +100,7 @@ impl Accepted {
             {
                 port.listens = true;
             }
-            // Of a connection on one machine both ends are in the table.
+            // For a local connection both ends are in the table.
             for ((_, port), (address, client)) in [(local, remote), (remote, local)] {
                 if client != 0 && self.ports.contains_key(&port) {
                     seen.entry(port).or_default().insert((address.into(), client));
@@ -107,7 +117,7 @@ impl Accepted {
         }
     }
 
-    /// Connections so far at these ports; `None` when none of them is watched, or listened at.
+    /// Connections so far at these ports; `None` if none of them is watched and has a listener.
     pub(crate) fn count(&self, ports: &[u16]) -> Option<u64> {
         let listening = ports.iter().filter_map(|port| self.ports.get(port)).filter(|port| port.listens);
         let counts: Vec<u64> = listening.map(|port| port.count).collect();
@@ -117,7 +127,7 @@ impl Accepted {
 
 type End<'a> = (&'a str, u16);
 
-/// The two ends of a row, listening sockets included (their client port is 0).
+/// The two ends of a row. A listening socket has client port 0.
 fn row(line: &str) -> Option<(End<'_>, End<'_>)> {
     let mut columns = line.split_ascii_whitespace().skip(1);
     let end = |column: &'_ str| -> Option<(usize, u16)> {
@@ -189,7 +199,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let mut accepted = Accepted::at([port]);
         accepted.look();
-        // Whoever had this port before, as a client, may still wait for stray packets.
+        // A former client on this port may still be in `TIME_WAIT`.
         let before = accepted.count(&[port]).unwrap();
         let connections: Vec<_> =
             (0..3).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();

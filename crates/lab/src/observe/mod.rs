@@ -1,8 +1,10 @@
-//! What a process uses, sampled from outside while it works.
+//! Process observation: resource usage of a process, sampled from outside while it works.
 //!
-//! Owns: reading `/proc` ([`process`]), the sampling thread, and the figures of a window. Does not own: the processes;
-//! any peer is watched the same way. A process is watched with its descendants, so that a master with workers counts
-//! as one.
+//! A process is sampled together with its descendants, so that a master with workers counts as one.
+//! Any peer is observed in the same way.
+//!
+//! Owns: reading `/proc` ([`process`]), the sampling thread, and the figures of a window. Does not
+//! own: the processes.
 
 pub(crate) mod callgrind;
 pub(crate) mod compiler;
@@ -22,27 +24,28 @@ use serde::Serialize;
 use crate::statistics::CpuUse;
 use crate::units::{nanos, ratio, seconds};
 
-/// Time between two samples. Shorter than the kernel's accounting of a stall anyone would feel, and cheap: about
-/// 0.1 % of a core for a process of ten threads.
+/// Time between two samples. It is short enough to show any stall that a user would notice, and
+/// cheap: about 0.1 % of a core for a process with ten threads.
 pub const INTERVAL: Duration = Duration::from_millis(100);
-/// Most samples kept of one process; then every second one is dropped and the interval doubled.
+/// Largest number of samples per process. At this number every second sample is dropped, and the
+/// interval doubles.
 const SAMPLES: usize = 20_000;
 
-/// A process to watch, with its descendants.
+/// A process to sample, with its descendants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
-    /// How the report calls it.
+    /// Name of the process in the report.
     pub name: String,
-    /// Process id.
+    /// Process ID of the root.
     pub pid: u32,
 }
 
-/// One look at a process.
+/// One sample of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Sample {
     /// Milliseconds since the start of the run.
     pub at_ms: u64,
-    /// What it had used by then.
+    /// Usage until that time.
     #[serde(flatten)]
     pub usage: Usage,
 }
@@ -50,51 +53,54 @@ pub struct Sample {
 /// All samples of one process.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// Which process.
+    /// The sampled process.
     pub watched: Watched,
-    /// In time order.
+    /// Samples in the order of time.
     pub samples: Vec<Sample>,
-    /// It ended while it was watched.
+    /// `true` if the process ended while it was sampled.
     pub ended: bool,
 }
 
-/// A process over a window of time.
+/// Figures of a process over a window of time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Observation {
-    /// How the report calls it.
+    /// Name of the process in the report.
     pub name: String,
-    /// Process id.
+    /// Process ID of the root.
     pub pid: u32,
     /// Seconds between the first and the last sample in the window.
     pub seconds: f64,
-    /// Seconds of CPU in user mode in the window.
+    /// CPU seconds in user mode in the window.
     pub cpu_user_s: f64,
-    /// Seconds of CPU in the kernel in the window.
+    /// CPU seconds in the kernel in the window.
     pub cpu_system_s: f64,
-    /// Cores in use on average: user and system time over wall time; absent where the window is too short to tell.
+    /// Mean number of cores in use: user and system time over wall time. `None` if the window is
+    /// too short.
     pub cpu_cores: Option<f64>,
-    /// User and system microseconds per request, when requests were counted; absent where the window is too short to tell.
+    /// CPU microseconds (user and system) per request. `None` if no requests were counted, or if
+    /// the window is too short.
     pub cpu_us_per_request: Option<f64>,
-    /// The CPU of the window is off by this many seconds at most.
+    /// Largest possible error of the CPU time in the window, in seconds.
     pub cpu_error_s: f64,
-    /// Largest resident memory, bytes.
+    /// Largest resident memory in bytes.
     pub rss_max_bytes: u64,
-    /// Resident memory at the end of the window, bytes.
+    /// Resident memory at the end of the window, in bytes.
     pub rss_last_bytes: u64,
-    /// Most threads.
+    /// Largest number of threads.
     pub threads_max: u64,
-    /// Times it gave up the core by itself, per second.
+    /// Voluntary context switches per second.
     pub voluntary_switches_per_s: f64,
-    /// Times the core was taken from it, per second.
+    /// Involuntary context switches per second.
     pub involuntary_switches_per_s: f64,
-    /// It ended while it was watched.
+    /// `true` if the process ended while it was sampled.
     pub ended: bool,
-    /// The samples of the whole run.
+    /// Samples of the whole run.
     pub series: Vec<Sample>,
 }
 
 impl Series {
-    /// The figures between two moments (since the start of the run); `rate` is requests per second in that window.
+    /// Figures between two times since the start of the run. `rate` is the number of requests per
+    /// second in that window.
     pub fn over(&self, from: Duration, until: Duration, rate: Option<f64>) -> Observation {
         let (from, until) = (nanos(from) / 1_000_000, nanos(until) / 1_000_000);
         let inside: Vec<&Sample> =
@@ -138,7 +144,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts watching; the samples' times count from `origin`. Fails when a process cannot be read at the start.
+    /// Starts sampling; sample times are relative to `origin`.
+    ///
+    /// # Errors
+    /// A process cannot be read at the start, or the thread cannot be started.
     pub fn start(watched: &[Watched], interval: Duration, origin: Instant) -> Result<Self, ObserveError> {
         if watched.is_empty() {
             return Ok(Self { running: None });
@@ -155,7 +164,7 @@ impl Watch {
         Ok(Self { running: Some((stop, thread.map_err(ObserveError::Thread)?)) })
     }
 
-    /// Takes a last sample and ends.
+    /// Takes a last sample and stops the thread.
     pub fn stop(self) -> Vec<Series> {
         let Some((stop, thread)) = self.running else { return Vec::new() };
         drop(stop);
@@ -193,10 +202,10 @@ impl Sampler {
 
     fn sample(&mut self) {
         let now = Instant::now();
-        // From the time that was planned, so that intervals do not add up their own delays.
+        // The next time is derived from the planned one, so that delays do not accumulate.
         self.next = (self.next + self.interval).max(now);
         for (tree, series) in self.trees.iter_mut().zip(&mut self.series) {
-            // Its own moment: the trees before it took their time.
+            // The time is taken per process, because the reads before it take time.
             let at_ms = nanos(self.origin.elapsed()) / 1_000_000;
             match tree.read() {
                 Some(usage) if !series.ended => series.samples.push(Sample { at_ms, usage }),

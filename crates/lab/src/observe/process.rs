@@ -1,9 +1,14 @@
-//! Reads what a process and its descendants have used from `/proc` (see proc(5)), and their CPU from their clocks.
+//! Process usage: reads resource usage of a process and its descendants from `/proc` (proc(5)), and
+//! their CPU time from CPU clocks.
 //!
-//! How exact CPU is. A process's CPU clock (`clock_getcpuclockid(3)`) counts nanoseconds of all of its threads, ended ones included. The kernel adds a thread's
-//! time when it leaves its core and with each tick, so a look sees up to a tick too little of each thread that runs just then ([`tick_ns`]).
-//! Where a process has no such clock, `/proc/PID/stat` counts time in user mode and in the kernel, each cut to whole clock ticks (10 ms). [`Usage::cpu_error_ns`]
-//! is what a difference of two looks may be off by, at most.
+//! Precision of the CPU time:
+//!
+//! - The CPU clock of a process (`clock_getcpuclockid(3)`) counts nanoseconds of all its threads,
+//!   including ended ones. The kernel updates it when a thread leaves its core and at each tick.
+//!   Therefore a sample lacks up to one tick for each running thread ([`tick_ns`]).
+//! - If a process has no such clock, `/proc/PID/stat` counts user and kernel time, each truncated
+//!   to whole clock ticks (10 ms).
+//! - [`Usage::cpu_error_ns`] is the largest possible error of a difference between two samples.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,48 +20,49 @@ use nix::unistd::Pid;
 use rustix::param::clock_ticks_per_second;
 use serde::Serialize;
 
-/// Why a process cannot be watched.
+/// Why a process cannot be sampled.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// No such process, or it may not be read.
+    /// The process does not exist or cannot be read; holds its process ID.
     #[error("no process {0} to watch")]
     Missing(u32),
-    /// The sampling thread did not start.
+    /// The sampling thread could not be started.
     #[error("cannot start the sampling thread: {0}")]
     Thread(io::Error),
 }
 
-/// What a process has used since it started; memory and threads: at the moment.
+/// Usage of a process since its start. Memory and thread counts are current values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// CPU in user mode, milliseconds (in steps of the kernel's clock tick, usually 10).
+    /// CPU time in user mode, milliseconds (in steps of the kernel's clock tick, usually 10).
     pub user_ms: u64,
-    /// CPU in the kernel, milliseconds.
+    /// CPU time in the kernel, milliseconds.
     pub system_ms: u64,
-    /// CPU in either mode, nanoseconds.
+    /// CPU time in user mode and the kernel, nanoseconds.
     pub cpu_ns: u64,
-    /// A difference to another look at `cpu_ns` is off by this much at most, nanoseconds.
+    /// Largest possible error of a difference between two values of `cpu_ns`, nanoseconds.
     pub cpu_error_ns: u64,
-    /// Resident memory, bytes. Of what processes of a tree may share (programs' files, segments of shared memory) the most that one
-    /// of them has counts, once: a server of many processes would seem to have its cache as many times.
+    /// Resident memory in bytes. Memory that processes of a tree may share (program files, shared
+    /// memory segments) counts once, with the largest value of any process. Otherwise a server with
+    /// many processes would seem to have its cache several times.
     pub rss_bytes: u64,
-    /// The part of it that other processes may share, bytes.
+    /// The part of the resident memory that other processes may share, in bytes.
     #[serde(skip)]
     pub(crate) shared_bytes: u64,
-    /// Memory that lies in swap, bytes; 0 where the kernel has none.
+    /// Memory in swap, in bytes; 0 if the kernel has no swap.
     pub swap_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
-    /// Times it gave up the core by itself.
+    /// Voluntary context switches.
     pub voluntary_switches: u64,
-    /// Times the core was taken from it.
+    /// Involuntary context switches.
     pub involuntary_switches: u64,
-    /// Processes in the tree.
+    /// Number of processes in the tree.
     pub processes: u64,
 }
 
 impl Usage {
-    /// What was used between `earlier` and this; memory, threads and processes are this one's.
+    /// Usage between `earlier` and `self`. Memory, threads and processes are those of `self`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -85,7 +91,7 @@ impl Usage {
         self.processes += other.processes;
     }
 
-    /// Memory that no other process shares.
+    /// Memory that no other process shares, in bytes.
     fn own_bytes(&self) -> u64 {
         self.rss_bytes.saturating_sub(self.shared_bytes)
     }
@@ -99,21 +105,21 @@ impl Usage {
             processes: 1,
             ..Self::default()
         };
-        // The process's own status file counts the switches of its first thread only.
+        // The status file of the process counts only the switches of its first thread.
         for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             usage.voluntary_switches += status_field(&status, "voluntary_ctxt_switches:");
             usage.involuntary_switches += status_field(&status, "nonvoluntary_ctxt_switches:");
-            // All threads share their memory.
+            // All threads share their memory, so the largest value is that of the process.
             let memory = |name| status_field(&status, name) << 10;
             usage.swap_bytes = usage.swap_bytes.max(memory("VmSwap:"));
             usage.shared_bytes = usage.shared_bytes.max(memory("RssFile:") + memory("RssShmem:"));
             usage.rss_bytes = usage.rss_bytes.max(memory("VmRSS:"));
         }
-        // The kernel counts them one after the other.
+        // The kernel updates these values separately, so they may be inconsistent.
         usage.shared_bytes = usage.shared_bytes.min(usage.rss_bytes);
         let ticks = (stat.user_ticks + stat.system_ticks) * tick_of_stat_ns();
-        // So many threads of it can run at a look.
+        // At most this many of its threads can run at the time of a sample.
         let running = usage.threads.clamp(1, *CORES) * tick_ns();
         (usage.cpu_ns, usage.cpu_error_ns) = match cpu_clock_ns(pid) {
             Some(nanos) => (nanos, running),
@@ -123,10 +129,10 @@ impl Usage {
     }
 }
 
-/// A process with its descendants. What a descendant used stays counted when it ends.
+/// A process with its descendants. Usage of a descendant remains counted after its end.
 pub(crate) struct Tree {
     root: u32,
-    /// Without descendants.
+    /// `true` to exclude the descendants.
     alone: bool,
     seen: BTreeMap<u32, Usage>,
 }
@@ -136,26 +142,27 @@ impl Tree {
         Self { root, alone: false, seen: BTreeMap::new() }
     }
 
-    /// The process alone.
+    /// Creates a tree of the root process only.
     pub(crate) fn trunk(root: u32) -> Self {
         Self { alone: true, ..Self::new(root) }
     }
 
-    /// From here on another process is the root, such as one that takes the place of the first; what that used stays counted.
+    /// Sets a new root process, such as one that replaces the first. The usage of the former root
+    /// remains counted.
     pub(crate) fn follow(&mut self, root: u32) {
         self.root = root;
     }
 
-    /// The process at its root.
+    /// Process ID of the root.
     pub(crate) fn root(&self) -> u32 {
         self.root
     }
 
-    /// The sum over the tree; `None` when the root is gone.
+    /// Sum over the tree; `None` if the root has ended.
     pub(crate) fn read(&mut self) -> Option<Usage> {
         let now = Usage::read(self.root)?;
         for usage in self.seen.values_mut() {
-            // Of a process that ended only its past counts.
+            // Of an ended process only cumulative usage counts, not memory and threads.
             (usage.rss_bytes, usage.shared_bytes, usage.swap_bytes) = (0, 0, 0);
             (usage.threads, usage.processes, usage.cpu_error_ns) = (0, 0, 0);
         }
@@ -173,7 +180,7 @@ impl Tree {
     }
 }
 
-/// Cores of the machine: so many threads run at a time.
+/// Number of cores of the machine, which bounds the threads that can run at the same time.
 static CORES: LazyLock<u64> = LazyLock::new(|| {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let is_core = |line: &&str| {
@@ -182,7 +189,8 @@ static CORES: LazyLock<u64> = LazyLock::new(|| {
     crate::units::count(stat.lines().filter(is_core).count()).max(1)
 });
 
-/// What the kernel adds to a running thread's CPU at a time, ns: what its coarse clocks advance by.
+/// Increment of the CPU time of a running thread, in nanoseconds: the resolution of the kernel's
+/// coarse clocks.
 fn tick_ns() -> u64 {
     static TICK: LazyLock<u64> = LazyLock::new(|| {
         let tick = ClockId::CLOCK_MONOTONIC_COARSE.res().map(std::time::Duration::from);
@@ -191,19 +199,19 @@ fn tick_ns() -> u64 {
     *TICK
 }
 
-/// The unit of CPU in `/proc/PID/stat`, ns.
+/// Unit of the CPU times in `/proc/PID/stat`, in nanoseconds.
 fn tick_of_stat_ns() -> u64 {
     1_000_000_000 / clock_ticks_per_second()
 }
 
-/// What the CPU clock of a process shows; `None` where it has none that can be read.
+/// Value of the CPU clock of a process; `None` if it cannot be read.
 fn cpu_clock_ns(pid: u32) -> Option<u64> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?);
     let shows = ClockId::pid_cpu_clock_id(pid).and_then(ClockId::now).ok()?;
     Some(crate::units::nanos(shows.into()))
 }
 
-/// Processes that a process has started and that run.
+/// Running child processes of a process.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -212,12 +220,13 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// When a process started, in clock ticks since the machine did: with its number, its name for good. `None` when there is none.
+/// Start time of a process, in clock ticks since boot. Together with the process ID it identifies a
+/// process uniquely. `None` if the process does not exist.
 pub(crate) fn started_at(pid: u32) -> Option<u64> {
     Some(Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.started)
 }
 
-/// Fields of `/proc/PID/stat`.
+/// Parsed fields of `/proc/PID/stat`.
 struct Stat {
     user_ticks: u64,
     system_ticks: u64,
@@ -227,7 +236,8 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The second field is the program's name in parentheses and may itself hold spaces and parentheses.
+        // The second field is the program name in parentheses, which may itself contain spaces and
+        // parentheses.
         let rest = &text[text.rfind(')')? + 1..];
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         // `rest` begins with field 3.
@@ -276,9 +286,10 @@ mod tests {
             }
             sum
         };
-        // Another process, so that this one's other tests do not count.
+        // A separate process, so that other tests in this process do not count.
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        // Its time counts once it rests: before that, a busy machine may not have let it run.
+        // The CPU time is read when the process sleeps: before that, a busy machine may not have
+        // run it.
         let idle = loop {
             let usage = Usage::read(child.id()).unwrap();
             if usage.voluntary_switches > 0 {
@@ -294,7 +305,7 @@ mod tests {
         std::thread::spawn(busy).join().unwrap();
         let after = Usage::read(std::process::id()).unwrap();
         let used = after.since(&before);
-        // The thread has ended: all of its time counts, however short it was.
+        // The thread has ended: all its time counts, however short it was.
         assert!(used.cpu_ns > 0, "{used:?}");
         let ticks = (after.user_ms + after.system_ms) * 1_000_000;
         assert!(
@@ -336,7 +347,7 @@ mod tests {
         let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
         let mut tree = Tree::new(std::process::id());
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        // Other tests' processes are in the tree too.
+        // Processes of other tests are in the tree too.
         let grandchild = loop {
             let processes = tree.read().unwrap().processes;
             let found = children(child.id()).into_iter().find(|pid| tree.seen.contains_key(pid));

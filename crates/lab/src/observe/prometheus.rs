@@ -1,65 +1,75 @@
-//! Figures of what runs elsewhere, in the Prometheus text format.
+//! Prometheus metrics: figures of a component from the Prometheus text format.
 //!
-//! Owns: reading the format (exposition format 0.0.4, and what `OpenMetrics` shares with it), what its usual names mean for a component
-//! (`container_*` of the kubelet, `process_*` of client libraries), and how counters go on when a program is started anew. Does not own: who is asked,
-//! and when. Counters of several series that have the labels are added up, because a program may be several containers.
+//! Counters of all series with the selected labels are summed, because a program may run in several
+//! containers.
+//!
+//! Owns:
+//! - the parser (exposition format 0.0.4, and what `OpenMetrics` has in common with it);
+//! - the meaning of usual metric names (`container_*` of the kubelet, `process_*` of client
+//!   libraries);
+//! - the continuation of counters after a restart.
+//!
+//! Does not own: which endpoints are scraped, and when.
 
 use std::collections::BTreeMap;
 
 use crate::record::Sample;
 use crate::units::whole;
 
-/// One line: a name, labels and a number.
+/// One sample line: a name, labels and a number.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Line<'a> {
     name: &'a str,
     labels: BTreeMap<&'a str, String>,
     value: f64,
-    /// When it was read, ms since 1970, where that is said: by the kubelet, which reads every ten seconds or so and tells the same until then.
+    /// Timestamp in ms since 1970, if there is one. The kubelet sets it: it reads about every ten
+    /// seconds and repeats the value until then.
     stamp: Option<i64>,
 }
 
-/// Names of counters that have no usual one: `NAME`, or `NAME{label="value"}`.
+/// Counters without a usual name: `NAME`, or `NAME{label="value"}`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Named<'a> {
-    /// Accepted connections.
+    /// Counter of accepted connections.
     pub(crate) connections: Option<&'a str>,
-    /// Received requests.
+    /// Counter of received requests.
     pub(crate) calls: Option<&'a str>,
-    /// TLS handshakes.
+    /// Counter of TLS handshakes.
     pub(crate) handshakes: Option<&'a str>,
 }
 
-/// What the metrics of a component say.
+/// Figures of a component in one metrics text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Seen {
-    /// Absent when they do not tell its CPU.
+    /// Usage sample; `None` if the metrics have no CPU time.
     pub(crate) sample: Option<Sample>,
-    /// The counters that were named, with nothing else in it.
+    /// Only the named counters; all other fields are empty.
     pub(crate) counters: Sample,
     pub(crate) cpu_limit_cores: Option<f64>,
     pub(crate) memory_limit_bytes: Option<u64>,
-    /// When its CPU was read, ms since 1970, where that is said.
+    /// Timestamp of the CPU time, in ms since 1970, if there is one.
     pub(crate) stamp: Option<i64>,
 }
 
-/// Counters of a component as they have grown from one text to the next.
+/// Totals of a component's counters over consecutive scrapes.
 #[derive(Debug, Default)]
 pub(crate) struct Counters(BTreeMap<String, BTreeMap<BTreeMap<String, String>, Series>>);
 
-/// A series of a counter.
+/// One series of a counter.
 #[derive(Debug, Default)]
 struct Series {
-    /// What it had come to when programs ended that counted it before.
+    /// Sum of the final values before restarts of the program.
     before: f64,
-    /// What it said last.
+    /// Value in the last scrape.
     last: f64,
 }
 
 impl Counters {
-    /// What a counter has come to, with all that its lines say now. Each series goes on by itself: one that says less than before belongs to a program that
-    /// was started anew, and one that is not told of for once (a container that the kubelet did not read) is where it was. `None` when nothing is told of
-    /// it now.
+    /// Updates a counter with its current lines and returns its total.
+    ///
+    /// Each series continues separately. A value that is lower than before means that the program
+    /// was restarted. A series that is missing (a container that the kubelet did not read) keeps
+    /// its value. Returns `None` if no line has the counter now.
     fn grow<'a>(&mut self, name: &str, lines: impl Iterator<Item = &'a Line<'a>>) -> Option<f64> {
         let mut lines = lines.filter(|line| line.value >= 0.0).peekable();
         lines.peek()?;
@@ -75,8 +85,8 @@ impl Counters {
         Some(known.values().map(|series| series.before + series.last).sum())
     }
 
-    /// What the counter of this name has come to: the sum of its series that have all labels of the component and of the name; `None` when there is
-    /// none now.
+    /// Total of the counter `name`: the sum of its series that have all labels of the component and
+    /// of the name. `None` if there is no such series now.
     pub(crate) fn counter(
         &mut self,
         text: &str,
@@ -95,7 +105,7 @@ impl Counters {
     }
 }
 
-/// Whether a text names a counter.
+/// Whether the text is a valid counter name.
 pub(crate) fn is_name(text: &str) -> bool {
     let one = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
     let named = line(&format!("{text} 0")).is_some_and(|line| line.name.chars().all(one));
@@ -103,19 +113,20 @@ pub(crate) fn is_name(text: &str) -> bool {
 }
 
 impl Line<'_> {
-    /// It has these labels.
+    /// Whether the line has all these labels.
     fn is_of(&self, wanted: &BTreeMap<String, String>) -> bool {
         wanted.iter().all(|(name, value)| self.labels.get(name.as_str()) == Some(value))
     }
 
-    /// It is of a program: the kubelet also sums a pod up, and tells of the container that holds its network.
+    /// Whether the line belongs to a container of a program. The kubelet also reports pod sums, and
+    /// the container that holds the pod's network namespace.
     fn is_of_a_program(&self) -> bool {
         !self.name.starts_with("container_")
             || self.labels.get("container").is_none_or(|name| !name.is_empty() && name != "POD")
     }
 }
 
-/// The lines of a text that can be read; others are passed over, as the format demands of readers.
+/// Lines of the text that can be parsed. Others are skipped, as the format requires.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     text.lines().filter_map(line)
 }
@@ -137,7 +148,7 @@ fn line(text: &str) -> Option<Line<'_>> {
     (!name.is_empty() && value.is_finite()).then_some(Line { name, labels, value, stamp })
 }
 
-/// Labels up to the closing brace, and what follows it.
+/// Parses labels up to the closing brace. Returns them and the rest of the line.
 fn labels(text: &str) -> Option<(BTreeMap<&str, String>, &str)> {
     let mut labels = BTreeMap::new();
     let mut rest = text;
@@ -165,7 +176,8 @@ fn labels(text: &str) -> Option<(BTreeMap<&str, String>, &str)> {
     }
 }
 
-/// What a text says about the component whose samples have these labels; `counters` is what it has counted until then.
+/// Parses the figures of the component whose samples have the labels `wanted`. `counters` holds its
+/// totals until then.
 pub(crate) fn seen(
     text: &str,
     wanted: &BTreeMap<String, String>,
@@ -217,9 +229,9 @@ pub(crate) fn seen(
     }
 }
 
-/// Cores that all containers together may use. One without a limit may use what it likes, and so may all of them together.
+/// Cores that all containers may use together. If one has no limit, the sum has no limit (`None`).
 fn cpu_limit(lines: &[Line<'_>]) -> Option<f64> {
-    // Quota and period of each container: limits add up, and periods do not.
+    // Quota and period of each container. Only the quotients can be summed, not the quotas.
     let mut limits: BTreeMap<&BTreeMap<&str, String>, [f64; 2]> = BTreeMap::new();
     for line in lines {
         match line.name {
@@ -372,7 +384,7 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
         assert_eq!(look(&[("x", 510)]), Some(810), "y is where it was");
         assert_eq!(look(&[]), None);
         assert_eq!(look(&[("x", 520), ("y", 320)]), Some(840));
-        // One of them is started anew, and a third one comes.
+        // One of them is restarted, and a third one is added.
         assert_eq!(look(&[("x", 2), ("y", 330), ("z", 5)]), Some(857));
     }
 }

@@ -1,8 +1,11 @@
-//! `lab compare`: two runs, or two variants of one run, side by side, with a verdict per figure.
+//! Comparison: shows two runs, or two variants of one run, side by side, with a verdict per figure
+//! (`lab compare`).
 //!
-//! Owns: which variants are put beside each other, what makes them not comparable, and the verdicts. Does not own: the statistics and how a
-//! sheet looks. Iterations are paired by number. Within one record they ran next to each other, which takes the machine's drift
-//! out of the difference; between records they did not, and the sheet says so.
+//! Owns: which variants are compared, what makes them not comparable, and the verdicts.
+//! Does not own: the statistics, and how a sheet looks.
+//!
+//! Iterations are paired by number. Within one record they ran next to each other, which removes
+//! the machine's drift from the difference. Between records they did not, and the sheet says so.
 
 use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight, words};
 use super::report::{LATENCIES, load, machine, of_run};
@@ -15,20 +18,21 @@ use crate::statistics::{
 };
 use crate::units;
 
-/// What is compared.
+/// One side of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
-    /// How the sheet calls it.
+    /// Name of the side in the sheet.
     pub name: &'a str,
-    /// The file of the run: what errors call it.
+    /// File of the run, as errors name it.
     pub file: &'a str,
-    /// The run.
+    /// Record of the run.
     pub record: &'a Record,
-    /// Only this variant; otherwise every one that the other side has under the same name.
+    /// Only this variant; `None` compares every variant that the other side has under the same
+    /// name.
     pub variant: Option<&'a str>,
 }
 
-/// How it is judged.
+/// Terms of the comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// What counts as the same, as a share of the first side's figure.
@@ -38,26 +42,26 @@ pub struct Terms {
 /// Why two runs cannot be compared.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CompareError {
-    /// A variant that was asked for is not there.
+    /// A requested variant does not exist.
     #[error("`{file}` has no variant `{variant}`; it has {known}")]
     NoVariant {
-        /// In which file.
+        /// The file without the variant.
         file: String,
-        /// Which.
+        /// Name of the variant.
         variant: String,
-        /// What there is.
+        /// Names of the variants that exist.
         known: String,
     },
-    /// No variant is in both.
+    /// No variant is in both files.
     #[error("no variant of `{a}` ({in_a}) is in `{b}` ({in_b}) too: name one of each")]
     NothingInCommon {
-        /// One file.
+        /// The first file.
         a: String,
-        /// Its variants.
+        /// Variants of the first file.
         in_a: String,
-        /// The other.
+        /// The second file.
         b: String,
-        /// Its variants.
+        /// Variants of the second file.
         in_b: String,
     },
 }
@@ -65,7 +69,7 @@ pub enum CompareError {
 /// One figure of two variants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
-    /// Which figure.
+    /// The figure compared.
     pub figure: Figure,
     /// Median of the first side.
     pub a: f64,
@@ -75,7 +79,7 @@ pub struct Compared {
     pub difference: Option<Interval>,
     /// Interval of the median of `b ÷ a` over pairs.
     pub ratio: Option<Interval>,
-    /// What can be said.
+    /// Verdict on the difference.
     pub verdict: Equivalence,
 }
 
@@ -97,7 +101,7 @@ pub fn compare_figure(a: &Variant, b: &Variant, figure: &Figure, terms: Terms) -
     })
 }
 
-/// The sheet of a comparison.
+/// Creates the sheet of a comparison.
 pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareError> {
     let pairs = variants(a, b)?;
     let mut sheet = Sheet {
@@ -135,7 +139,7 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
     Ok(sheet)
 }
 
-/// How to read a verdict.
+/// Section that explains the verdicts.
 fn reading(terms: Terms) -> Section {
     let mut section = Section::new("How to read the verdicts");
     let margin = words::percent(terms.margin);
@@ -152,7 +156,7 @@ fn reading(terms: Terms) -> Section {
     section
 }
 
-/// What ran on both sides, on what.
+/// Section with the facts of both runs and their machines.
 fn what_ran(a: Side<'_>, b: Side<'_>) -> Section {
     let mut section = Section::new("What ran");
     let mut table = Table::new("", ["fact", "A", "B"]);
@@ -174,7 +178,7 @@ fn what_ran(a: Side<'_>, b: Side<'_>) -> Section {
     section
 }
 
-/// Facts of a run, and the machines it ran on.
+/// Facts of a run and of its machines.
 fn facts(record: &Record) -> Vec<(String, String)> {
     let mut facts = of_run(record);
     facts.extend(record.run.machines.iter().map(|one| (format!("machine: {}", one.role), machine(one))));
@@ -214,7 +218,7 @@ fn variants<'a>(a: Side<'a>, b: Side<'a>) -> Result<Vec<(&'a Variant, &'a Varian
     Ok(common)
 }
 
-/// What is different besides what is compared, and what each side's report warns of.
+/// Section with other differences between the sides, and the findings of each side's record.
 fn before(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
     let same_run = std::ptr::eq(a.record, b.record);
     let mut all = differences(a, b, pairs, same_run);
@@ -237,7 +241,7 @@ fn before(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
     section
 }
 
-/// What is different besides what is compared.
+/// Warnings about differences besides those that are compared.
 fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_run: bool) -> Vec<Warning> {
     let warning = |weight, name: &str, cases: Vec<Case>, remedy: &str| Warning {
         weight,
@@ -282,7 +286,7 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
     warnings
 }
 
-/// Every figure that both have.
+/// Every figure that both variants have.
 fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
     let mut all: Vec<Figure> = LATENCIES.to_vec();
     all.extend([Figure::Mean, Figure::PerSecond, Figure::BadShare]);
@@ -330,7 +334,8 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
     table
 }
 
-/// A row for CPU that the looks of one side do not tell, with the reason; none for what is not there at all.
+/// A row with the reason why one side has no exact CPU figure; `None` where CPU was not measured at
+/// all.
 fn untold(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<String>> {
     let Figure::CpuPerRequest(name) = figure else { return None };
     let why = |(side, variant): (&str, &Variant)| {
@@ -346,7 +351,8 @@ fn untold(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<String>> {
     Some(vec![figure.to_string(), shown(a), shown(b), none(), none(), why])
 }
 
-/// A verdict in words. Where nothing went wrong on either side, in any iteration, there is no margin to be within.
+/// Formats a verdict. Without any error on either side, in any iteration, there is no margin for
+/// shares of errors.
 fn verdict(found: &Compared, sides: [&Variant; 2]) -> String {
     let none = || sides.iter().all(|side| figures(side, &found.figure).iter().all(|share| *share <= 0.0));
     if found.figure == Figure::BadShare && none() {

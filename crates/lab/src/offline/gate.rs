@@ -1,8 +1,12 @@
-//! `lab gate`: holds a run to a committed baseline.
+//! Gate: checks a run against a committed baseline (`lab gate`).
 //!
-//! Owns: the baseline file `postern-lab-baseline/1`, what a breach is, and how a baseline is written anew. Does not own: figures. What is gated are
-//! counts that repeat (instructions, allocations, errors) and ratios within one run (this path over the bare service): absolute times
-//! depend on the machine. Each check states its tolerance.
+//! Owns: the baseline file `postern-lab-baseline/1`, what a breach is, and how a baseline is
+//! renewed.
+//! Does not own: the figures.
+//!
+//! A baseline holds counts that repeat (instructions, allocations, errors) and ratios within one
+//! run (a path over the service alone). It holds no absolute times, which depend on the machine.
+//! Each check states its tolerance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,100 +18,101 @@ use serde::{Deserialize, Serialize};
 use crate::record::{Measure, Record, RecordError, Variant, read_bounded};
 use crate::statistics::{Beside, by_round, median};
 
-/// Tolerance of a count in a baseline that is made from nothing.
+/// Tolerance of a count in a first baseline.
 const COUNT_TOLERANCE: f64 = 0.01;
-/// Tolerance of a ratio in a baseline that is made from nothing.
+/// Tolerance of a ratio in a first baseline.
 const RATIO_TOLERANCE: f64 = 0.25;
 
 /// Name and version of the shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Format {
-    /// The first version.
+    /// Version 1 of the shape.
     #[serde(rename = "postern-lab-baseline/1")]
     V1,
 }
 
-/// What a run is held to.
+/// Figures that a run is checked against.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {
     /// Name and version of this shape.
     pub format: Format,
-    /// Commit of the run whose figures these are; absent when nobody says.
+    /// Commit of the run that the figures come from; absent when unknown.
     pub commit: Option<String>,
-    /// What its counts depend on beside the code, such as the compiler.
+    /// What the counts depend on besides the code, such as the compiler.
     #[serde(default)]
     pub counting: BTreeMap<String, String>,
-    /// What is checked.
+    /// Checks of the baseline.
     pub checks: Vec<Check>,
 }
 
-/// A figure and how far it may move.
+/// A figure and how far it may deviate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// The variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Which figure of it.
+    /// The figure of the variant.
     pub figure: Measure,
-    /// Divided by the same figure of this variant; absent for the figure itself.
+    /// Variant by whose same figure it is divided; absent for the figure itself.
     pub over: Option<String>,
-    /// What it was.
+    /// Value of the figure in the baseline.
     pub value: f64,
-    /// By what share of it it may move.
+    /// Allowed deviation, as a share of the value.
     pub tolerance: f64,
-    /// In which direction it may not move further.
+    /// Direction in which the figure may move freely.
     pub may: May,
 }
 
-/// Where a figure may go.
+/// How a figure may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum May {
-    /// Anywhere below the value and its tolerance.
+    /// It may fall without limit, and rise within the tolerance.
     Fall,
-    /// Anywhere above.
+    /// It may rise without limit, and fall within the tolerance.
     Rise,
-    /// Not beyond the tolerance in either direction.
+    /// It has to stay within the tolerance in both directions.
     Stay,
 }
 
-/// Why a baseline cannot be used.
+/// Why a baseline cannot be used or written.
 #[derive(Debug, thiserror::Error)]
 pub enum GateError {
     /// The file cannot be read, or is too large.
     #[error(transparent)]
     File(#[from] RecordError),
-    /// It is not JSON of the shape.
+    /// The file is not JSON of this shape.
     #[error("`{path}` is not a baseline (postern-lab-baseline/1): {error}; write one with --update")]
     Shape {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What does not fit, with line and column.
+        /// The mismatch, with line and column.
         error: serde_json::Error,
     },
-    /// A check that cannot hold anything.
+    /// The baseline has no checks, or a meaningless one: its numbers are invalid, or it divides a
+    /// figure by itself.
     #[error("`{path}`: {what}")]
     Senseless {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What.
+        /// Description of the problem.
         what: String,
     },
-    /// There is nothing that repeats in the run.
+    /// The run has nothing that repeats.
     #[error("the run has no counts, and no two variants to take ratios of: there is nothing to hold it to")]
     NothingToHold,
-    /// The run is not whole: what it lacks would not be held from then on.
+    /// The run is incomplete: a baseline made of it would not check what it lacks.
     #[error("no baseline is made of a run that {0}: measure it in full")]
     NotWhole(String),
-    /// The run does not have a figure of the baseline, or none that anything can be held to.
+    /// The run lacks a figure of the baseline, or has an infinite one.
     #[error("the baseline stays as it is: {0}; take the check out of it, or measure the figure")]
     NotRenewed(String),
 }
 
 impl Check {
-    /// The figure in a run: the median over its rounds, and the worst of them where a bound holds in each
-    /// ([`Measure::holds_each_round`]). The sentence says why there is none.
+    /// The figure in a run: the median over its rounds, or the worst round where a bound applies to
+    /// each ([`Measure::holds_each_round`]). The error is a sentence that says why there is none.
     fn measured(&self, record: &Record) -> Result<f64, String> {
         let beside = self.over.as_deref().map_or(Beside::Nothing, Beside::Over);
         let values =
@@ -115,7 +120,7 @@ impl Check {
         if !self.figure.holds_each_round() {
             return Ok(median(&values));
         }
-        // How bad a value is.
+        // Severity of a value: the worst round has the highest.
         let badness = |value: f64| match self.may {
             May::Fall => value,
             May::Rise => -value,
@@ -125,7 +130,8 @@ impl Check {
         worst.ok_or_else(|| format!("{self}: there is no round"))
     }
 
-    /// A sentence when the run is beyond the tolerance.
+    /// Describes the breach when the run exceeds the tolerance or lacks the figure; `None` when it
+    /// does neither.
     fn breach(&self, record: &Record) -> Option<String> {
         let is = match self.measured(record) {
             Ok(is) => is,
@@ -133,7 +139,8 @@ impl Check {
         };
         let room = self.value.abs() * self.tolerance;
         let (low, high) = (self.value - room, self.value + room);
-        // What was written and read again may differ in the last bit. What is no number is neither.
+        // A value that was written and read again may differ in the last bit. NaN meets neither
+        // condition.
         let (low_enough, high_enough) = (is <= high + high.abs() * 1e-12, is >= low - low.abs() * 1e-12);
         let kept = match self.may {
             May::Fall => low_enough,
@@ -171,16 +178,17 @@ impl fmt::Display for Check {
     }
 }
 
-/// What became of a baseline's checks.
+/// Result of checking a run against a baseline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Checks that the run keeps.
+    /// Number of checks that the run meets.
     pub kept: usize,
-    /// A sentence for each that it does not keep, and for what else closes the gate: it is open when there is none.
+    /// A sentence for each check that the run does not meet, and for a run that was stopped early.
+    /// The gate passes when it is empty.
     pub breaches: Vec<String>,
 }
 
-/// Holds a run to a baseline.
+/// Checks a run against a baseline.
 pub fn gate(record: &Record, baseline: &Baseline) -> Held {
     let broken: Vec<String> = baseline.checks.iter().filter_map(|check| check.breach(record)).collect();
     let kept = baseline.checks.len() - broken.len();
@@ -188,7 +196,7 @@ pub fn gate(record: &Record, baseline: &Baseline) -> Held {
     Held { kept, breaches: record.run.partial.then_some(partial).into_iter().chain(broken).collect() }
 }
 
-/// Refuses a run that lacks something: a baseline that is made of it would lack it as well, and be kept by whoever breaks it.
+/// Refuses an incomplete run: a baseline made of it would not check what it lacks.
 fn whole(record: &Record) -> Result<(), GateError> {
     if record.run.partial {
         return Err(GateError::NotWhole("was ended before its end".to_owned()));
@@ -198,7 +206,8 @@ fn whole(record: &Record) -> Result<(), GateError> {
         .map_or(Ok(()), |(name, round)| Err(GateError::NotWhole(format!("lacks round {round} of `{name}`"))))
 }
 
-/// What counts depend on, and what is not as it was when the baseline was written: a breach may be due to it.
+/// Facts that counts depend on and that changed since the baseline was written: they may be the
+/// cause of a breach.
 pub fn changed_since(record: &Record, baseline: &Baseline) -> Vec<String> {
     let (was, is) = (&baseline.counting, &record.run.counting);
     let told = |side: &BTreeMap<String, String>, name: &String| {
@@ -232,7 +241,8 @@ impl Baseline {
         Ok(baseline)
     }
 
-    /// The same checks with the figures of another run. A check whose figure the run does not have stops it, and so does a run that is not whole.
+    /// The same checks with the figures of another run. Fails when the run is incomplete or lacks a
+    /// figure of one of the checks.
     pub fn renewed(&self, record: &Record) -> Result<Self, GateError> {
         whole(record)?;
         let checks = self.checks.iter().map(|check| match check.measured(record)? {
@@ -247,8 +257,8 @@ impl Baseline {
         })
     }
 
-    /// A first baseline: every count of every variant, its errors, and the cost of each variant over the first one. Of a run that is not whole there
-    /// is none.
+    /// Creates a first baseline: every count of every variant, its errors, and its cost over the
+    /// first variant. Fails when the run is incomplete or has nothing that repeats.
     pub fn first(record: &Record) -> Result<Self, GateError> {
         whole(record)?;
         let mut checks = Vec::new();
@@ -269,7 +279,7 @@ impl Baseline {
             for name in variant.counters.keys() {
                 add(Measure::Count { name: name.clone() }, None, COUNT_TOLERANCE, May::Fall);
             }
-            // Of counts alone nobody knows how requests ended.
+            // Counts alone do not show how requests ended.
             if !variant.iterations.is_empty() {
                 add(Measure::Errors, None, 0.0, May::Fall);
             }
@@ -293,7 +303,7 @@ impl Baseline {
         Ok(Self { format: Format::V1, commit, counting, checks })
     }
 
-    /// The baseline as it is written to a file.
+    /// The baseline as the content of a file.
     pub fn to_json(&self) -> String {
         let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
         json.push('\n');

@@ -1,42 +1,45 @@
-//! `lab merge`: the records of several load generators of one run become one.
+//! Merge: combines the records of several load generators of one run (`lab merge`).
 //!
-//! Owns: what has to agree, and how each part is put together. Counts and histograms add up; time axes are shifted onto one; rates are
-//! the sum of the generators' rates. Percentiles of a stretch of time cannot be added and are left out of the merged timeline. Programs that
-//! several generators watched are taken from the first that did. Findings are found anew, because each generator divided what a program used by
-//! its own share of the requests; what only who ran it can know is kept.
+//! Owns: what has to agree, and how each part is combined.
+//!
+//! - Counts and histograms add up. Rates are the sum of the generators' rates.
+//! - Time axes are shifted onto one axis. Percentiles of a slice cannot be added and are left out.
+//! - Programs that several generators observed are taken from the first of them.
+//! - Findings are computed anew, because each generator divided a program's use by its own share of
+//!   the requests. Findings that only the run itself could make are kept.
 
 use crate::diagnose;
 use crate::record::{Distribution, Finding, Held, Iteration, Origin, Record, Slice, Variant};
 use crate::units::whole;
 
-/// Windows that overlap by less than this share did not run at the same time.
+/// Share of the window by which two windows have to overlap to have run at the same time.
 const TOGETHER: f64 = 0.8;
 
-/// Why records are not of one run.
+/// Why records cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
-    /// Fewer than two.
+    /// There are fewer than two records.
     #[error("merging needs the records of at least two generators")]
     TooFew,
-    /// Something that has to agree does not.
+    /// A fact that has to agree differs.
     #[error("`{name}` is not of the same run as `{first}`: {what}")]
     Differs {
-        /// The first record.
+        /// Name of the first record.
         first: String,
-        /// The one that differs.
+        /// Name of the record that differs.
         name: String,
-        /// In what.
+        /// Description of the difference.
         what: String,
     },
-    /// Another tool's file.
+    /// A record was imported from another tool.
     #[error("`{name}` was taken in from another tool: its latencies are there, but nobody says when it ran")]
     Imported {
-        /// Which.
+        /// Name of the record.
         name: String,
     },
 }
 
-/// Merges records, each with the name that errors call it by.
+/// Merges records, each with the name that errors use for it.
 pub fn merge(records: Vec<(String, Record)>) -> Result<Record, MergeError> {
     if records.len() < 2 {
         return Err(MergeError::TooFew);
@@ -88,7 +91,7 @@ fn add_new<T: PartialEq>(into: &mut Vec<T>, from: Vec<T>) {
     }
 }
 
-/// Milliseconds since 1970 at which the run of a record started.
+/// Start of the run of a record, milliseconds since 1970.
 fn start_ms(name: &str, record: &Record) -> Result<u64, MergeError> {
     match (&record.run.origin, record.run.started_unix_s) {
         (Origin::Lab { .. }, Some(start)) => Ok(whole((start * 1e3).round())),
@@ -100,7 +103,7 @@ fn delay_run(variant: &mut Variant, shift: u64) {
     variant.iterations.iter_mut().for_each(|iteration| iteration.start_ms += shift);
 }
 
-/// What has to be the same in both.
+/// Checks what has to be the same in both records. The error describes the difference.
 fn agree(a: &Record, b: &Record) -> Result<(), String> {
     let same = |what: &str, a: &Option<String>, b: &Option<String>| {
         let told =
@@ -148,7 +151,8 @@ fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
     into.load.rate_per_s = into.load.rate_per_s.zip(from.load.rate_per_s).map(|(a, b)| a + b);
     into.load.concurrency =
         into.load.concurrency.zip(from.load.concurrency).map(|(a, b)| a.saturating_add(b));
-    // Tokens of different generators may be the same ones: how many there are together is not known.
+    // Generators may use the same tokens, so the counts are not added up. Different counts leave
+    // the total unknown.
     into.load.tokens = into.load.tokens.filter(|tokens| from.load.tokens == Some(*tokens));
     for (left, right) in into.iterations.iter_mut().zip(from.iterations) {
         add_iteration(left, right).map_err(|what| format!("`{}`: {what}", into.name))?;
@@ -171,19 +175,19 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
     }
     let ended = |iteration: &Iteration| iteration.classes.iter().map(|class| class.count).sum::<u64>() as f64;
     let (all, rate) = (ended(into) + ended(&from), ended(into) / into.seconds + ended(&from) / from.seconds);
-    // A length that keeps the sum of the rates.
+    // This length keeps the sum of the rates.
     into.seconds = if rate > 0.0 { all / rate } else { end - begin };
     into.warmup_s = begin;
     into.unsent += from.unsent;
     into.service = both(into.service.take(), from.service);
     into.mean_in_flight = into.mean_in_flight.zip(from.mean_in_flight).map(|(a, b)| a + b);
     into.stated = None;
-    // Each had its own.
+    // Each generator had its own program that sent the load.
     into.sender = None;
     add_held(into, from.held);
     add_classes(into, from.classes);
     for event in from.events {
-        // Generators of one run are told of the same events, each by its own clock.
+        // All generators of one run record the same events, each by its own clock.
         if !into.events.iter().any(|known| known.what == event.what) {
             into.events.push(event);
         }
@@ -256,7 +260,7 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
     Ok(())
 }
 
-/// Held connections of both. How long the usual one lived is not known of them together.
+/// Adds up held connections. The median lifetime over both is not known.
 fn add_held(into: &mut Iteration, from: Option<Held>) {
     let (Some(own), Some(other)) = (&mut into.held, &from) else {
         into.held = into.held.take().or(from);
@@ -273,7 +277,8 @@ fn add_held(into: &mut Iteration, from: Option<Held>) {
     let longest = |own: Option<f64>, other: Option<f64>| [own, other].into_iter().flatten().reduce(f64::max);
     own.lifetime_max_us = longest(own.lifetime_max_us, other.lifetime_max_us);
     own.open_longest_us = longest(own.open_longest_us, other.open_longest_us);
-    // What a program took before any of them: whoever looked first saw least of the others' connections.
+    // The memory before all connections: the lower value includes fewer of the other generators'
+    // connections.
     for (name, bytes) in &other.memory_before {
         own.memory_before
             .entry(name.clone())
@@ -282,7 +287,7 @@ fn add_held(into: &mut Iteration, from: Option<Held>) {
     }
 }
 
-/// Sum of two distributions; unknown when one is.
+/// Sum of two distributions; `None` when one is unknown.
 fn both(a: Option<Distribution>, b: Option<Distribution>) -> Option<Distribution> {
     let (mut a, b) = a.zip(b)?;
     a.add(&b);
@@ -305,7 +310,7 @@ fn add_classes(into: &mut Iteration, from: Vec<crate::record::Class>) {
     }
 }
 
-/// Lets the time of an iteration count from an earlier moment.
+/// Shifts the time axis of an iteration so that it counts from an earlier start.
 fn delay(iteration: &mut Iteration, start: u64) {
     let shift = iteration.start_ms - start;
     iteration.start_ms = start;
@@ -319,7 +324,8 @@ fn delay(iteration: &mut Iteration, start: u64) {
         .for_each(|sample| sample.at_ms += shift);
 }
 
-/// Slices of both on one grid, as wide as the widest slice. A slice counts where its middle lies.
+/// Slices of both timelines on one grid, as wide as the widest slice. A slice counts in the cell of
+/// its middle.
 fn add_timelines(a: &[Slice], b: &[Slice]) -> Vec<Slice> {
     let Some(width) = a.iter().chain(b).map(|slice| slice.ms).max() else { return Vec::new() };
     let mut grid: std::collections::BTreeMap<u64, Slice> = std::collections::BTreeMap::new();

@@ -1,11 +1,16 @@
-//! The desk: work on figures that are already measured.
+//! Offline: works on runs that are already measured.
 //!
-//! Owns: taking in other tools' files ([`import`]), putting runs side by side ([`compare`](mod@compare)), adding generators up
-//! ([`merge`](mod@merge)), holding a run to a baseline ([`gate`](mod@gate)) and to what its scenario wants
-//! ([`targets`](mod@targets)), recomputing published tables ([`audit`](mod@audit)), and reports for people
-//! ([`report`], [`render`]). Does not own: measuring; nothing here opens a socket or looks at a clock.
+//! Owns:
+//! - importing files of other tools ([`import`]) and merging the records of several generators
+//!   ([`merge`](mod@merge));
+//! - comparing runs ([`compare`](mod@compare)), and checking them against a baseline
+//!   ([`gate`](mod@gate)) or the targets of their scenario ([`targets`](mod@targets));
+//! - recomputing published tables ([`audit`](mod@audit));
+//! - reports for people ([`report`], [`render`]).
 //!
-//! Flow: files → [`crate::record`] → [`crate::statistics`] → words and pictures.
+//! Does not own: measuring. Nothing here opens a socket or reads a clock.
+//!
+//! Flow: files → [`crate::record`] → [`crate::statistics`] → text and charts.
 
 pub mod audit;
 pub mod compare;

@@ -1,51 +1,58 @@
-//! What a scenario wants of its figures, judged.
+//! Target verdicts: judges whether a run meets the targets of its scenario.
 //!
-//! Owns: the verdict on each target of a record, and its words. Does not own: the targets ([`crate::record::Target`]) and the figures
-//! ([`crate::statistics`]). What is held to the bound is the median over the rounds; all of its interval where the target has to be met surely; and
-//! the worst round where a promise is for every single time ([`Measure::holds_each_round`](crate::record::Measure::holds_each_round)). A
-//! difference and a ratio are taken within a round, because a machine drifts between two. A figure that was not measured does not meet its
-//! target: nobody knows.
+//! Owns: the verdict on each target of a record, and its wording.
+//! Does not own: the targets ([`crate::record::Target`]) and the figures ([`crate::statistics`]).
+//!
+//! - The bound applies to the median over the rounds.
+//! - For a target with `surely` it applies to the whole interval of the median.
+//! - For a promise about every single request it applies to the worst round
+//!   ([`Measure::holds_each_round`](crate::record::Measure::holds_each_round)).
+//!
+//! Differences and ratios are taken within a round, because a machine drifts between rounds. A
+//! figure that was not measured does not meet its target.
 
 use crate::record::{Record, Target, Unit};
 use crate::statistics::{Beside, Interval, LEAST_PAIRS, by_round, interval, median};
 use crate::words;
 
-/// What became of a target.
+/// A target with its verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged<'a> {
-    /// The target.
+    /// The target that was judged.
     pub target: &'a Target,
-    /// Its figure, round by round.
+    /// Values of its figure, round by round.
     pub values: Vec<f64>,
-    /// Whether it is met.
+    /// Verdict on the target.
     pub verdict: TargetVerdict,
-    /// What was seen, in words: the median, or why there is no figure.
+    /// Text of the result: the median, or why there is no figure.
     pub seen: String,
-    /// Between what the truth and the rounds lie, and how many of these would meet it, in words: each by itself; none of one round.
+    /// Texts about the scatter: the interval of the true value, the range of the rounds, and how
+    /// many rounds meet the target by themselves. The range and the number need two rounds.
     pub between: Vec<String>,
-    /// What is wanted, in words.
+    /// Text of the requirement.
     pub wanted: String,
 }
 
-/// Whether a target is met.
+/// Verdict on a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetVerdict {
-    /// It is.
+    /// The target is met.
     Met,
-    /// By the median; but the truth may lie beyond the bound, and it was to be met surely.
+    /// The median meets the target, but its interval exceeds the bound or is unknown, and `surely`
+    /// was required.
     NotShown,
-    /// It is not.
+    /// The target is not met, or the figure was not measured.
     Missed,
 }
 
 impl Judged<'_> {
-    /// Whether what was wanted is so.
+    /// Whether the target is met.
     pub fn is_met(&self) -> bool {
         self.verdict == TargetVerdict::Met
     }
 }
 
-/// The verdict on every target, in their order.
+/// Judges every target of a record, in their order.
 pub fn judge(record: &Record) -> Vec<Judged<'_>> {
     record.targets.iter().map(|target| judged(record, target)).collect()
 }
@@ -103,7 +110,8 @@ fn wanted(target: &Target) -> String {
     if target.surely { format!("surely {words}") } else { words }
 }
 
-/// Between what the rounds lie; and the truth, where all of that is held to the bound.
+/// Texts about the interval, where the target has to be met surely, and about the range of the
+/// rounds.
 fn between(target: &Target, values: &[f64], truth: Option<Interval>) -> Vec<String> {
     let show = |value: f64| shown(target, value);
     let mut between = match truth {
@@ -129,7 +137,7 @@ fn between(target: &Target, values: &[f64], truth: Option<Interval>) -> Vec<Stri
     between
 }
 
-/// A value in the unit of the target.
+/// Formats a value in the unit of the target.
 fn shown(target: &Target, value: f64) -> String {
     if value.is_infinite() {
         return "endless".to_owned();

@@ -1,13 +1,14 @@
-//! Findings as warnings: what stands before the figures of a report and of a comparison, and what the shell is told.
+//! Warnings from findings, for the top of a report, of a comparison, and for the terminal.
 //!
-//! Owns: that findings of one name are one warning. Does not own: what is found ([`crate::diagnose`]) and how it looks
-//! ([`super::render`]).
+//! Owns: that findings with the same name form one warning.
+//! Does not own: the findings ([`crate::diagnose`]), and how warnings look ([`super::render`]).
 
 use super::render::{Case, Warning, Weight};
 use crate::diagnose::groups;
 use crate::record::{Doubt, Finding};
 
-/// Warnings from findings, in their order. `of` says in which of several records they were found; it is empty where there is one.
+/// Creates warnings from findings, in their order. `of` names the record among several in which
+/// they were found; it is empty when there is one.
 pub fn warnings(findings: &[Finding], of: &str) -> Vec<Warning> {
     groups(findings).iter().map(|group| warning(group, of)).collect()
 }

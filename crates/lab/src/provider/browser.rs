@@ -1,7 +1,7 @@
-//! One virtual user's side of HTTP/1.1: a kept-alive connection, a cookie jar, and what the answers say.
+//! Virtual browser: one virtual user's HTTP/1.1 connection, cookie jar and parsed responses.
 //!
-//! Owns: requests as bytes, the renewal of the connection, the timeout. Does not own: which requests ([`super::scenario`]),
-//! where an answer ends ([`crate::load`]).
+//! Owns: requests as bytes, reconnection, and the timeout. Does not own: which requests are sent
+//! ([`super::scenario`]), and where a response ends ([`crate::load`]).
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
@@ -15,21 +15,21 @@ use super::tally::{Class, Step, Tally, Trouble};
 use crate::load::h1::Connection;
 use crate::load::{Clock, Deadline, Failure, RequestFault, Target};
 
-/// Longest part of an unexpected answer that is told.
+/// Longest excerpt of an unexpected response in an error, in characters.
 const EXCERPT: usize = 200;
 
-/// What all virtual users share.
+/// State that all virtual users share.
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) target: Target,
-    /// Nanoseconds.
+    /// Timeout of one request in nanoseconds.
     pub(crate) timeout: u64,
     pub(crate) tally: RefCell<Tally>,
     pub(crate) opened: Cell<u64>,
     pub(crate) received: Cell<u64>,
 }
 
-/// An answer.
+/// A complete response.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) status: u16,
@@ -38,23 +38,24 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The values of a header field.
+    /// Values of all header fields with this name.
     fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let lines = self.head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
         lines.filter(move |(had, _)| had.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// Where it redirects to, in a way that is followed with GET.
+    /// Target of a redirect that is followed with GET (status 302 or 303); `None` for any other
+    /// response.
     pub(crate) fn redirect(&self) -> Option<&str> {
         matches!(self.status, 302 | 303).then(|| self.fields("location").next()).flatten()
     }
 
-    /// The content as text.
+    /// Content as text; invalid UTF-8 is replaced.
     pub(crate) fn text(&self) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(&self.content)
     }
 
-    /// The beginning of the content, for a message; of HTML what a reader would see.
+    /// Beginning of the content for an error message. For HTML, the text that a reader sees.
     pub(crate) fn excerpt(&self) -> String {
         let text = self.text();
         let shown = html::shown(&text);
@@ -62,7 +63,10 @@ impl Page {
         words.join(" ").chars().take(EXCERPT).collect()
     }
 
-    /// Itself when it has this status.
+    /// Returns the response if it has this status.
+    ///
+    /// # Errors
+    /// The status is another one.
     pub(crate) fn expect(self, step: Step, status: u16) -> Result<Self, Trouble> {
         if self.status == status {
             return Ok(self);
@@ -76,19 +80,20 @@ impl Page {
     }
 }
 
-/// What is sent.
+/// A request that a virtual user sends.
 pub(crate) struct Request<'a> {
     pub(crate) step: Step,
     pub(crate) path: &'a str,
-    /// `Authorization`.
+    /// Value of the `Authorization` header field.
     pub(crate) authorization: Option<&'a str>,
-    /// Content of a POST; a GET has none.
+    /// Form content of a POST request; `None` for a GET request.
     pub(crate) form: Option<&'a str>,
-    /// Sent by the browser, with its cookies; otherwise by the client's back end.
+    /// `true` if the browser sends the request, with its cookies. `false` for requests of the
+    /// client's backend.
     pub(crate) cookies: bool,
 }
 
-/// One virtual user's browser and back end, which share a connection.
+/// Browser and client backend of one virtual user. They share a connection.
 pub(crate) struct Browser {
     pub(crate) shared: Rc<Shared>,
     pub(crate) jar: Jar,
@@ -108,7 +113,10 @@ impl Browser {
         }
     }
 
-    /// Sends a request, waits for its answer and counts it.
+    /// Sends a request, waits for its response and records both.
+    ///
+    /// # Errors
+    /// The request failed without a complete response.
     pub(crate) async fn send(&mut self, request: &Request<'_>) -> Result<Page, Trouble> {
         self.write(request);
         let shared = &*self.shared;
@@ -117,7 +125,8 @@ impl Browser {
         let work = exchange(shared, &mut self.connection, &mut connecting, self.bytes.as_bytes());
         let ending = self.deadline.limit(&shared.clock, started.saturating_add(shared.timeout), work).await;
         let ending = ending.unwrap_or_else(|| {
-            // What is left of the exchange must not be taken for the next answer.
+            // Late bytes of this exchange must not be read as the next response, so the connection
+            // is dropped.
             self.connection = None;
             Err(if connecting {
                 Failure::new(RequestFault::Connect, "not within the timeout")
@@ -162,7 +171,7 @@ impl Browser {
                 let scheme = if self.shared.target.is_tls() { "https" } else { "http" };
                 let _ = write!(bytes, "origin: {scheme}://{authority}\r\n");
             }
-            // What a browser says of a navigation that begins elsewhere or on the page before.
+            // Fetch metadata of a browser navigation, from another site or from the previous page.
             let site = if request.step == Step::Authorize { "none" } else { "same-origin" };
             let _ = write!(
                 bytes,

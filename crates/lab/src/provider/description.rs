@@ -1,6 +1,6 @@
-//! What the driver must know of a provider: addresses, clients, users, names of form fields.
+//! Provider description: endpoints, clients, users and form field names of an OpenID provider.
 //!
-//! Owns: the description (JSON) and its check. Does not own: what is done with it ([`super::scenario`]).
+//! Owns: the description (JSON) and its check. Does not own: its use ([`super::scenario`]).
 
 use std::path::Path;
 
@@ -11,34 +11,34 @@ use serde::Deserialize;
 use super::scenario::Scenario;
 use super::url::escape;
 
-/// A provider as described in a file.
+/// Description of an OpenID provider, as read from a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// How reports call it.
+    /// Name of the provider in reports.
     pub name: String,
-    /// Scheme, host and port, as the provider's pages write them.
+    /// Scheme, host and port, as the pages of the provider write them.
     pub origin: String,
-    /// Where its endpoints are.
+    /// Paths of the endpoints.
     pub endpoints: Endpoints,
-    /// Clients with a secret; virtual users take them in turn.
+    /// Clients with a secret. Virtual users are assigned to them in turn.
     pub clients: Vec<Client>,
-    /// Clients of the authorization code flow, where they are others.
+    /// Clients of the authorization code flow; if empty, those of `clients`.
     #[serde(default)]
     pub code_clients: Vec<Client>,
-    /// Who signs in.
+    /// Users who sign in.
     #[serde(default)]
     pub users: Option<Users>,
-    /// Where the provider sends the browser back to; never followed.
+    /// Redirect URI of the clients. The browser recognizes it but never requests it.
     #[serde(default)]
     pub redirect_uri: String,
-    /// Scopes asked for.
+    /// Requested scopes by grant.
     #[serde(default)]
     pub scopes: Scopes,
-    /// `prompt` of the authorization request; empty leaves it out.
+    /// Value of `prompt` in the authorization request; empty to omit it.
     #[serde(default = "consent")]
     pub prompt: String,
-    /// What the forms call their fields.
+    /// Names of the form fields.
     #[serde(default)]
     pub fields: Fields,
 }
@@ -47,35 +47,35 @@ fn consent() -> String {
     "consent".to_owned()
 }
 
-/// Paths below the origin.
+/// Paths of the endpoints below the origin.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Endpoints {
-    /// RFC 6749 §3.2.
+    /// Token endpoint (RFC 6749 §3.2).
     pub token: String,
-    /// RFC 6749 §3.1.
+    /// Authorization endpoint (RFC 6749 §3.1).
     #[serde(default)]
     pub authorize: String,
-    /// RFC 7009.
+    /// Revocation endpoint (RFC 7009).
     #[serde(default)]
     pub revoke: String,
-    /// RFC 7662.
+    /// Introspection endpoint (RFC 7662).
     #[serde(default)]
     pub introspect: String,
 }
 
-/// A client with a secret, which it sends by HTTP Basic (RFC 6749 §2.3.1).
+/// A client with a secret, which it sends with HTTP Basic (RFC 6749 §2.3.1).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Client {
-    /// `client_id`.
+    /// Client identifier (`client_id`).
     pub id: String,
-    /// Its secret.
+    /// Client secret.
     pub secret: String,
 }
 
 impl Client {
-    /// The value of its `Authorization` field.
+    /// Value of the client's `Authorization` header field.
     pub(crate) fn basic(&self) -> String {
         let mut pair = String::new();
         escape(&mut pair, &self.id);
@@ -85,34 +85,34 @@ impl Client {
     }
 }
 
-/// Users that differ by a number.
+/// Users whose names differ by a number.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Users {
-    /// User name, where `{n}` stands for 1 to `count`.
+    /// User name; `{n}` stands for a number from 1 to `count`.
     pub pattern: String,
-    /// How many there are.
+    /// Number of users.
     pub count: u64,
-    /// The password of all of them.
+    /// Password of all users.
     pub password: String,
 }
 
 impl Users {
-    /// The name of user `n`.
+    /// Name of user number `n`.
     pub(crate) fn name(&self, n: u64) -> String {
         self.pattern.replace("{n}", &n.to_string())
     }
 }
 
-/// Scopes by grant, separated by spaces; empty asks for none.
+/// Scopes by grant, separated by spaces; empty to request none.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scopes {
-    /// Of the authorization code flow.
+    /// Scopes of the authorization code flow.
     pub code: String,
-    /// Of the password grant.
+    /// Scopes of the password grant.
     pub password: String,
-    /// Of the client credentials grant.
+    /// Scopes of the client credentials grant.
     pub client_credentials: String,
 }
 
@@ -126,15 +126,15 @@ impl Default for Scopes {
     }
 }
 
-/// Names in forms.
+/// Names of fields in the forms of the provider.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fields {
-    /// Where the user name is typed.
+    /// Input field of the user name.
     pub username: String,
-    /// Where the password is typed.
+    /// Input field of the password.
     pub password: String,
-    /// What is clicked on to consent.
+    /// Button that grants the consent.
     pub consent: Click,
 }
 
@@ -148,39 +148,42 @@ impl Default for Fields {
     }
 }
 
-/// A button.
+/// A button of a form.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Click {
-    /// Its name.
+    /// Name of the button.
     pub name: String,
-    /// Its value.
+    /// Value of the button.
     pub value: String,
 }
 
-/// Why a description cannot be used.
+/// Why a provider description cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
-    /// Not read.
+    /// The file cannot be read.
     #[error("cannot read the description `{0}`: {1}")]
     Unreadable(String, std::io::Error),
-    /// Not JSON of this shape.
+    /// The file is not JSON of the expected shape.
     #[error("`{0}` is no description of a provider: {1}")]
     Shape(String, serde_json::Error),
-    /// A value does not fit.
+    /// A value is missing or invalid.
     #[error("`{0}` of the description: {1}")]
     Value(&'static str, String),
 }
 
 impl Description {
-    /// Reads a description from a file.
+    /// Reads a description from a JSON file.
     pub fn read(file: &Path) -> Result<Self, DescriptionError> {
         let name = || file.display().to_string();
         let text = std::fs::read(file).map_err(|error| DescriptionError::Unreadable(name(), error))?;
         serde_json::from_slice(&text).map_err(|error| DescriptionError::Shape(name(), error))
     }
 
-    /// Whether everything is there that `scenario` needs.
+    /// Checks that the description has everything that `scenario` needs.
+    ///
+    /// # Errors
+    /// The first missing or invalid field.
     pub(crate) fn check(&self, scenario: Scenario) -> Result<(), DescriptionError> {
         let refuse = |field, why: &str| Err(DescriptionError::Value(field, why.to_owned()));
         if self.origin.ends_with('/') || !self.origin.contains("://") {
@@ -217,7 +220,7 @@ impl Description {
         }
     }
 
-    /// The clients of a scenario, at least one.
+    /// Clients of a scenario, at least one.
     pub(crate) fn pool(&self, scenario: Scenario) -> &[Client] {
         let code = scenario == Scenario::CodeConsent && !self.code_clients.is_empty();
         if code { &self.code_clients } else { &self.clients }

@@ -1,32 +1,34 @@
-//! The forms of an HTML page, as a browser without scripts would send them.
+//! HTML forms: extracts the forms of a page, as a browser without scripts would submit them.
 //!
-//! Owns: a tolerant scan of tags, attributes and character references, far from a whole parser. Does not own: what is
-//! filled in. The scan is linear in the page, and what it collects is bounded, whatever the page says.
+//! This is a tolerant scan of tags, attributes and character references, not a complete parser. Its
+//! time is linear in the page size, and the collected data is bounded for any input.
+//!
+//! Owns: the extraction. Does not own: the values that are filled in.
 
 use std::borrow::Cow;
 
-/// Most forms of a page that are looked at.
+/// Largest number of forms that are read from a page.
 const FORMS: usize = 32;
-/// Most fields of a form that are kept.
+/// Largest number of fields that are kept of a form.
 const FIELDS: usize = 256;
-/// Most attributes of a tag that are looked at.
+/// Largest number of attributes that are read from a tag.
 const ATTRIBUTES: usize = 64;
-/// Longest character reference, `&` and `;` included.
+/// Longest character reference, including `&` and `;`.
 const REFERENCE: usize = 12;
 
-/// What becomes of a field when its form is sent.
+/// How a field is submitted with its form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Sent as it is: hidden fields, ticked boxes.
+    /// Submitted unchanged: hidden fields and checked boxes.
     Fixed,
-    /// Typed into.
+    /// Filled in by the user.
     Typed,
-    /// Sent when it is what is clicked on.
+    /// Submitted only if this button is clicked.
     Button,
 }
 
 impl Kind {
-    /// In a word.
+    /// Name of the kind in error messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
@@ -36,36 +38,36 @@ impl Kind {
     }
 }
 
-/// A field with a name.
+/// A named field of a form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// What becomes of it.
+    /// How the field is submitted.
     pub kind: Kind,
-    /// Its name, references decoded.
+    /// Field name, with character references decoded.
     pub name: String,
-    /// Its value, references decoded.
+    /// Field value, with character references decoded.
     pub value: String,
 }
 
-/// A form.
+/// A form of a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Form {
-    /// Where it is sent, references decoded; `None`: to the page's own address.
+    /// Submission address, with character references decoded; `None` for the address of the page.
     pub action: Option<String>,
-    /// Sent with POST.
+    /// `true` if the form is submitted with POST.
     pub post: bool,
-    /// Its fields in order.
+    /// Fields of the form in order.
     pub fields: Vec<Field>,
 }
 
 impl Form {
-    /// The field of that name, of a kind.
+    /// The field with this kind and name.
     pub fn field(&self, kind: Kind, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.kind == kind && field.name == name)
     }
 }
 
-/// The forms of a page.
+/// Extracts the forms of a page.
 pub fn forms(page: &str) -> Vec<Form> {
     let mut found: Vec<Form> = Vec::new();
     let mut open = false;
@@ -82,7 +84,7 @@ pub fn forms(page: &str) -> Vec<Form> {
         rest = after;
         match (tag.closing, tag.name.as_str()) {
             (true, "form") => open = false,
-            // A form inside a form is no form.
+            // HTML does not permit nested forms; an inner form tag is ignored.
             (false, "form") if !open => {
                 if found.len() == FORMS {
                     break;
@@ -98,7 +100,7 @@ pub fn forms(page: &str) -> Vec<Form> {
                     form.fields.extend(tag.field());
                 }
             }
-            // What stands in these is text until their end tag.
+            // The content of these elements is text until their end tag.
             (false, "script" | "style" | "textarea" | "title") => {
                 let Some(after) = end_of_text(rest, &tag.name) else { break };
                 rest = after;
@@ -109,7 +111,7 @@ pub fn forms(page: &str) -> Vec<Form> {
     found
 }
 
-/// The text of a page without its tags, roughly; what is no page stays as it is.
+/// Approximate visible text of a page, without tags. Text that is not HTML is returned unchanged.
 pub(crate) fn shown(page: &str) -> Cow<'_, str> {
     if !page.trim_start().starts_with('<') {
         return page.into();
@@ -133,7 +135,7 @@ pub(crate) fn shown(page: &str) -> Cow<'_, str> {
     text.into()
 }
 
-/// What follows the text of an element whose content is text: its end tag.
+/// The rest of the page from the end tag of a text element.
 fn end_of_text<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = text;
     loop {
@@ -155,8 +157,8 @@ struct Tag<'a> {
 }
 
 impl<'a> Tag<'a> {
-    /// Reads a tag from behind its `<`. `None`: no tag stands here. The second part is what follows it; `None` when
-    /// the page ends inside the tag.
+    /// Parses a tag after its `<`. Returns `None` if there is no tag. The second value is the rest
+    /// of the page; it is `None` if the page ends inside the tag.
     fn read(text: &'a str) -> Option<(Self, Option<&'a str>)> {
         let closing = text.starts_with('/');
         let text = &text[usize::from(closing)..];
@@ -174,7 +176,8 @@ impl<'a> Tag<'a> {
             if let Some(after) = rest.strip_prefix('>') {
                 return Some((tag, Some(after)));
             }
-            // A stray `=` begins a name, as in a browser; so each turn takes at least one character.
+            // A stray `=` begins a name, as in a browser. Therefore each iteration consumes at
+            // least one character.
             let first = rest.chars().next().map_or(0, char::len_utf8);
             let stops = |c: char| c.is_ascii_whitespace() || matches!(c, '=' | '/' | '>');
             let end = rest[first..].find(stops).map_or(rest.len(), |at| first + at);
@@ -204,7 +207,7 @@ impl<'a> Tag<'a> {
         }
     }
 
-    /// The first attribute of that name, as written.
+    /// Value of the first attribute with this name, as written.
     fn get(&self, name: &str) -> Option<&'a str> {
         self.attributes.iter().find(|(had, _)| had.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
     }
@@ -234,7 +237,8 @@ impl<'a> Tag<'a> {
     }
 }
 
-/// Decodes the character references that pages write into attributes; what is not one stays as it is.
+/// Decodes character references in an attribute value. Text that is not a reference stays
+/// unchanged.
 fn decode(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,9 +1,12 @@
-//! The cookies of one browser on one origin (RFC 6265), as far as a sign-in needs them.
+//! Cookie jar: the cookies of one browser for one origin (RFC 6265), as far as a sign-in needs
+//! them.
 //!
-//! Owns: names, values, paths, removal. Does not own: domains, because only one origin is ever talked to, and times,
-//! because a sign-in is over before a cookie expires. `Secure` cookies are sent on loopback without TLS, as browsers do.
+//! `Secure` cookies are also sent on loopback without TLS, as browsers do.
+//!
+//! Owns: names, values, paths, removal. Does not own: domains, because there is only one origin,
+//! and expiry times, because a sign-in ends before a cookie expires.
 
-/// Most cookies that are kept; the oldest make room.
+/// Largest number of cookies; the oldest is removed first.
 const COOKIES: usize = 64;
 
 #[derive(Debug, Clone)]
@@ -13,17 +16,17 @@ struct Cookie {
     path: String,
 }
 
-/// A cookie jar.
+/// Cookies of one browser.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Jar(Vec<Cookie>);
 
 impl Jar {
-    /// Forgets everything.
+    /// Removes all cookies.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Takes a `Set-Cookie` line that came with the answer to a request for `path`.
+    /// Stores or removes a cookie from a `Set-Cookie` line in the response to a request for `path`.
     pub(crate) fn set(&mut self, line: &str, path: &str) {
         let mut parts = line.split(';').map(str::trim);
         let Some((name, value)) = parts.next().and_then(|pair| pair.split_once('=')) else { return };
@@ -51,7 +54,7 @@ impl Jar {
         self.0.push(Cookie { name: name.to_owned(), value: value.to_owned(), path: scope });
     }
 
-    /// The `Cookie` value of a request for `path`; `None` when there is nothing to send.
+    /// Value of the `Cookie` field for a request to `path`; `None` if no cookie matches.
     pub(crate) fn header(&self, path: &str) -> Option<String> {
         let path = path.split('?').next().unwrap_or_default();
         let mut sent: Vec<&Cookie> = self.0.iter().filter(|cookie| matches(&cookie.path, path)).collect();
@@ -62,7 +65,7 @@ impl Jar {
     }
 }
 
-/// The folder of a request's path (RFC 6265 §5.1.4).
+/// Default path of a cookie: the directory of the request path (RFC 6265 §5.1.4).
 fn default_path(path: &str) -> &str {
     let path = path.split('?').next().unwrap_or_default();
     match path.rfind('/') {

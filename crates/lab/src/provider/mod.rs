@@ -1,12 +1,18 @@
-//! The provider driver: virtual users that run whole transactions against an OpenID provider, each of several
-//! dependent requests.
+//! Provider load generator: virtual users that run transactions against an OpenID provider. Each
+//! transaction consists of several dependent requests.
 //!
-//! Owns: plans and runs. Does not own: what a provider is called and where ([`description`]), what a transaction is
-//! ([`scenario`]), the report's shape ([`crate::report`]). A closed loop on one thread, like the load driver's.
+//! It is a closed loop on one thread, like the generator of plain requests.
 //!
-//! Flow: [`ProviderPlan`] is checked → tokens to start from are got → the clock starts → every virtual user runs one
-//! transaction after the other → the warm-up ends when its time is over and everyone has finished one → the window →
-//! what is still under way is waited for, so that it does not burden the next run.
+//! Owns: plans and runs. Does not own: names and addresses of the provider ([`description`]), the
+//! content of a transaction ([`scenario`]), the shape of the report ([`crate::report`]).
+//!
+//! 1. The [`ProviderPlan`] is checked.
+//! 2. Initial tokens are obtained, then the clock starts.
+//! 3. Each virtual user runs one transaction after the other.
+//! 4. The warm-up ends after its time, when every user has finished a transaction, but at most one
+//!    timeout later.
+//! 5. The window is measured.
+//! 6. Transactions in progress are awaited, so that they do not burden the next run.
 
 mod browser;
 mod description;
@@ -38,71 +44,71 @@ pub(crate) use tally::Tally;
 pub use tally::{Class, Step};
 pub(crate) use url::escape;
 
-/// Virtual users that get tokens at once before the clock starts.
+/// Virtual users that obtain tokens at the same time before the clock starts.
 const PREPARING: usize = 16;
-/// After a failed transaction a virtual user waits this long: without it, a provider that refuses at once would turn
-/// the loop into a flood.
+/// Pause of a virtual user after a failed transaction. Without it, a provider that refuses
+/// immediately would turn the loop into a flood of attempts.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two looks at whether the warm-up is over.
+/// Time between two checks of whether the warm-up has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A run against a provider.
+/// Plan of a run against an OpenID provider.
 #[derive(Debug, Clone)]
 pub struct ProviderPlan {
-    /// The provider.
+    /// Description of the provider.
     pub description: Description,
-    /// What to do.
+    /// Transaction to run.
     pub scenario: Scenario,
-    /// Virtual users, each with its own connection.
+    /// Number of virtual users, each with its own connection.
     pub concurrency: usize,
-    /// Least load before the measured window; it lasts until everyone has finished one transaction, but at most a
-    /// timeout longer.
+    /// Minimum duration of the load before the window. The warm-up continues until every user has
+    /// finished one transaction, but at most one timeout longer.
     pub warmup: Duration,
-    /// The measured window.
+    /// Duration of the measured window.
     pub duration: Duration,
-    /// Load goes on for so long after the window.
+    /// How long the load continues after the window.
     pub after: Duration,
-    /// Of one request.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Whom to believe when the origin is `https`.
+    /// Which certificates are accepted if the origin is `https`.
     pub trust: Option<Trust>,
-    /// Address to connect to instead of the origin's, `HOST:PORT`.
+    /// Address `HOST:PORT` to connect to, instead of that of the origin.
     pub connect: Option<String>,
-    /// Processes to watch during the run.
+    /// Processes to sample during the run.
     pub watch: Vec<Watched>,
 }
 
-/// Why a run could not be done.
+/// Why a run cannot be done.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// The plan's numbers do not fit together.
+    /// A number of the plan is out of range.
     #[error("{0}")]
     Plan(&'static str),
-    /// The description lacks something.
+    /// The description is incomplete or invalid.
     #[error(transparent)]
     Description(#[from] DescriptionError),
-    /// The origin cannot be reached.
+    /// The origin cannot be used as a target.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// A watched process cannot be read.
+    /// The kernel's data of a watched process cannot be read.
     #[error(transparent)]
     Observe(#[from] ObserveError),
-    /// The tokens to start from could not be got.
+    /// The initial tokens could not be obtained.
     #[error("cannot prepare {scenario}: {why}; try the same request by hand")]
     Prepare {
-        /// The scenario.
+        /// Name of the scenario.
         scenario: &'static str,
-        /// Step and what happened.
+        /// Failed step, and what happened.
         why: String,
     },
-    /// Timer or event queue.
+    /// The event loop or a timer cannot be created.
     #[error("cannot set up the event loop: {0}")]
     Runtime(#[from] io::Error),
 }
 
-/// The raw result of a run.
+/// Raw result of a run.
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
     pub(crate) own: SelfUsage,
@@ -115,10 +121,15 @@ pub(crate) struct Outcome {
     pub(crate) interrupted: bool,
 }
 
-/// Runs the plan on the calling thread; an interrupt (Ctrl-C) ends it early and still reports.
+/// Runs the plan on the calling thread. An interrupt (Ctrl-C) ends the run early; the report is
+/// still made.
+///
+/// # Errors
+/// The plan is invalid, the origin cannot be used as a target, or the initial tokens cannot be
+/// obtained.
 pub fn run(plan: &ProviderPlan) -> Result<ProviderReport, ProviderError> {
     let interrupted = async {
-        // Where signals cannot be waited for, they end the process as ever.
+        // If no signal handler can be installed, the signal ends the process, which is the default.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -126,7 +137,8 @@ pub fn run(plan: &ProviderPlan) -> Result<ProviderReport, ProviderError> {
     measure(plan, Probe::default(), interrupted).map(|(report, _)| report)
 }
 
-/// Runs the plan on the calling thread until its end, or until `interrupted`. A probe's slices are of transactions; phases nobody tells.
+/// Runs the plan on the calling thread until its end, or until `interrupted` resolves. The slices
+/// of `probe` count transactions; phases are not recorded.
 pub(crate) fn measure(
     plan: &ProviderPlan,
     probe: Probe,
@@ -146,7 +158,7 @@ pub(crate) fn measure(
     Ok((ProviderReport::new(plan, &outcome), outcome))
 }
 
-/// What tells virtual users how the run stands.
+/// State of the run that all virtual users share.
 #[derive(Default)]
 struct Course {
     over: Cell<bool>,
@@ -197,7 +209,7 @@ async fn drive(
     let kept = keep_time(plan, &shared, &course, probe.closed, interrupted).await;
     let watched = watch.stop();
     let draining = async { while working.join_next().await.is_some() {} };
-    // Bounded: who does not answer by then is cut off.
+    // The wait is bounded: transactions that are not finished by then are dropped.
     let _ = tokio::time::timeout(plan.timeout, draining).await;
     drop(working);
     Ok(Outcome {
@@ -213,7 +225,7 @@ async fn drive(
     })
 }
 
-/// Gets the tokens to start from, some virtual users at a time; none of it is measured.
+/// Obtains the initial tokens, for several virtual users at the same time. This is not measured.
 async fn prepare(scenario: Scenario, users: Vec<User>) -> Result<Vec<User>, ProviderError> {
     let most = match scenario {
         Scenario::Refresh => users.len(),
@@ -249,11 +261,11 @@ async fn next_prepared(
     ended.map_err(io::Error::other)?.map(Some).map_err(failed)
 }
 
-/// One virtual user until the run is over.
+/// Runs one virtual user until the run ends.
 async fn work(mut user: User, shared: Rc<Shared>, course: Rc<Course>) {
     let mut warm = false;
     while !course.over.get() {
-        // What a failure cost a virtual user it gets again, outside of its transactions.
+        // Tokens that a failure has cost are obtained again, outside the measured transaction.
         let prepared = if user.needs_preparation() {
             course.prepared_again.set(course.prepared_again.get() + 1);
             user.prepare().await
@@ -277,15 +289,15 @@ async fn work(mut user: User, shared: Rc<Shared>, course: Rc<Course>) {
     }
 }
 
-/// How the window went.
+/// Result of the measured window.
 struct Kept {
-    /// The generator's own use in it.
+    /// The generator's own usage in the window.
     own: SelfUsage,
     everyone_warm: bool,
     interrupted: bool,
 }
 
-/// Opens and closes the measured window; ends the load, at once or some time after it.
+/// Opens and closes the measured window, and ends the load, immediately or after a planned time.
 async fn keep_time(
     plan: &ProviderPlan,
     shared: &Shared,

@@ -1,6 +1,7 @@
-//! What a transaction is: the dependent requests of each scenario.
+//! Provider scenarios: the dependent requests of each kind of transaction.
 //!
-//! Owns: the flows and what a right answer says. Does not own: HTTP ([`super::browser`]), timing and counting.
+//! Owns: the flows, and the checks of the responses. Does not own: HTTP ([`super::browser`]),
+//! timing and counting.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -20,30 +21,31 @@ use super::url::{Encoded, Leads, resolve, value};
 use crate::load::Random;
 use crate::units::count;
 
-/// Most pages between the authorization request and the way back: more is a loop.
+/// Largest number of pages between the authorization request and the redirect to the client. More
+/// indicate a loop.
 const PAGES: usize = 12;
-/// Tokens that introspection asks about, at most one per virtual user.
+/// Largest number of tokens for introspection, at most one per virtual user.
 pub(crate) const INTROSPECTED: usize = 100;
 
-/// A kind of transaction.
+/// Kind of transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scenario {
     /// One client credentials grant.
     ClientCredentials,
     /// One password grant of a random user.
     Password,
-    /// A password grant, and the revocation of its access token.
+    /// A password grant, then the revocation of its access token.
     PasswordRevoke,
-    /// One refresh grant; the refresh token that comes back is used next.
+    /// One refresh grant. The next one uses the new refresh token.
     Refresh,
     /// One introspection of an active token.
     Introspection,
-    /// Authorization code with PKCE in a fresh browser: sign-in, consent, code, tokens.
+    /// Authorization code with PKCE in a new browser: sign-in, consent, code, tokens.
     CodeConsent,
 }
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub const ALL: [Self; 6] = [
         Self::ClientCredentials,
         Self::Password,
@@ -53,7 +55,7 @@ impl Scenario {
         Self::CodeConsent,
     ];
 
-    /// Its name on the command line and in reports.
+    /// Name on the command line and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::ClientCredentials => "client_credentials",
@@ -78,7 +80,7 @@ impl FromStr for Scenario {
     }
 }
 
-/// What a token endpoint answers (RFC 6749 §5.1).
+/// Response of a token endpoint (RFC 6749 §5.1).
 #[derive(Deserialize)]
 struct Tokens<'a> {
     #[serde(borrow)]
@@ -88,16 +90,16 @@ struct Tokens<'a> {
     id_token: Option<Cow<'a, str>>,
 }
 
-/// What an introspection endpoint answers (RFC 7662 §2.2).
+/// Response of an introspection endpoint (RFC 7662 §2.2).
 #[derive(Deserialize)]
 struct Introspection {
     active: bool,
 }
 
-/// An access token and the `Authorization` of the client that got it.
+/// An access token, and the `Authorization` value of the client that obtained it.
 pub(crate) type Token = (String, Rc<str>);
 
-/// Which of all virtual users one is.
+/// Index of a virtual user, and the total number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) index: usize,
@@ -105,8 +107,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The client it uses, and its part of the users. Nobody signs in to one application in two browsers at once, so
-    /// where pages are shown, those who share a client share no users, as long as there are enough.
+    /// Assigns the client of the user, and the part of the accounts with which it signs in. In the
+    /// authorization code flow, virtual users of the same client use different accounts, as long as
+    /// there are enough. This matches reality: a person does not sign in to one application with
+    /// two browsers at the same time.
     fn at(self, description: &Description, scenario: Scenario) -> (&Client, (u64, u64)) {
         let pool = description.pool(scenario);
         let client = &pool[self.index % pool.len()];
@@ -121,7 +125,7 @@ impl Place {
     }
 }
 
-/// A virtual user.
+/// A virtual user and its state.
 pub(crate) struct User {
     browser: Browser,
     description: Rc<Description>,
@@ -129,10 +133,10 @@ pub(crate) struct User {
     client_id: Rc<str>,
     basic: Rc<str>,
     random: Random,
-    /// Which part of the users signs in here, and of how many parts.
+    /// Index of its part of the accounts, and number of parts.
     part: (u64, u64),
     refresh: Option<String>,
-    /// What introspection asks about, shared by all.
+    /// Tokens for introspection, shared by all virtual users.
     tokens: Rc<RefCell<Vec<Token>>>,
 }
 
@@ -151,7 +155,7 @@ impl User {
         Self { browser, description, scenario, client_id, basic, random, part, refresh: None, tokens }
     }
 
-    /// Whether it has to get tokens before its next transaction.
+    /// Whether tokens must be obtained before the next transaction.
     pub(crate) fn needs_preparation(&self) -> bool {
         match self.scenario {
             Scenario::Refresh => self.refresh.is_none(),
@@ -160,7 +164,7 @@ impl User {
         }
     }
 
-    /// Gets what its transactions start from.
+    /// Obtains the tokens with which the transactions start.
     pub(crate) async fn prepare(&mut self) -> Result<(), Trouble> {
         let page = self.password().await?;
         let tokens = tokens(&page)?;
@@ -174,7 +178,7 @@ impl User {
         Ok(())
     }
 
-    /// One transaction.
+    /// Runs one transaction.
     pub(crate) async fn transaction(&mut self) -> Result<(), Trouble> {
         match self.scenario {
             Scenario::ClientCredentials => {
@@ -194,7 +198,7 @@ impl User {
         }
     }
 
-    /// Name and password of a random user.
+    /// Name of a random user in the assigned part, and the description with its password.
     fn somebody(&mut self) -> (String, Rc<Description>) {
         let description = Rc::clone(&self.description);
         let (part, parts) = self.part;
@@ -234,7 +238,8 @@ impl User {
     }
 
     async fn refresh(&mut self) -> Result<(), Trouble> {
-        // Taken: after a failure nobody knows whether the provider still honours it.
+        // The token is taken, because after a failure it is unknown whether the provider still
+        // accepts it.
         let Some(token) = self.refresh.take() else { return Err(no_refresh_token()) };
         let form =
             Encoded::default().with("grant_type", "refresh_token").with("refresh_token", &token).finish();
@@ -299,8 +304,8 @@ impl User {
         tokens(&page).map(drop)
     }
 
-    /// Goes from the authorization request through sign-in and consent; the query that comes back to the client, and
-    /// the step that brought it.
+    /// Follows the pages from the authorization request through sign-in and consent. Returns the
+    /// query of the redirect to the client, and the step that produced it.
     async fn browse(&mut self, start: String) -> Result<(Step, String), Trouble> {
         let description = Rc::clone(&self.description);
         let (mut step, mut path, mut form) = (Step::Authorize, start, None::<String>);
@@ -315,7 +320,7 @@ impl User {
                 match lead(location) {
                     Leads::Here(next) => (step, path, form) = (Step::Redirect, next, None),
                     Leads::Back(query) if signed_in && consented => return Ok((step, query)),
-                    // A transaction that was spared a page would be compared with one that was not.
+                    // A transaction that skipped a page cannot be compared with one that did not.
                     Leads::Back(query) => {
                         let missed = if signed_in { "consent" } else { "sign-in" };
                         return Err(Trouble::content(step, format!("came back without {missed}: {query}")));
@@ -362,7 +367,7 @@ impl User {
         fixed(form).with(&fields.username, &name).with(&fields.password, password)
     }
 
-    /// 256 bits as 43 characters.
+    /// Creates a secret of 256 bits as 43 characters.
     fn secret(&mut self) -> String {
         let mut bytes = [0; 32];
         for part in bytes.chunks_mut(8) {
@@ -372,13 +377,14 @@ impl User {
     }
 }
 
-/// Whether the form has that button; some pages have several of one name.
+/// Whether the form has this consent button. Some pages have several buttons with the same name.
 fn allows(form: &Form, name: &str, value: &str) -> bool {
     let mut fields = form.fields.iter();
     fields.any(|field| field.kind == Kind::Button && field.name == name && field.value == value)
 }
 
-/// A page that leads nowhere, in words: what its forms have to offer, for whoever writes the description.
+/// Error text for a page without a known form. It lists the fields, so that the description can be
+/// corrected.
 fn unknown(forms: &[Form], page: &Page) -> String {
     let named = forms
         .iter()
@@ -388,7 +394,7 @@ fn unknown(forms: &[Form], page: &Page) -> String {
     format!("no form that is known, only the fields [{}]: {}", named.join(", "), page.excerpt())
 }
 
-/// What the form sends by itself.
+/// The fields that are submitted unchanged.
 fn fixed(form: &Form) -> Encoded {
     let fixed = form.fields.iter().filter(|field| field.kind == Kind::Fixed);
     fixed.fold(Encoded::default(), |encoded, field| encoded.with(&field.name, &field.value))

@@ -1,7 +1,10 @@
-//! What happened to transactions and their requests, counted.
+//! Transaction tally: counts transactions and their requests.
 //!
-//! Owns: classes of trouble, histograms per kind of request, the measured window. Does not own: presentation. What
-//! counts is what *ends* inside the window: in a loop at rest that is unbiased, and it is what the rate is made of.
+//! Only what *ends* inside the window counts. In a steady closed loop this is unbiased, and it is
+//! what the rate is computed from.
+//!
+//! Owns: failure classes, histograms per kind of request, and the measured window. Does not own:
+//! presentation.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +12,28 @@ use serde::Serialize;
 
 use crate::load::{Failure, Latencies, RequestFault, Slices};
 
-/// A kind of request.
+/// Kind of request in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
     /// The authorization request.
     Authorize,
-    /// Following a redirect.
+    /// A request that follows a redirect.
     Redirect,
-    /// Sending user name and password.
+    /// Submission of user name and password.
     Login,
-    /// Sending the consent.
+    /// Submission of the consent.
     Consent,
-    /// The token endpoint.
+    /// A request to the token endpoint.
     Token,
-    /// The revocation endpoint.
+    /// A request to the revocation endpoint.
     Revoke,
-    /// The introspection endpoint.
+    /// A request to the introspection endpoint.
     Introspect,
 }
 
 impl Step {
-    /// Its name in reports.
+    /// Name of the step in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Authorize => "authorize",
@@ -48,22 +51,22 @@ impl Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// No connection, or no TLS on it.
+    /// The connection or its TLS handshake failed.
     Connect,
-    /// Not answered within the timeout.
+    /// No complete response within the timeout.
     Timeout,
-    /// The peer reset or closed the connection before the answer was complete.
+    /// The peer reset or closed the connection before the response was complete.
     Closed,
-    /// The answer breaks HTTP.
+    /// The response breaks the HTTP protocol.
     Protocol,
-    /// A status that the step does not have on success.
+    /// The response has another status than expected.
     Status,
-    /// The status of success with content that is none.
+    /// The response has the expected status, but not the expected content.
     Content,
 }
 
 impl Class {
-    /// Its name in reports.
+    /// Name of the class in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -76,12 +79,12 @@ impl Class {
     }
 }
 
-/// A transaction failed: where, how, and in words.
+/// A failed transaction: the step, the class, and a description.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     pub(crate) step: Step,
     pub(crate) class: Class,
-    /// The status that was not expected.
+    /// The unexpected status, if the class is [`Class::Status`].
     pub(crate) status: Option<u16>,
     pub(crate) why: String,
 }
@@ -102,36 +105,37 @@ impl Trouble {
     }
 }
 
-/// Requests of one kind.
+/// Statistics of the requests of one kind.
 pub(crate) struct Requests {
     pub(crate) answered: Latencies,
     pub(crate) failed: u64,
 }
 
-/// Transactions that failed in one way.
+/// Statistics of the transactions that failed in one way.
 pub(crate) struct Troubles {
     pub(crate) count: u64,
     pub(crate) example: String,
-    /// How long those took that ended in the window.
+    /// Durations of those that ended in the window.
     pub(crate) measured: Latencies,
 }
 
-/// Everything counted.
+/// Counts and distributions of a run.
 pub(crate) struct Tally {
-    /// Nanoseconds since the start; the window opens when the warm-up is over.
+    /// Begin and end of the window, nanoseconds since the start. The window begins when the warm-up
+    /// ends.
     pub(crate) window: (u64, u64),
     pub(crate) ok: Latencies,
     pub(crate) failed: u64,
     pub(crate) steps: BTreeMap<Step, Requests>,
-    /// By step, class and the status that was not expected.
+    /// Failures by step, class and unexpected status.
     pub(crate) troubles: BTreeMap<(Step, Class, Option<u16>), Troubles>,
     /// Successful transactions in each second of the window.
     pub(crate) per_second: Vec<u64>,
-    /// Transactions that ended before the window, and that failed among them.
+    /// Transactions that ended before the window: total, and failed.
     pub(crate) before: (u64, u64),
-    /// Transactions that ended after the window, and that failed among them.
+    /// Transactions that ended after the window: total, and failed.
     pub(crate) after: (u64, u64),
-    /// Transactions over time, warm-up included, where somebody wants them.
+    /// Transactions over time, including the warm-up, if requested.
     pub(crate) slices: Option<Slices>,
 }
 
@@ -150,7 +154,7 @@ impl Tally {
         }
     }
 
-    /// The window is over, at its end or before.
+    /// Ends the window now, if it has not ended before.
     pub(crate) fn close(&mut self, now: u64) {
         self.window.1 = self.window.1.min(now);
     }
@@ -159,7 +163,7 @@ impl Tally {
         (self.window.0..self.window.1).contains(&ended)
     }
 
-    /// A request ended.
+    /// Records a request that ended.
     pub(crate) fn request(&mut self, step: Step, took: u64, ended: u64, answered: bool) {
         if !self.inside(ended) {
             return;
@@ -173,7 +177,7 @@ impl Tally {
         }
     }
 
-    /// A transaction ended.
+    /// Records a transaction that ended.
     pub(crate) fn transaction(&mut self, took: u64, ended: u64, ending: Result<(), Trouble>) {
         let failed = u64::from(ending.is_err());
         let inside = self.inside(ended);
@@ -183,7 +187,8 @@ impl Tally {
             slices.record(ended, (failed == 0).then_some(took));
         }
         if let Err(trouble) = ending {
-            // Failures of warm-up and end are told as well: they say what the figures rest on.
+            // Failures during warm-up and drain are reported too, because they affect the validity
+            // of the figures.
             let key = (trouble.step, trouble.class, trouble.status);
             let new = || Troubles { count: 0, example: trouble.why, measured: Latencies::new() };
             let seen = self.troubles.entry(key).or_insert_with(new);

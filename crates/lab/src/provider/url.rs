@@ -1,17 +1,18 @@
-//! References between pages, and the form encoding.
+//! URLs: resolution of references between pages, and the form encoding.
 //!
-//! Owns: where a redirect or a form leads from here, names and values as text. Does not own: the target's address.
+//! Owns: the destination of a redirect or a form, and decoding of names and values. Does not own:
+//! the network address of the target.
 
 use std::fmt::Write as _;
 
-/// Where a reference leads.
+/// Destination of a redirect or a form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Leads {
-    /// To a path (with its query) of the provider.
+    /// A path, with its query, of the provider.
     Here(String),
-    /// Back to the client; the query.
+    /// The redirect URI of the client; holds the query.
     Back(String),
-    /// Away from the provider.
+    /// An address outside the provider.
     Away,
 }
 
@@ -48,7 +49,7 @@ pub(crate) fn resolve(origin: &str, redirect_uri: &str, path: &str, reference: &
     }
 }
 
-/// Joins a folder and a relative path, whose first steps may lead up.
+/// Joins a directory and a relative path, which may begin with `./` and `../`.
 fn climb(folder: &str, relative: &str) -> String {
     let (mut folder, mut rest) = (folder, relative);
     loop {
@@ -68,7 +69,7 @@ fn climb(folder: &str, relative: &str) -> String {
 pub(crate) struct Encoded(String);
 
 impl Encoded {
-    /// Adds a pair.
+    /// Adds a pair of name and value.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         if !self.0.is_empty() {
             self.0.push('&');
@@ -79,18 +80,18 @@ impl Encoded {
         self
     }
 
-    /// Adds a pair unless its value is empty.
+    /// Adds a pair of name and value, unless the value is empty.
     pub(crate) fn with_some(self, name: &str, value: &str) -> Self {
         if value.is_empty() { self } else { self.with(name, value) }
     }
 
-    /// The text.
+    /// Returns the encoded text.
     pub(crate) fn finish(self) -> String {
         self.0
     }
 }
 
-/// Adds `text` in the form encoding.
+/// Appends `text` in the form encoding.
 pub(crate) fn escape(encoded: &mut String, text: &str) {
     for byte in text.bytes() {
         match byte {
@@ -105,7 +106,7 @@ pub(crate) fn escape(encoded: &mut String, text: &str) {
     }
 }
 
-/// The first value of that name in a query, decoded.
+/// First value with this name in a query, decoded.
 pub(crate) fn value(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(had, _)| *had == name).map(|(_, value)| unescape(value))
@@ -117,7 +118,7 @@ fn unescape(text: &str) -> String {
     let mut at = 0;
     while at < bytes.len() {
         let digits = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
-        // Signs are no digits, whatever the standard library thinks of "+1".
+        // A sign is not a hexadecimal digit, but `from_str_radix` accepts "+1".
         let digits = digits.filter(|digits| bytes[at] == b'%' && !digits.starts_with('+'));
         let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         match (bytes[at], escaped) {

@@ -1,7 +1,10 @@
-//! What makes a record contradict itself.
+//! Record check: finds figures in a record that contradict each other.
 //!
-//! Owns: the rules over a whole record, each with the place it speaks of. Does not own: the shape, which reading checks. A record
-//! that passes can be computed with: every number is finite, every name that is referred to exists, every count has its values.
+//! Owns: the rules over a whole record, each with the place in the record that it reports.
+//! Does not own: the shape, which deserialization checks.
+//!
+//! A record that passes can be computed with: every number is finite, every name that is referred
+//! to exists, every count has its values.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,15 +12,16 @@ use std::fmt;
 use super::parts::{Class, Component, Held, Iteration, Printed, Revocations, Sample, Slice, Stated, Variant};
 use super::{MOST_ITERATIONS, MOST_VARIANTS, Record, Target};
 
-/// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
+/// Largest count, and longest time in ms, that a record may have; sums of some thousands of them
+/// still fit.
 const MOST: u64 = 1 << 50;
 
-/// Two figures that cannot both be right, or one that cannot be at all.
+/// Two figures that cannot both be right, or one figure that is impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Contradiction {
-    /// Where: `variants[fused].iterations[2]`.
+    /// Place in the record: `variants[fused].iterations[2]`.
     pub place: String,
-    /// What.
+    /// Description of what is wrong.
     pub what: String,
 }
 
@@ -34,7 +38,7 @@ fn no(place: &str, what: impl Into<String>) -> Checked {
 }
 
 impl Record {
-    /// Says what contradicts itself, the first that is found.
+    /// Checks the whole record. Returns the first contradiction.
     pub fn check(&self) -> Result<(), Contradiction> {
         if self.variants.len() > MOST_VARIANTS {
             return no("variants", format!("{} are more than {MOST_VARIANTS}", self.variants.len()));
@@ -71,7 +75,7 @@ impl Record {
             known(place.clone(), &comparison.baseline)?;
             comparison.variants.iter().try_for_each(|name| known(place.clone(), name))?;
         }
-        // A target may speak of a variant that could not be measured: it is then not met.
+        // A target may name a variant that could not be measured: it is then not met.
         self.targets.iter().try_for_each(check_target)?;
         for reference in &self.reference {
             let place = format!("reference[{}]", reference.label);
@@ -226,7 +230,7 @@ fn check_component(place: &str, component: &Component) -> Checked {
     Ok(())
 }
 
-/// What is only counted where it can be observed, and never falls.
+/// Counters of a sample that are optional and never decrease.
 fn counters(sample: &Sample) -> [Option<u64>; 8] {
     [
         sample.cpu_us,

@@ -1,11 +1,16 @@
-//! A latency distribution that can be stored, added to others and asked for any percentile.
+//! Distribution: a latency histogram that can be stored, added to others, and queried for any
+//! percentile.
 //!
-//! Owns: the histogram's bounds, its compressed form in JSON, and the readable figures beside it. Does not own: the units
-//! of reports. Values are nanoseconds; the figures beside the histogram are µs for whoever reads the file with other tools, and are
-//! compared with the histogram when read, so that nobody can change one without the other.
+//! Owns: the bounds of the histogram, its compressed form in JSON, and the readable figures beside
+//! it.
+//! Does not own: the units of reports.
 //!
-//! In memory it holds only the buckets that count something: a record has thousands of distributions, and most have a few
-//! hundred buckets of many thousand.
+//! Values are nanoseconds. The figures beside the histogram are in µs, for readers that use other
+//! tools. They are compared with the histogram when a file is read, so one cannot be changed
+//! without the other.
+//!
+//! In memory a distribution holds only the buckets with a count. A record has thousands of
+//! distributions, and most use a few hundred buckets of many thousand.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,17 +24,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{micros, place, whole};
 
-/// Shortest value told apart from 0, ns.
+/// Shortest value that is distinguished from 0, ns.
 const SHORTEST: u64 = 1000;
-/// Longest value, ns: an hour; what is longer counts as this.
+/// Longest value, ns: an hour. A longer one counts as an hour.
 const LONGEST: u64 = 3_600_000_000_000;
-/// Most digits that are kept.
+/// Most significant digits that a histogram keeps.
 const MOST_DIGITS: u8 = 4;
-/// Most characters of a stored histogram. One with an hour's range and four digits, every bucket in use, stays below.
+/// Most characters of a stored histogram. One with an hour's range and four digits, every bucket in
+/// use, is shorter.
 const MOST_CHARACTERS: usize = 4 << 20;
-/// Most bytes of an inflated histogram.
+/// Most bytes of a histogram after decompression.
 const MOST_PAYLOAD: u32 = 8 << 20;
-/// A histogram counts every value only while the sum of counts fits; beyond this nobody measures.
+/// Most values of a histogram. The sum of the counts has to fit; no measurement has more.
 const MOST_VALUES: u64 = 1 << 50;
 
 /// A share of all values: 0.99 is the 99th percentile.
@@ -43,7 +49,7 @@ pub struct Distribution {
     buckets: Vec<Bucket>,
 }
 
-/// Values that are not told apart.
+/// A range of values that the histogram does not distinguish.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Bucket {
     lowest: u64,
@@ -57,15 +63,16 @@ struct Bucket {
 pub struct UnreadableHistogram(Cow<'static, str>);
 
 impl Distribution {
-    /// Of values in ns, with `digits` significant digits (1 to 4): 3 is what the load driver records, 4 keeps what other tools
-    /// print. What is longer than an hour counts as an hour.
+    /// Creates a distribution of values in ns, with `digits` significant digits (1 to 4). The load
+    /// driver records 3; 4 keeps what other tools print. A value longer than an hour counts as an
+    /// hour.
     pub fn of(values: impl IntoIterator<Item = u64>, digits: u8) -> Self {
         let mut scratch = scratch(digits);
         values.into_iter().for_each(|nanos| scratch.saturating_record(nanos));
         Self::from(&scratch)
     }
 
-    /// Adds every value of `other`; the result keeps the digits of whichever keeps more.
+    /// Adds every value of `other`. The result has the larger number of digits of the two.
     pub fn add(&mut self, other: &Self) {
         let digits = self.digits.max(other.digits);
         let mut scratch = scratch(digits);
@@ -80,19 +87,19 @@ impl Distribution {
         *self = Self::from(&scratch);
     }
 
-    /// How many values there are.
+    /// Number of values in the distribution.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// There is none.
+    /// Whether the distribution has no values.
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// The value that a share of all values does not exceed, ns; 0 when there is none.
+    /// The value that the given share of all values does not exceed, ns; 0 without values.
     pub fn quantile(&self, quantile: Quantile) -> u64 {
-        // 0.07 × 100 is a little more than 7 in floating point; it still means the seventh.
+        // 0.07 × 100 is a little more than 7 in floating point; it still means the seventh value.
         let exact = quantile.clamp(0.0, 1.0) * self.total as f64;
         let rank = whole((exact - exact * 1e-12).ceil()).max(1);
         let mut seen = 0;
@@ -103,33 +110,34 @@ impl Distribution {
         bucket.or(self.buckets.last()).map_or(0, |bucket| bucket.highest)
     }
 
-    /// The same in µs.
+    /// The value that the given share of all values does not exceed, µs; 0 without values.
     pub fn micros(&self, quantile: Quantile) -> f64 {
         micros(self.quantile(quantile))
     }
 
-    /// Arithmetic mean, ns; 0 when there is none.
+    /// Arithmetic mean, ns; 0 without values.
     pub fn mean(&self) -> f64 {
         let sum: f64 = self.buckets.iter().map(|bucket| bucket.middle() as f64 * bucket.count as f64).sum();
         if self.is_empty() { 0.0 } else { sum / self.total as f64 }
     }
 
-    /// Longest, ns; 0 when there is none.
+    /// Longest value, ns; 0 without values.
     pub fn max(&self) -> u64 {
         self.buckets.last().map_or(0, |bucket| bucket.highest)
     }
 
-    /// Shortest, ns; 0 when there is none.
+    /// Shortest value, ns; 0 without values.
     pub fn min(&self) -> u64 {
         self.buckets.first().map_or(0, |bucket| bucket.lowest)
     }
 
-    /// How many are longer than `nanos`, as far as the histogram tells them apart.
+    /// Number of values that are longer than `nanos`, as far as the histogram distinguishes them.
     pub fn above(&self, nanos: u64) -> u64 {
         self.buckets.iter().filter(|bucket| bucket.lowest > nanos).map(|bucket| bucket.count).sum()
     }
 
-    /// The cumulative distribution: share of values and the ns that they do not exceed, one point per bucket.
+    /// Cumulative distribution: a share of the values and the ns that it does not exceed, one point
+    /// per bucket.
     pub fn curve(&self) -> impl Iterator<Item = (Quantile, u64)> {
         let mut seen = 0;
         self.buckets.iter().map(move |bucket| {
@@ -138,7 +146,8 @@ impl Distribution {
         })
     }
 
-    /// Counts in `bins` equal parts of the range from 0 to `until` ns; what is longer counts in the last.
+    /// Counts in `bins` equal parts of the range from 0 to `until` ns. A longer value counts in the
+    /// last part.
     pub fn bins(&self, bins: usize, until: u64) -> Vec<u64> {
         let mut counted = vec![0; bins.max(1)];
         let width = until.max(1) as f64 / counted.len() as f64;
@@ -155,7 +164,7 @@ impl Distribution {
         histogram
     }
 
-    /// The histogram as text: HDR histogram, version 2, deflated, in base64.
+    /// Encodes the histogram as text: HDR histogram version 2, deflated, in base64.
     fn encode(&self) -> String {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new().serialize(&self.histogram(), &mut bytes).expect("memory takes every byte");
@@ -179,10 +188,12 @@ impl Distribution {
     }
 }
 
-/// Refuses a histogram with other bounds than ours: it could not be added to ours, and might ask for more memory than ours
-/// ever do. The bounds stand in the inflated header, which is looked at before anything is allocated after them.
+/// Refuses a histogram with other bounds than the lab's: it could not be added to the lab's, and
+/// might need more memory. The bounds are in the inflated header, which is checked before memory is
+/// allocated from them.
 fn bounded(bytes: &[u8]) -> Result<(), UnreadableHistogram> {
-    // Cookie and length of the compressed form, then zlib. The header inside: cookie, length, offset, digits, lowest, highest.
+    // The compressed form starts with a cookie and a length, then zlib. The header inside: cookie,
+    // length, offset, digits, lowest, highest.
     let head = inflate_head(bytes.get(8..).unwrap_or_default());
     let word = |at: usize| head.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_be_bytes);
     let long = |at: usize| head.get(at..at + 8).and_then(|long| long.try_into().ok()).map(u64::from_be_bytes);
@@ -202,12 +213,12 @@ fn bounded(bytes: &[u8]) -> Result<(), UnreadableHistogram> {
 fn inflate_head(deflated: &[u8]) -> Vec<u8> {
     use std::io::Read as _;
     let mut head = Vec::new();
-    // What cannot be inflated is too short, and refused as such.
+    // Data that cannot be inflated gives too few bytes, which the caller refuses.
     let _ = flate2::read::ZlibDecoder::new(deflated).take(40).read_to_end(&mut head);
     head
 }
 
-/// A histogram of our bounds.
+/// A histogram with the lab's bounds.
 fn scratch(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(SHORTEST, LONGEST, digits.clamp(1, MOST_DIGITS))
         .expect("the bounds are constants")
@@ -220,7 +231,7 @@ impl Bucket {
 }
 
 impl From<&Histogram<u64>> for Distribution {
-    /// Takes over nanoseconds as the load driver counts them.
+    /// Converts a histogram of nanoseconds, as the load driver records it.
     fn from(histogram: &Histogram<u64>) -> Self {
         let buckets = histogram.iter_recorded().map(|step| Bucket {
             lowest: histogram.lowest_equivalent(step.value_iterated_to()),
@@ -237,24 +248,25 @@ impl fmt::Debug for Distribution {
     }
 }
 
-/// The stored form.
+/// A distribution as it is stored in a file.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Distribution")]
 #[serde(deny_unknown_fields)]
 struct Stored {
-    /// How many values there are.
+    /// Number of values.
     count: u64,
     /// Arithmetic mean, µs.
     mean_us: f64,
-    /// Median, µs.
+    /// Median of the values, µs.
     p50_us: f64,
     /// 95th percentile, µs.
     p95_us: f64,
     /// 99th percentile, µs.
     p99_us: f64,
-    /// Longest, µs.
+    /// Longest value, µs.
     max_us: f64,
-    /// HDR histogram of nanoseconds, version 2, deflated, in base64; the figures above follow from it.
+    /// HDR histogram of nanoseconds, version 2, deflated, in base64; the figures above follow from
+    /// it.
     hdr: String,
 }
 
@@ -374,7 +386,7 @@ mod tests {
     }
 
     proptest! {
-        // Each case fills a histogram of megabytes.
+        // Each case allocates megabytes for a histogram.
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]

@@ -1,12 +1,17 @@
-//! The record of a run: everything that was measured, in one JSON file with a versioned schema.
+//! Record: everything that a run measured, in one JSON file with a versioned schema.
 //!
-//! Owns: the shape ([`Record`] and its parts), reading and writing it, what makes a record contradict itself
-//! ([`check`]), and the bounds on its size. Does not own: measuring (whoever runs a scenario fills a record) nor any
-//! conclusion (they are computed from it, never stored in it, apart from what was found while the run lasted).
+//! Owns: the shape ([`Record`] and its parts), reading and writing it, what makes a record
+//! contradict itself ([`check`]), and the bounds on its size.
+//! Does not own: measuring, because the runner of a scenario fills the record. Nor any conclusion:
+//! conclusions are computed from a record. Only findings made during the run are stored.
 //!
-//! Flow: fill → [`Record::thin`] → [`Record::write`] → file → [`Record::read`] → analyse, compare, merge, gate,
-//! render. Unknown keys, another schema version, and figures that contradict each other are refused when read. Latencies are
-//! histograms ([`Distribution`]), so that two generators' figures merge by adding, and no percentile is ever averaged.
+//! 1. The runner fills a record and [`Record::thin`] bounds its detail.
+//! 2. [`Record::write`] writes the file and [`Record::read`] reads it. Reading refuses unknown
+//!    keys, another schema version, and figures that contradict each other.
+//! 3. Other modules analyse, compare, merge, gate and render the record.
+//!
+//! Latencies are histograms ([`Distribution`]), so the figures of two generators merge by addition
+//! and no percentile is ever averaged.
 
 mod check;
 mod distribution;
@@ -33,15 +38,18 @@ pub use run::{
 };
 pub use target::{Comparison, Measure, Target, Unit};
 
-/// Largest record that is read, bytes. A run of 64 variants, or of hundreds of rounds, with everything in it stays far below.
+/// Largest record that is read, bytes. A run of 64 variants, or of hundreds of rounds, with every
+/// part present is far smaller.
 pub const MOST_BYTES: u64 = 512 << 20;
-/// Most samples of a component, and most slices of a timeline, that a written record holds per iteration.
+/// Most samples of a component, and most slices of a timeline, that a written record holds per
+/// iteration.
 pub const MOST_POINTS: usize = 600;
 /// Most points of all series of a record together: about 30 MiB of JSON.
 pub const MOST_POINTS_IN_ALL: usize = 150_000;
 /// Fewest points that a series is thinned to.
 const LEAST_POINTS: usize = 32;
-/// Most histograms of a record: with some hundred buckets each they stay within some ten MiB of memory.
+/// Most histograms of a record. With some hundred buckets each they take some tens of MiB of
+/// memory.
 pub const MOST_HISTOGRAMS: usize = 20_000;
 /// Most variants of a record.
 pub const MOST_VARIANTS: usize = 256;
@@ -51,37 +59,37 @@ pub const MOST_ITERATIONS: usize = 1000;
 /// Name and version of the shape. A field is never renamed or given another unit within a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Schema {
-    /// The first version.
+    /// Version 1 of the shape.
     #[serde(rename = "postern-lab/1")]
     V1,
 }
 
-/// What a run of the lab measured, or another tool's file says.
+/// What a run of the lab measured, or what another tool's file contains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// Name and version of this shape.
     pub schema: Schema,
-    /// What ran, where, with what.
+    /// The run: what was measured, where, and with which programs.
     pub run: Run,
-    /// What was noticed while the run lasted, what makes its figures doubtful first.
+    /// Findings made during the run, the most serious first.
     #[serde(default)]
     pub findings: Vec<Finding>,
     /// What was measured: one entry per arrangement under test.
     pub variants: Vec<Variant>,
-    /// Variants that add one hop after the other: what the cost per hop is computed from.
+    /// Variants that add one hop after the other: the cost per hop is computed from them.
     #[serde(default)]
     pub ladders: Vec<Ladder>,
-    /// Variants that differ only in how much load they get: what the knee is computed from.
+    /// Variants that differ only in their load: the knee is computed from them.
     #[serde(default)]
     pub sweeps: Vec<Sweep>,
-    /// Variants that are divided by one of them.
+    /// Variants whose figures are divided by those of one of them.
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
-    /// What is wanted of figures.
+    /// Targets that the figures have to meet.
     #[serde(default)]
     pub targets: Vec<Target>,
-    /// Figures published elsewhere that stand beside the measured ones.
+    /// Figures published elsewhere, which reports show beside the measured ones.
     #[serde(default)]
     pub reference: Vec<Reference>,
 }
@@ -89,50 +97,50 @@ pub struct Record {
 /// Why a record cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The file system says no.
+    /// The file system returned an error.
     #[error("cannot {action} `{path}`: {error}")]
     File {
-        /// `read` or `write`.
+        /// What was tried: `read`, `write` or `write into`.
         action: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Its words.
+        /// The error of the file system.
         error: std::io::Error,
     },
-    /// More than [`MOST_BYTES`].
+    /// The file has more than [`MOST_BYTES`].
     #[error("`{path}` has more than {} MiB: no record of the lab is that large", MOST_BYTES >> 20)]
     TooLarge {
-        /// Which file.
+        /// Path of the file.
         path: String,
     },
-    /// More than [`MOST_HISTOGRAMS`].
+    /// The file has more than [`MOST_HISTOGRAMS`].
     #[error("`{path}` has more than {MOST_HISTOGRAMS} histograms: split the run")]
     TooMany {
-        /// Which file.
+        /// Path of the file.
         path: String,
     },
-    /// It is not JSON of this shape.
+    /// The file is not JSON of this shape.
     #[error(
         "`{path}` is not a record of the lab (schema postern-lab/1): {error}; files of other tools are taken in with `lab import`"
     )]
     Shape {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What does not fit, with line and column.
+        /// The mismatch, with line and column.
         error: serde_json::Error,
     },
-    /// Its figures contradict each other.
+    /// The figures of the record contradict each other.
     #[error("`{path}` contradicts itself: {contradiction}")]
     Contradiction {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Where.
+        /// The contradiction and its place in the record.
         contradiction: Contradiction,
     },
 }
 
 impl Record {
-    /// A record of `run` with nothing measured yet.
+    /// Creates a record of `run` without measurements.
     pub fn new(run: Run) -> Self {
         Self {
             schema: Schema::V1,
@@ -147,19 +155,19 @@ impl Record {
         }
     }
 
-    /// The JSON schema of the shape, as it is committed.
+    /// JSON schema of the shape, as it is committed in `record.schema.json`.
     pub fn schema() -> serde_json::Value {
         let mut schema = schemars::schema_for!(Self).to_value();
         schema["title"] = "Record of a run of the lab (postern-lab/1)".into();
         schema
     }
 
-    /// The variant of this name.
+    /// The variant with this name.
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.name == name)
     }
 
-    /// Reads a record from JSON; `path` is what errors call it.
+    /// Reads a record from JSON; errors name it `path`.
     pub fn parse(json: &[u8], path: &str) -> Result<Self, RecordError> {
         if json.windows(5).filter(|window| window == b"\"hdr\"").count() > MOST_HISTOGRAMS {
             return Err(RecordError::TooMany { path: path.to_owned() });
@@ -177,7 +185,8 @@ impl Record {
         Self::parse(&read_bounded(path)?, &path.display().to_string())
     }
 
-    /// The record as JSON. Fails when it contradicts itself: such a file could not be read again.
+    /// The record as JSON. Fails when the record contradicts itself: such a file could not be read
+    /// again.
     pub fn to_json(&self) -> Result<String, Contradiction> {
         self.check()?;
         let mut json = serde_json::to_string(self).map_err(|error| Contradiction {
@@ -188,7 +197,7 @@ impl Record {
         Ok(json)
     }
 
-    /// Writes the record to a file: all of it, or what was there stays.
+    /// Writes the record to a file atomically: on failure the former file remains.
     pub fn write(&self, path: &Path) -> Result<(), RecordError> {
         let name = || path.display().to_string();
         let json = self
@@ -207,8 +216,11 @@ impl Record {
         written().map_err(|error| RecordError::File { action: "write", path: name(), error })
     }
 
-    /// Drops detail until no series has more than [`MOST_POINTS`] points, fewer where there are so many series that all together would have
-    /// more than [`MOST_POINTS_IN_ALL`]: samples are thinned, slices are put together two by two. Counts and histograms stay as they are.
+    /// Drops detail until no series has more than [`MOST_POINTS`] points. The limit is lower when
+    /// all series together would have more than [`MOST_POINTS_IN_ALL`].
+    ///
+    /// Samples are thinned and slices are merged two by two. Counts and histograms stay as they
+    /// are.
     pub fn thin(&mut self) {
         let iterations = || self.variants.iter().flat_map(|variant| &variant.iterations);
         let series = iterations().map(Iteration::series).sum::<usize>().max(1);
@@ -219,7 +231,7 @@ impl Record {
     }
 }
 
-/// The content of a file of at most [`MOST_BYTES`].
+/// Content of a file of at most [`MOST_BYTES`].
 pub(crate) fn read_bounded(path: &Path) -> Result<Vec<u8>, RecordError> {
     let name = || path.display().to_string();
     let mut content = Vec::new();

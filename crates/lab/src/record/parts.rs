@@ -1,8 +1,11 @@
-//! What was measured: variants, their iterations, and what is known of each.
+//! Parts of a record: variants, their iterations, and what each iteration measured.
 //!
-//! Owns: the shape of figures. Does not own: what follows from them. All times of an iteration (slices of the timeline,
-//! samples of components) count in milliseconds from the start of that iteration, warm-up included, so that they lie on one
-//! axis; latencies count from the *intended* start where arrivals are open.
+//! Owns: the shape of the figures.
+//! Does not own: what follows from them.
+//!
+//! All times of an iteration (slices of the timeline, samples of components) are milliseconds since
+//! its start, warm-up included. So they share one axis. Latencies count from the *intended* start
+//! when arrivals are open.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +19,27 @@ use super::run::LoadShape;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// Unique in the record: `fused/oidc`.
+    /// Name, unique in the record: `fused/oidc`.
     pub name: String,
-    /// What is connected to what, in words; empty when nobody says.
+    /// Description of what is connected to what; empty when unknown.
     #[serde(default)]
     pub topology: String,
-    /// Components in the order in which a request meets them, the service last; empty when nobody says.
+    /// Components in the order in which a request passes them, the service last; empty when
+    /// unknown.
     #[serde(default)]
     pub path: Vec<String>,
-    /// What tells it from others, such as token mode or connector.
+    /// Labels that distinguish it from other variants, such as token mode or connector.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Its load.
+    /// The load that the variant was under.
     pub load: LoadShape,
-    /// In the order in which they ran.
+    /// Iterations, in the order in which they ran.
     pub iterations: Vec<Iteration>,
-    /// Rounds that it was to be measured in and has no iteration of: it failed, or nothing ended in the window. Those that it has were better ones.
+    /// Numbers of the rounds without an iteration: it failed, or no request ended in the window.
+    /// The rounds that are there may be the better ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<u32>,
-    /// Counts that repeat from run to run, per request, such as instructions.
+    /// Counts per request that repeat from run to run, such as instructions.
     #[serde(default)]
     pub counters: BTreeMap<String, f64>,
 }
@@ -43,9 +48,9 @@ pub struct Variant {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Iteration {
-    /// Counts from 1; equal numbers of two variants ran next to each other.
+    /// Number, from 1. Iterations of two variants with equal numbers ran next to each other.
     pub number: u32,
-    /// Its start, milliseconds since the start of the run.
+    /// Start of the iteration, milliseconds since the start of the run.
     #[serde(default)]
     pub start_ms: u64,
     /// Warm-up before the measured window, seconds.
@@ -58,36 +63,40 @@ pub struct Iteration {
     /// Requests that were due but never sent.
     #[serde(default)]
     pub unsent: u64,
-    /// Latency of the good answers from the moment they were really sent; absent where that is the same or not known.
+    /// Latency of successful responses from the moment at which the request was sent; absent where
+    /// that equals the intended start, or is unknown.
     pub service: Option<Distribution>,
-    /// Requests in flight on average, measured, not computed from rate and latency; absent when not measured.
+    /// Average number of requests in flight, measured and not computed from rate and latency;
+    /// absent when not measured.
     pub mean_in_flight: Option<f64>,
-    /// What the load generator used; absent when nobody says.
+    /// What the load generator used; absent when unknown.
     pub generator: Option<GeneratorUse>,
     /// Throughput and latency over time.
     #[serde(default)]
     pub timeline: Vec<Slice>,
-    /// Programs that were watched.
+    /// Programs that were observed.
     #[serde(default)]
     pub components: Vec<Component>,
-    /// The program that sent the load; absent where it was not watched.
+    /// The program that sent the load; absent where it was not observed.
     #[serde(default)]
     pub sender: Option<Component>,
-    /// Phases of a request as the server itself says (`Server-Timing`).
+    /// Phases of a request as the server reports them (`Server-Timing`).
     #[serde(default)]
     pub phases: Vec<Phase>,
-    /// How long revoked credentials were still accepted.
+    /// How long revoked credentials were still accepted, per node.
     #[serde(default)]
     pub staleness: Vec<Staleness>,
-    /// Connections that were held meanwhile; absent when there were none.
+    /// Connections that were held open during the load; absent when there were none.
     #[serde(default)]
     pub held: Option<Held>,
-    /// The revocations that staleness was seen with; absent without any.
+    /// The revocations from which staleness was measured; absent when there were none.
     pub revocations: Option<Revocations>,
-    /// What happened to the target meanwhile, such as a deployment or the rotation of a key.
+    /// What happened to the target during the iteration, such as a deployment or the rotation of a
+    /// key.
     #[serde(default)]
     pub events: Vec<Event>,
-    /// What another tool says about the iteration, in its own way of counting; absent where the lab measured.
+    /// Figures that another tool states about the iteration, in its own way of counting; absent
+    /// where the lab measured.
     pub stated: Option<Stated>,
 }
 
@@ -95,16 +104,16 @@ pub struct Iteration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Answered as hoped: a status below 400, a transaction that succeeded.
+    /// Success: a status below 400, or a transaction that succeeded.
     Ok,
-    /// Answered with a status from 400.
+    /// A response with a status from 400.
     Refused,
-    /// Not answered.
+    /// No valid response.
     Failed,
 }
 
 impl Outcome {
-    /// In a word.
+    /// Name of the outcome in reports.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -114,21 +123,21 @@ impl Outcome {
     }
 }
 
-/// Requests of one ending.
+/// Requests that ended in the same way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Class {
-    /// How they ended.
+    /// How the requests ended.
     pub outcome: Outcome,
-    /// The status; absent without an answer, and where nobody says.
+    /// Status of the response; absent without a response, and where it is unknown.
     pub status: Option<u16>,
-    /// What kind of failure; absent with an answer.
+    /// Kind of failure; absent when the status says all.
     pub fault: Option<String>,
-    /// How many.
+    /// Number of requests.
     pub count: u64,
     /// How long they took; absent where only a summary is known.
     pub latency: Option<Distribution>,
-    /// The first one in words.
+    /// Description of the first of them.
     pub example: Option<String>,
 }
 
@@ -136,35 +145,38 @@ pub struct Class {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GeneratorUse {
-    /// Share of one core per generator thread, the busiest one.
+    /// CPU of a generator thread as a share of one core, of the busiest one.
     pub cpu_share: Option<f64>,
-    /// Share of the time in which it was ready to run and waited for a core, the worst one.
+    /// Share of the time in which a generator thread was ready to run and waited for a core, the
+    /// highest one.
     pub core_wait_share: Option<f64>,
-    /// Share of the CPU time of its machine that the host of that gave to others (steal), the worst one; absent where nobody says.
+    /// Share of CPU time that the host gave to other virtual machines (steal), the highest one;
+    /// absent when unknown.
     pub stolen_share: Option<f64>,
-    /// 99th percentile of how much later than due and possible requests were sent, µs.
+    /// 99th percentile of the time by which requests were sent later than due and possible, µs.
     pub lag_p99_us: Option<f64>,
-    /// The generator, not the target, limits or distorts the figures.
+    /// Whether the generator, not the target, limits or distorts the figures.
     pub limited: bool,
 }
 
-/// A stretch of time.
+/// A slice of the timeline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Slice {
-    /// Its start, milliseconds since the start of the iteration.
+    /// Start of the slice, milliseconds since the start of the iteration.
     pub at_ms: u64,
-    /// Its length, milliseconds.
+    /// Length of the slice, milliseconds.
     pub ms: u64,
-    /// Good answers that ended in it.
+    /// Successful responses that ended in the slice.
     pub ok: u64,
-    /// Requests that ended otherwise.
+    /// Requests that ended otherwise in the slice.
     pub bad: u64,
-    /// Median of the good ones, µs; absent when there is none, and where slices were put together: percentiles do not add up.
+    /// Median latency of the successful responses, µs; absent when there is none, and where slices
+    /// were merged: percentiles do not add up.
     pub p50_us: Option<f64>,
-    /// 99th percentile of the good ones, µs; absent as the median is.
+    /// 99th percentile of the successful responses, µs; absent as the median is.
     pub p99_us: Option<f64>,
-    /// Longest of the good ones, µs; absent when there is none.
+    /// Longest of the successful responses, µs; absent when there is none.
     pub max_us: Option<f64>,
 }
 
@@ -172,228 +184,242 @@ pub struct Slice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
-    /// Milliseconds since the start of the iteration.
+    /// Time of the event, milliseconds since the start of the iteration.
     pub at_ms: u64,
-    /// What, in words: `key rotation`.
+    /// Description of the event: `key rotation`.
     pub what: String,
 }
 
-/// A program that was watched.
+/// A program that was observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Component {
-    /// Its name in the topology.
+    /// Name of the component in the topology.
     pub name: String,
     /// Cores that its control group may use; absent without a limit.
     pub cpu_limit_cores: Option<f64>,
     /// Memory that its control group may use, bytes; absent without a limit.
     pub memory_limit_bytes: Option<u64>,
-    /// A difference of two looks at its CPU is off by this much at most, µs; absent where nobody says: it is then counted in clock ticks.
+    /// Largest error of a difference between two CPU samples, µs. If absent, CPU is counted in
+    /// clock ticks.
     #[serde(default)]
     pub cpu_error_us: Option<u64>,
-    /// Looks at it, by time. Counters only grow.
+    /// Samples in the order of time. Their counters never decrease.
     pub samples: Vec<Sample>,
-    /// Counters that it has of itself: by how much each grew while load lasted.
+    /// Counters that the component exposes: how much each grew during the load.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
-    /// It ended while it was watched, and was not made to.
+    /// Whether the component ended by itself while it was observed.
     #[serde(default)]
     pub ended: bool,
 }
 
-/// One look at a program and all it started.
+/// One sample of a program and all processes that it started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// Milliseconds since the start of the iteration.
+    /// Time of the sample, milliseconds since the start of the iteration.
     pub at_ms: u64,
     /// CPU in user mode so far, ms.
     pub user_ms: u64,
     /// CPU in the kernel so far, ms.
     pub system_ms: u64,
-    /// CPU in either mode so far, µs, from a finer clock than the two above; absent when there is none.
+    /// CPU in both modes so far, µs, from a finer clock than the two above; absent when there is
+    /// none.
     pub cpu_us: Option<u64>,
     /// Resident memory, bytes.
     pub rss_bytes: u64,
-    /// Threads.
+    /// Number of threads.
     #[serde(default)]
     pub threads: u64,
-    /// Times it gave up the core by itself so far.
+    /// How often the program gave up its core voluntarily so far.
     #[serde(default)]
     pub voluntary_switches: u64,
-    /// Times the core was taken from it so far.
+    /// How often the core was taken from the program so far.
     #[serde(default)]
     pub involuntary_switches: u64,
     /// Connections opened to it so far; absent when not observed.
     pub connections_opened: Option<u64>,
-    /// Requests it has received so far, from whomever; absent when not observed.
+    /// Requests it received so far, from any client; absent when not observed.
     pub calls_received: Option<u64>,
-    /// TLS handshakes it has done so far; absent when not observed.
+    /// TLS handshakes it completed so far; absent when not observed.
     pub tls_handshakes: Option<u64>,
-    /// Its memory that lies in swap, bytes; absent when not observed.
+    /// Memory of it that is swapped out, bytes; absent when not observed.
     pub swap_bytes: Option<u64>,
-    /// Times so far that the kernel ended a program of its control group for want of memory; absent when not observed.
+    /// How often so far the kernel killed a program of its control group for lack of memory; absent
+    /// when not observed.
     pub oom_kills: Option<u64>,
     /// Scheduling periods of its control group so far; absent without a limit.
     pub periods: Option<u64>,
-    /// Periods so far in which it used up its limit and had to stand still; absent without a limit.
+    /// Periods so far in which it used up its limit and was throttled; absent without a limit.
     pub throttled_periods: Option<u64>,
-    /// Time so far that its threads stood still because of the limit, ms, summed over cores; absent without a limit.
+    /// Time so far for which its threads were throttled, ms, summed over cores; absent without a
+    /// limit.
     pub throttled_ms: Option<u64>,
 }
 
 impl Sample {
-    /// CPU in either mode so far, µs.
+    /// CPU in both modes so far, µs.
     pub(crate) fn cpu_so_far_us(&self) -> u64 {
         self.cpu_us.unwrap_or_else(|| (self.user_ms + self.system_ms).saturating_mul(1000))
     }
 }
 
-/// A phase of requests as the server says.
+/// A phase of requests as the server reports it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
-    /// Who says it.
+    /// Component that reports the phase.
     pub component: String,
-    /// Which phase.
+    /// Name of the phase.
     pub name: String,
-    /// How long it took, once per request that has it.
+    /// Duration of the phase, one value per request that has it.
     pub duration: Distribution,
 }
 
-/// How long revoked credentials were still accepted at one place.
+/// How long one node still accepted revoked credentials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Staleness {
-    /// The node that accepted.
+    /// The node that accepted the credentials.
     pub node: String,
-    /// Its cluster; absent with one cluster.
+    /// Cluster of the node; absent with one cluster.
     pub cluster: Option<String>,
-    /// From the answer to the revocation to the last request that was still accepted; 0 where none was.
+    /// Time from the response to the revocation to the last request that was still accepted; 0
+    /// where none was.
     pub delay: Distribution,
-    /// Revocations whose credential was still accepted when watching ended: not in `delay`, and worse than anything in it.
+    /// Revocations whose credential was still accepted when observation ended: not in `delay`, and
+    /// longer than every value in it.
     #[serde(default)]
     pub never: u64,
 }
 
-/// Connections that were held beside a load: opened before it, closed after it.
+/// Connections that were held open during a load: opened before it, closed after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// What they did: `idle` (one request, then nothing), `silent` (nothing), `slow-loris` (a request head that does not end).
+    /// What they did: `idle` (one request, then nothing), `silent` (nothing), `slow-loris` (a
+    /// request head that does not end).
     pub manner: String,
-    /// So many were wanted at once.
+    /// Number of connections that were to be open at once.
     pub asked: u64,
-    /// Opened, those that took the place of closed ones included.
+    /// Connections that were opened, replacements of closed ones included.
     pub opened: u64,
-    /// Still open at the end.
+    /// Connections that were still open at the end.
     pub open_at_end: u64,
-    /// Closed by the server.
+    /// Connections that the server closed.
     pub closed_by_server: u64,
-    /// Median of how long those had lived, µs; absent when there were none.
+    /// Median lifetime of the connections that the server closed, µs; absent when there were none.
     pub lifetime_p50_us: Option<f64>,
-    /// Longest of those, µs; absent when there were none.
+    /// Longest lifetime of the connections that the server closed, µs; absent when there were none.
     pub lifetime_max_us: Option<f64>,
-    /// How long the one that had been open for longest was open at the end, µs; absent when there was none, and from records of earlier programs.
+    /// Age of the oldest connection that was open at the end, µs; absent when there was none, and
+    /// in records of earlier versions.
     #[serde(default)]
     pub open_longest_us: Option<f64>,
-    /// Statuses that they were answered with, and how often.
+    /// Statuses of the responses, and how often each occurred.
     #[serde(default)]
     pub statuses: BTreeMap<u16, u64>,
-    /// Resident memory of each component before they were opened, bytes.
+    /// Resident memory of each component before the connections were opened, bytes.
     #[serde(default)]
     pub memory_before: BTreeMap<String, u64>,
 }
 
-/// Revocations while load lasted, and what watching them took.
+/// Revocations during the load, and what observing them took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Revocations {
     /// Credentials that were revoked.
     pub revoked: u64,
-    /// Revocations that came to nothing: no credential was given, a good one was not accepted, or it could not be revoked.
+    /// Revocations that failed: no credential was issued, a valid one was not accepted, or it could
+    /// not be revoked.
     pub failed: u64,
-    /// The first of them in words.
+    /// Description of the first failure.
     pub example: Option<String>,
-    /// Longest staleness that is allowed, seconds; absent when nobody says.
+    /// Longest staleness that is allowed, seconds; absent when none is stated.
     pub bound_s: Option<f64>,
-    /// How long a revoked credential was asked about at most, seconds.
+    /// Longest time for which a revoked credential was tried, seconds.
     pub patience_s: f64,
-    /// Credentials were revoked after the window, while load went on: what watching them took is no part of its figures.
+    /// Whether credentials were revoked after the window, while load continued: the window's
+    /// figures then do not include the cost of observing them.
     #[serde(default)]
     pub after_window: bool,
-    /// How long whoever revoked waited for the answer; absent from records of earlier programs.
+    /// Latency of the revocation requests; absent in records of earlier versions.
     #[serde(default)]
     pub answer: Option<Distribution>,
-    /// What was revoked by the list meanwhile; absent without.
+    /// The bulk revocation during the load; absent when there was none.
     #[serde(default)]
     pub flood: Option<Flooded>,
-    /// Requests with credentials that were or were to be revoked; they are not part of the load.
+    /// Requests that tried credentials before or after their revocation; they are not part of the
+    /// load.
     pub asked: u64,
-    /// Share of one core that revoking and asking used; absent where the kernel does not tell.
+    /// Share of one core that revoking and trying used; absent where the kernel does not report it.
     pub cpu_share: Option<f64>,
 }
 
-/// What whoever revokes a credential says of it.
+/// How a bulk revocation identifies a credential.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NamedBy {
-    /// All of it.
+    /// By the whole token.
     #[default]
     Token,
-    /// Its name (RFC 7519 §4.1.7), so that no signature is verified.
+    /// By its `jti` claim (RFC 7519 §4.1.7), so that the provider verifies no signature.
     Jti,
 }
 
-/// A great many credentials that were revoked by the list in a short time, beside others that were watched.
+/// A bulk revocation: many credentials revoked in a short time by list, besides the single ones
+/// that were observed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Flooded {
     /// Credentials that were revoked.
     pub revoked: u64,
-    /// Those that were not.
+    /// Credentials that were not revoked.
     pub failed: u64,
-    /// Why the first of them was not; absent where they were unknown.
+    /// Why the first of them was not revoked; absent where the provider did not know them.
     pub example: Option<String>,
-    /// Time over which they were spread, seconds.
+    /// Time over which the lists were to be spread, seconds.
     pub within_s: f64,
-    /// From the first list to the last answer, seconds.
+    /// Time from the first list to the last response, seconds.
     pub took_s: f64,
-    /// What the provider was told of each.
+    /// How the lists identified the credentials.
     #[serde(default)]
     pub by: NamedBy,
-    /// Of some of them, tried at each place when the bound was over after the last answer: how often one was refused.
+    /// How often a credential was refused when some were tried at each node. They were tried when
+    /// the bound had passed since the last response.
     #[serde(default)]
     pub refused: u64,
-    /// How often one was still accepted.
+    /// How often a credential was still accepted then.
     #[serde(default)]
     pub admitted: u64,
-    /// How often nobody could tell.
+    /// How often the result was neither.
     #[serde(default)]
     pub unclear: u64,
-    /// How long each list waited for its answer.
+    /// Latency of each list's request.
     pub answer: Distribution,
 }
 
-/// What another tool's summary says.
+/// Figures from the summary of another tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stated {
-    /// The tool.
+    /// Name of the tool.
     pub tool: String,
-    /// How it computes percentiles, in words.
+    /// Description of how the tool computes percentiles.
     pub rule: String,
-    /// Mean, µs; absent when it does not say.
+    /// Mean latency, µs; absent when not stated.
     pub mean_us: Option<f64>,
-    /// Shortest, µs; absent when it does not say.
+    /// Shortest latency, µs; absent when not stated.
     pub min_us: Option<f64>,
-    /// Longest, µs; absent when it does not say.
+    /// Longest latency, µs; absent when not stated.
     pub max_us: Option<f64>,
-    /// Requests per second as it counts them; absent when it does not say.
+    /// Requests per second as the tool counts them; absent when not stated.
     pub per_s: Option<f64>,
-    /// Its percentiles, by growing share.
+    /// Percentiles, by increasing share.
     pub percentiles: Vec<Printed>,
-    /// Its percentiles from the moment at which requests were really sent, where those above count from when they were due; empty where it has one kind.
+    /// Percentiles from the moment at which requests were sent, where those above count from when
+    /// they were due; empty where the tool has one kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sent_percentiles: Vec<Printed>,
 }
@@ -402,43 +428,43 @@ pub struct Stated {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Printed {
-    /// Share: 0.99 is the 99th percentile.
+    /// Share of requests: 0.99 is the 99th percentile.
     pub share: f64,
-    /// Value, µs.
+    /// Value of the percentile, µs.
     pub us: f64,
 }
 
-/// How much a finding says against the figures.
+/// How much a finding affects the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Doubt {
     /// The figures say nothing about the target.
     Invalid,
-    /// The figures have to be read with it in mind.
+    /// The figures have to be read with the finding in mind.
     Careful,
-    /// It explains the figures.
+    /// The finding explains the figures.
     Explains,
 }
 
-/// Something that was noticed.
+/// A finding about the figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
     /// Stable name, such as `throttled`.
     pub name: String,
-    /// The variants, or the sweep, that it is about; none when it is about the whole run.
+    /// The variants, or the sweep, that it is about; empty when it is about the whole run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<String>,
-    /// What it does to the figures.
+    /// How it affects the figures.
     pub doubt: Doubt,
-    /// The figures it rests on.
+    /// Figures that support the finding.
     pub evidence: String,
     /// What to do about it.
     pub remedy: String,
 }
 
 impl Variant {
-    /// Names of its components, in the order of their first appearance.
+    /// Names of the observed components, in the order of their first appearance.
     pub fn component_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for component in self.iterations.iter().flat_map(|iteration| &iteration.components) {
@@ -449,7 +475,7 @@ impl Variant {
         names
     }
 
-    /// Components that a request meets before the service; the service where there is nobody else.
+    /// Components that a request passes before the service; the service when it is the only one.
     pub fn before_service(&self) -> &[String] {
         match self.path.as_slice() {
             [before @ .., _] if !before.is_empty() => before,
@@ -457,7 +483,8 @@ impl Variant {
         }
     }
 
-    /// Names of its components, and of who sent the load where that was watched.
+    /// Names of the observed components, then of the program that sent the load where it was
+    /// observed.
     pub fn watched_names(&self) -> Vec<&str> {
         let mut names = self.component_names();
         let sender = self.iterations.iter().find_map(|iteration| iteration.sender.as_ref());
@@ -465,8 +492,9 @@ impl Variant {
         names
     }
 
-    /// Components whose CPU a request costs: those that it meets before the service; all that run where it is a flow, which goes wherever its provider
-    /// sends it, and has no service behind.
+    /// Components whose CPU counts as the cost of a request. For a single request these are the
+    /// ones that it passes before the service. For a flow these are all components: a flow follows
+    /// its provider's redirects and has no service.
     pub fn working(&self) -> Vec<String> {
         if self.load.flow == LoadShape::REQUEST {
             return self.before_service().to_vec();
@@ -476,7 +504,7 @@ impl Variant {
 }
 
 impl Iteration {
-    /// An iteration of this number and length, with nothing known yet.
+    /// Creates an iteration with this number and length, without measurements.
     pub fn new(number: u32, seconds: f64) -> Self {
         Self {
             number,
@@ -500,12 +528,12 @@ impl Iteration {
         }
     }
 
-    /// Requests of the window that ended in one way.
+    /// Number of requests of the window with this outcome.
     pub fn count(&self, outcome: Outcome) -> u64 {
         self.of(outcome).map(|class| class.count).sum()
     }
 
-    /// Latencies of all that ended in one way; `None` where not every class of it has them.
+    /// Latencies of all requests with this outcome; `None` where one of their classes has none.
     pub fn latency(&self, outcome: Outcome) -> Option<Distribution> {
         let mut all: Option<Distribution> = None;
         for class in self.of(outcome).filter(|class| class.count > 0) {
@@ -522,12 +550,12 @@ impl Iteration {
         self.classes.iter().filter(move |class| class.outcome == outcome)
     }
 
-    /// A program that was watched, by its name: a component, or who sent the load.
+    /// An observed program by name: a component, or the program that sent the load.
     pub fn watched(&self, name: &str) -> Option<&Component> {
         self.components.iter().chain(&self.sender).find(|component| component.name == name)
     }
 
-    /// Series that can be thinned.
+    /// Number of series that can be thinned.
     pub(super) fn series(&self) -> usize {
         self.components.len() + usize::from(self.sender.is_some()) + usize::from(!self.timeline.is_empty())
     }
@@ -541,7 +569,7 @@ impl Iteration {
             while component.samples.len() > most {
                 let last = component.samples.len() - 1;
                 let mut at = 0;
-                // The last look stays: the difference to the first is what the iteration used.
+                // The last sample stays: its difference to the first is what the iteration used.
                 component.samples.retain(|_| {
                     at += 1;
                     at % 2 == 1 || at - 1 == last
@@ -552,7 +580,8 @@ impl Iteration {
 }
 
 impl Slice {
-    /// Slices that follow each other as one. A percentile of the whole cannot be computed from those of its parts.
+    /// Merges consecutive slices into one. The percentiles of the whole cannot be computed from
+    /// those of its parts, so they are dropped.
     pub(crate) fn joined(parts: &[Self]) -> Self {
         let (first, last) = (&parts[0], &parts[parts.len() - 1]);
         let alone = parts.len() == 1;

@@ -1,65 +1,67 @@
-//! What ran, where and with what: the part of a record that says what its figures may be compared with.
+//! Run: what ran, where and with what. These facts decide what the figures may be compared with.
 //!
-//! Owns: origin, machine, peers, the shape of the load, ladders, sweeps and reference rows. Does not own: figures.
+//! Owns: origin, machines, peers, the shape of the load, ladders, sweeps and published figures.
+//! Does not own: the measured figures.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What ran, where, with what.
+/// What ran, where and with what.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// A line for people.
+    /// Title of the run, one line.
     pub title: String,
     /// Name of the scenario; absent when there was none.
     pub scenario: Option<String>,
-    /// Who measured.
+    /// The tool that measured.
     pub origin: Origin,
-    /// Seconds since 1970 at which the run started; absent when nobody says.
+    /// Start of the run, seconds since 1970; absent when unknown.
     pub started_unix_s: Option<f64>,
-    /// Commit that was measured; absent when nobody says.
+    /// Commit that was measured; absent when unknown.
     pub commit: Option<String>,
-    /// Digest of everything that configured the run; absent when nobody says.
+    /// Digest of everything that configured the run; absent when unknown.
     pub configuration: Option<String>,
-    /// Seed of arrivals, tokens and order; absent when nobody says.
+    /// Seed of arrivals, tokens and order; absent when unknown.
     pub seed: Option<u64>,
-    /// Shorter than the scenario asks for, to get an impression.
+    /// Whether the run was shorter than the scenario asks for, for a first impression.
     #[serde(default)]
     pub quick: bool,
-    /// Ended before its end; what was measured until then is here.
+    /// Whether the run was stopped early; the record has what was measured until then.
     #[serde(default)]
     pub partial: bool,
-    /// Machines that took part: the one of the servers first. Empty when nobody says.
+    /// Machines that took part, the one of the servers first; empty when unknown.
     #[serde(default)]
     pub machines: Vec<Machine>,
     /// Programs that took part, with their versions.
     #[serde(default)]
     pub peers: Vec<Peer>,
-    /// What counts per request depend on beside the code, such as the compiler; empty where nothing was counted.
+    /// What counts per request depend on besides the code, such as the compiler; empty where
+    /// nothing was counted.
     #[serde(default)]
     pub counting: BTreeMap<String, String>,
 }
 
-/// Who measured.
+/// The tool that measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Origin {
-    /// The lab itself.
+    /// The lab itself measured.
     Lab {
         /// Version of the lab.
         version: String,
-        /// Load generators whose figures are added up here.
+        /// Number of load generators whose figures are merged here.
         generators: u32,
     },
-    /// Another tool, whose file was taken in.
+    /// Another tool measured, and its file was imported.
     Import {
-        /// The tool.
+        /// Name of the tool.
         tool: String,
-        /// The file's name, without its folder.
+        /// Name of the file, without its folder.
         file: String,
-        /// What the file does not hold and what was assumed.
+        /// What the file does not contain, and what was assumed.
         notes: Vec<String>,
     },
 }
@@ -68,17 +70,17 @@ pub enum Origin {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// What it did: `servers`, `generator`, both, or a cluster's node.
+    /// Role of the machine: `servers`, `generator`, both, or a cluster's node.
     pub role: String,
-    /// Cores that can be used.
+    /// Number of usable cores.
     pub cores: u32,
-    /// Model of the processor; absent when the kernel does not tell.
+    /// Model of the processor; absent when the kernel does not report it.
     pub processor: Option<String>,
     /// Name and version of the kernel.
     pub kernel: String,
-    /// Memory, bytes.
+    /// Memory of the machine, bytes.
     pub memory_bytes: u64,
-    /// The control group the run was in; absent outside of one.
+    /// Control group of the run; absent when it was in none.
     pub cgroup: Option<Cgroup>,
 }
 
@@ -86,7 +88,7 @@ pub struct Machine {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cgroup {
-    /// 1 or 2.
+    /// Version of the cgroup interface, 1 or 2.
     #[schemars(range(min = 1, max = 2))]
     pub version: u8,
     /// Cores it may use on average; absent without a limit.
@@ -99,9 +101,9 @@ pub struct Cgroup {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its version, as it tells itself.
+    /// Version that the program reports.
     pub version: String,
 }
 
@@ -109,11 +111,12 @@ pub struct Peer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// A fixed number of workers, each of which waits for its answer: rate is workers ÷ latency.
+    /// Closed loop: a fixed number of workers, each of which waits for its response. The rate is
+    /// workers ÷ latency.
     Closed,
-    /// At a rate, whatever the answers do.
+    /// Open loop: at a rate that does not depend on the responses.
     Open,
-    /// Nobody says.
+    /// Not known, because the file does not say.
     Unknown,
 }
 
@@ -123,32 +126,33 @@ pub enum Arrivals {
 pub struct LoadShape {
     /// How requests arrive.
     pub arrivals: Arrivals,
-    /// Workers of a closed loop, or most requests in flight; absent when nobody says.
+    /// Workers of a closed loop, or most requests in flight; absent when unknown.
     pub concurrency: Option<u32>,
     /// Requests per second that were offered, on average over the window; absent for a closed loop.
     pub rate_per_s: Option<f64>,
-    /// Rates one after the other, where it was not one throughout; the warm-up has the first one's.
+    /// Successive rates, where the rate changed; the warm-up has the first one's. Empty for a
+    /// constant rate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
-    /// What one unit of work is, such as `request` or `oidc-code`.
+    /// One unit of work, such as `request` or `oidc-code`.
     pub flow: String,
-    /// `http/1.1` or `h2`; absent when nobody says.
+    /// `http/1.1` or `h2`; absent when unknown.
     pub protocol: Option<String>,
-    /// Different tokens in use; absent when nobody says, 0 without tokens.
+    /// Number of different tokens in use; absent when unknown, 0 without tokens.
     pub tokens: Option<u64>,
-    /// Time after which an answer is not waited for any more, seconds; absent when nobody says.
+    /// Time after which a request is given up, seconds; absent when unknown.
     pub timeout_s: Option<f64>,
 }
 
-/// A rate that was offered for a time, or an even change from one to another.
+/// A rate that was offered for a time, or a linear change from one rate to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// Requests per second at its start.
+    /// Requests per second at the start of the stage.
     pub from_per_s: f64,
-    /// Requests per second at its end.
+    /// Requests per second at the end of the stage.
     pub to_per_s: f64,
-    /// How long it lasted.
+    /// Length of the stage, seconds.
     pub seconds: f64,
 }
 
@@ -161,9 +165,9 @@ impl LoadShape {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ladder {
-    /// A line for people.
+    /// Title of the ladder, one line.
     pub name: String,
-    /// From the bare service upwards; the iterations of all rungs were run interleaved.
+    /// Rungs, the service alone first; the iterations of all rungs ran interleaved.
     #[schemars(length(min = 2))]
     pub rungs: Vec<Rung>,
 }
@@ -174,38 +178,39 @@ pub struct Ladder {
 pub struct Rung {
     /// What this rung adds to the one before, such as `gateway`.
     pub adds: String,
-    /// The variant that was measured with it.
+    /// The variant that was measured for this rung.
     pub variant: String,
 }
 
-/// Variants that differ in their load only.
+/// Variants that differ only in their load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// A line for people.
+    /// Title of the sweep, one line.
     pub name: String,
-    /// Variants, by growing load.
+    /// Names of the variants, by increasing load.
     #[schemars(length(min = 3))]
     pub variants: Vec<String>,
 }
 
-/// Figures that were published elsewhere, on other hardware: a shape to compare, never a ratio to claim.
+/// Figures that were published elsewhere, on other hardware: a shape to compare, never a ratio to
+/// claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
-    /// The variant they stand beside; absent when beside none.
+    /// The variant that they are shown beside; absent when they are shown by themselves.
     pub beside: Option<String>,
-    /// A line for people.
+    /// Title of the row, one line.
     pub label: String,
-    /// Where they come from, on what.
+    /// Source of the figures, and the hardware.
     pub provenance: String,
-    /// Median, µs.
+    /// Median latency, µs.
     pub p50_us: Option<f64>,
-    /// 95th percentile, µs.
+    /// 95th percentile of the latency, µs.
     pub p95_us: Option<f64>,
-    /// 99th percentile, µs.
+    /// 99th percentile of the latency, µs.
     pub p99_us: Option<f64>,
-    /// Answers per second.
+    /// Responses per second.
     pub per_s: Option<f64>,
     /// Cores in use, by component.
     #[serde(default)]

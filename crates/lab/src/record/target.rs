@@ -1,8 +1,10 @@
-//! What a scenario wants of its figures, and which variants it divides by one of them.
+//! Targets: what a scenario requires of its figures, and which variants it divides by one of them.
 //!
-//! Owns: the shape of both, and the names that figures have in files ([`Measure`]), which baselines of `lab gate` use as well. Does not own: how a
-//! figure is read out of a variant ([`crate::statistics`]), nor the verdict ([`crate::offline::targets`](mod@crate::offline::targets)): it is computed from
-//! the record, never stored in it.
+//! Owns: the shape of both, and the names of figures in files ([`Measure`]), which baselines of
+//! `lab gate` use as well.
+//! Does not own: how a figure is read out of a variant ([`crate::statistics`]), nor the verdict
+//! ([`crate::offline::targets`](mod@crate::offline::targets)). A verdict is computed from the
+//! record, never stored in it.
 
 use std::fmt;
 
@@ -15,87 +17,95 @@ use serde::{Deserialize, Serialize};
 pub enum Measure {
     /// A count per request.
     Count {
-        /// Its name.
+        /// Name of the count.
         name: String,
     },
-    /// By how much a counter that a component has of itself grew while load lasted.
+    /// Growth of a counter that a component exposes, during the load.
     Counter {
-        /// The component's name.
+        /// Name of the component.
         component: String,
-        /// The counter's name.
+        /// Name of the counter.
         name: String,
     },
-    /// Share of requests that did not end well.
+    /// Share of requests that were refused, failed or never sent.
     Errors,
-    /// Share of requests without an answer, or with a status from 500 other than 503, by which a server says that it has too much to do.
+    /// Share of requests without a response, or with a status from 500 other than 503, by which a
+    /// server reports overload.
     Failures,
     /// Median latency, µs.
     P50,
-    /// 95th percentile, µs.
+    /// 95th percentile of the latency, µs.
     P95,
-    /// 99th percentile, µs.
+    /// 99th percentile of the latency, µs.
     P99,
     /// 99th percentile of the latency of refusals (a status from 400), µs.
     RefusedP99,
-    /// Good answers per second.
+    /// Successful responses per second.
     Throughput,
     /// CPU per request of a component, µs.
     Cpu {
-        /// Its name.
+        /// Name of the component.
         component: String,
     },
-    /// CPU per request of all components on the way of a request, the service left out; of a transaction of a flow, of all that run; µs.
+    /// CPU per request of all components that a request passes before the service, µs. For a flow:
+    /// CPU per transaction of all components.
     PathCpu,
-    /// Most memory of a component, bytes.
+    /// Highest memory use of a component, bytes.
     Memory {
-        /// Its name.
+        /// Name of the component.
         component: String,
     },
-    /// Most memory of a component in the last third of the window, divided by that in the first.
+    /// Highest memory use of a component in the last third of the window, divided by that in the
+    /// first third.
     MemoryGrowth {
-        /// Its name.
+        /// Name of the component.
         component: String,
     },
-    /// Memory of a component for each connection that was held: what it has more than before they were opened, bytes.
+    /// Memory of a component per held connection, bytes: its growth since before the connections
+    /// were opened.
     MemoryPerConnection {
-        /// Its name.
+        /// Name of the component.
         component: String,
     },
-    /// Longest time for which a held connection was open, closed by the server or still open at the end, µs.
+    /// Longest time for which a held connection was open, µs, whether the server closed it or it
+    /// was still open at the end.
     HeldLongest,
-    /// Median of how long revoked credentials were still accepted, at the worst place, µs.
+    /// Median time for which revoked credentials were still accepted, at the worst node or cluster,
+    /// µs.
     StalenessP50,
-    /// 99th percentile of how long revoked credentials were still accepted, at the worst place, µs.
+    /// 99th percentile of the time for which revoked credentials were still accepted, at the worst
+    /// node or cluster, µs.
     StalenessP99,
-    /// Longest time that a revoked credential was still accepted, µs.
+    /// Longest time for which a revoked credential was still accepted, µs.
     StalenessMax,
-    /// 99th percentile of how long whoever revoked a credential waited for the answer, µs.
+    /// 99th percentile of the latency of revocation requests, µs.
     RevocationP99,
-    /// From the first to the last of those that were revoked by the list, µs.
+    /// Duration of a bulk revocation, from its first request to its last response, µs.
     Flood,
-    /// How often one of those was still accepted when the bound was over, of some that were tried.
+    /// How often a credential of a bulk revocation was still accepted after the bound, among those
+    /// that were tried.
     FloodAdmitted,
-    /// From the last event of a load until every request ends well again, µs.
+    /// Time from the last event of a load until every request ends well again, µs.
     Healing,
-    /// 99th percentile of how much later than due and possible the lab sent requests, µs.
+    /// 99th percentile of the time by which the lab sent requests later than due and possible, µs.
     Lateness,
 }
 
-/// What the numbers of a figure are.
+/// Unit of a figure's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Microseconds.
+    /// A time in microseconds.
     Time,
     /// A share from 0 to 1.
     Share,
-    /// Bytes.
+    /// An amount of memory in bytes.
     Bytes,
-    /// A number: per second, per request, times.
+    /// A plain number: per second, per request, or a factor.
     Number,
 }
 
 impl Measure {
-    /// What its numbers are.
+    /// Unit of the measure's numbers.
     pub fn unit(&self) -> Unit {
         match self {
             Self::Count { .. }
@@ -122,18 +132,19 @@ impl Measure {
         }
     }
 
-    /// A bound holds in each round, not for the median over them: what is promised of every request or change is broken by one. (Staleness
-    /// needs no such rule: it is one figure over all rounds.)
+    /// Whether a bound applies to each round instead of to the median over rounds: a promise for
+    /// every request or change is broken by one. Staleness needs no such rule, because it is one
+    /// figure over all rounds.
     pub fn holds_each_round(&self) -> bool {
         matches!(self, Self::Counter { .. } | Self::Errors | Self::Failures | Self::FloodAdmitted)
     }
 
-    /// It is one figure over all rounds, and has no interval.
+    /// Whether the measure is one figure over all rounds, which has no interval.
     pub fn is_of_all_rounds(&self) -> bool {
         matches!(self, Self::Count { .. } | Self::StalenessP50 | Self::StalenessP99 | Self::StalenessMax)
     }
 
-    /// The component that it is about.
+    /// The component that the measure is about.
     pub fn component(&self) -> Option<&str> {
         match self {
             Self::Counter { component, .. }
@@ -178,26 +189,30 @@ impl fmt::Display for Measure {
     }
 }
 
-/// What a scenario wants of a figure: the median over the rounds is held to it, or all of its interval; every round where it is a share of
-/// errors or failures.
+/// What a scenario requires of a figure. The bounds apply to the median over the rounds, or to its
+/// whole interval. For shares of errors or failures, and for counters, they apply to every round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// What is wanted, in words.
+    /// Description of the requirement.
     pub says: String,
-    /// Which figure.
+    /// The figure that is judged.
     pub figure: Measure,
-    /// Of this variant.
+    /// The variant that the figure is of.
     pub of: String,
-    /// Less the same figure of this variant in the same round; absent for the figure itself.
+    /// Variant whose same figure is subtracted, within the same round; absent for the figure
+    /// itself.
     pub minus: Option<String>,
-    /// Divided by the same figure of this variant in the same round; absent for the figure itself.
+    /// Variant by whose same figure it is divided, within the same round; absent for the figure
+    /// itself.
     pub over: Option<String>,
-    /// It may be this, in the unit of the figure (µs, share, bytes), or so many times with `over`; absent without an upper bound.
+    /// Upper bound in the unit of the figure (µs, share, bytes), or a factor with `over`; absent
+    /// without an upper bound.
     pub at_most: Option<f64>,
-    /// It has to be this; absent without a lower bound.
+    /// Lower bound, in the same unit; absent without a lower bound.
     pub at_least: Option<f64>,
-    /// Not the median alone is held to the bounds, but all of the interval in which the true median lies with 95 % or more: what is wanted is shown.
+    /// Whether the bounds apply to the whole interval in which the true median lies with 95 % or
+    /// more, not to the median alone. The requirement is then proven.
     #[serde(default)]
     pub surely: bool,
 }
@@ -206,9 +221,9 @@ pub struct Target {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// The variant that is divided by.
+    /// The variant that the others are divided by.
     pub baseline: String,
-    /// Those that are divided.
+    /// The variants that are divided.
     pub variants: Vec<String>,
 }
 

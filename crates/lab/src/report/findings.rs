@@ -1,38 +1,40 @@
-//! What a reader must know before believing a figure, each with its evidence and a remedy.
+//! Findings of the load driver: facts that a reader needs before using a figure, each with evidence
+//! and remedy.
 //!
-//! Owns: the rules and their thresholds. A rule looks at the report only, so that the same rules can be applied to a
-//! stored one.
+//! Owns: the rules and their thresholds. A rule reads only the report, so the same rules apply to a
+//! stored report.
 
 use serde::Serialize;
 
 use super::load::LoadReport;
 use crate::load::RequestFault;
 
-/// From this share of a core on, the generator's one thread is taken to be saturated.
+/// CPU of the generator's one thread from which it counts as saturated, as a share of one core.
 const SATURATED: f64 = 0.9;
-/// Where it had to share its core: from this share of the time on, running or ready to run, it never rested.
+/// Share of the time, running or ready to run, from which a thread that has to share its core
+/// counts as saturated.
 const RESTLESS: f64 = 0.97;
-/// Lag below this is within what timing costs, µs.
+/// Smallest lag that counts, µs; a smaller one is within the cost of timing.
 pub(crate) const LAG_US: f64 = 1000.0;
-/// Lag matters when it is this share of the latency it is part of.
+/// Share of the latency from which lag matters.
 pub(crate) const LAG_SHARE: f64 = 0.2;
-/// A closed loop should keep this share of its connections busy, for as long as it has requests to send.
+/// Share of its connections that a closed loop has to keep busy while it has requests to send.
 const BUSY: f64 = 0.9;
-/// From this share on, waiting for a core is worth a word.
+/// Share of the time from which waiting for a core is reported.
 pub(crate) const CORE_WAIT: f64 = 0.2;
-/// From this share of the latency on, waiting for a connection is worth a word.
+/// Share of the latency from which waiting for a connection is reported.
 const CONNECTION_WAIT: f64 = 0.5;
 
-/// One thing to know.
+/// One fact to know before using the figures.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Stable name.
+    /// Stable name of the finding.
     pub name: &'static str,
-    /// The figures it rests on.
+    /// Figures that support the finding.
     pub evidence: String,
     /// What to do about it.
     pub remedy: &'static str,
-    /// It says that the generator, not the target, limits or distorts the figures.
+    /// Whether the generator, not the target, limits or distorts the figures.
     pub limits_generator: bool,
 }
 
@@ -42,8 +44,8 @@ pub(super) fn of_load(report: &LoadReport) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(report)).collect()
 }
 
-/// A thread that ran for the one share of the time and waited for a core for the other did nothing else. Ready to run is no rest
-/// either, whoever had the core.
+/// Whether a thread was saturated, from its shares of the time running and waiting for a core. A
+/// thread that is ready to run does not rest either.
 pub(crate) fn never_rests(running: f64, waiting: f64) -> bool {
     running >= SATURATED || running + waiting >= RESTLESS
 }
@@ -140,7 +142,7 @@ fn closed_loop(report: &LoadReport) -> Option<Finding> {
     })
 }
 
-/// Microseconds in words.
+/// Formats microseconds as text.
 pub(super) fn ms(micros: f64) -> String {
     match micros {
         micros if micros >= 1e6 => format!("{:.2} s", micros / 1e6),

@@ -1,4 +1,4 @@
-//! The report of connections that are only held.
+//! Report of connections that are held open without load.
 
 use serde::Serialize;
 
@@ -7,40 +7,40 @@ use super::load::FaultCount;
 use crate::load::Latency;
 use crate::observe::Observation;
 
-/// What became of connections that were held.
+/// What became of the connections that were held open.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HoldReport {
-    /// [`SCHEMA`].
+    /// Name and version of the shape: [`SCHEMA`].
     pub schema: &'static str,
-    /// `idle` or `slow-loris`.
+    /// Kind of connections: `idle` or `slow-loris`.
     pub kind: &'static str,
-    /// Target URL.
+    /// Target URL of the connections.
     pub url: String,
-    /// Connections asked for at once.
+    /// Number of connections that were to be open at once.
     pub connections: u64,
     /// Connections opened, renewed ones included.
     pub opened: u64,
     /// Connections that could not be opened, by class.
     pub failed: Vec<FaultCount>,
-    /// Time to open one, µs.
+    /// Time to open a connection, µs.
     pub open_us: Latency,
-    /// Seconds until all had been tried once.
+    /// Seconds until each connection had been tried once.
     pub opening_s: f64,
-    /// Most connections open at once.
+    /// Most connections that were open at once.
     pub open_max: u64,
-    /// Connections the server closed.
+    /// Connections that the server closed.
     pub closed_by_peer: u64,
-    /// How long those had lived, µs.
+    /// Lifetime of the connections that the server closed, µs.
     pub lifetime_us: Latency,
-    /// Connections still open at the end.
+    /// Connections that were still open at the end.
     pub open_at_end: u64,
-    /// How long the one that had been open for longest was open then, µs; absent when there was none.
+    /// Age of the oldest connection that was open at the end, µs; absent when there was none.
     pub open_longest_us: Option<f64>,
-    /// Statuses the server answered with, and how often.
+    /// Statuses of the server's responses, and how often each occurred.
     pub statuses: std::collections::BTreeMap<u16, u64>,
-    /// Seconds all in all.
+    /// Duration of the run, seconds.
     pub seconds: f64,
-    /// Watched processes while the connections were held (after opening them).
+    /// Observed processes while the connections were held, after all had been opened.
     pub watched: Vec<Observation>,
 }
 

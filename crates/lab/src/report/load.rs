@@ -1,4 +1,4 @@
-//! The report of a load run.
+//! Report of a load run.
 
 use std::time::Duration;
 
@@ -15,35 +15,37 @@ use crate::units::{ratio, seconds};
 /// What a load run measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// [`SCHEMA`].
+    /// Name and version of the shape: [`SCHEMA`].
     pub schema: &'static str,
-    /// `load`.
+    /// Kind of report: `load`.
     pub kind: &'static str,
     /// What makes the figures doubtful, the generator's own limits first.
     pub findings: Vec<Finding>,
     /// What the generator itself used.
     pub generator: GeneratorUse,
-    /// What was asked for.
+    /// The plan of the run.
     pub plan: PlanFacts,
     /// Counts of the measured phase.
     pub totals: Totals,
-    /// Requests answered with a status below 400, µs from their *intended* start to the end of the answer.
+    /// Latency of requests answered with a status below 400, µs, from their *intended* start to the
+    /// end of the response.
     pub latency_us: Latency,
-    /// The same requests from the moment they were really sent: leaves out the wait for a free connection.
+    /// Latency of the same requests from the moment at which they were sent, µs: without the wait
+    /// for a free connection.
     pub service_us: Latency,
     /// How long due requests waited for a free connection, µs.
     pub connection_wait_us: Latency,
-    /// Every measured request, failed ones included, µs from the intended start.
+    /// Latency of every measured request, failed ones included, µs, from the intended start.
     pub all_us: Latency,
     /// Cumulative distribution of `latency_us`: pairs of share and µs.
     pub latency_curve: Vec<(f64, f64)>,
-    /// Answers by status.
+    /// Responses by status.
     pub statuses: Vec<StatusCount>,
-    /// Requests without an answer, by class.
+    /// Requests without a response, by class.
     pub faults: Vec<FaultCount>,
     /// The run second by second, warm-up included.
     pub timeline: Vec<Second>,
-    /// Processes watched during the run, over the measured phase.
+    /// Processes observed during the run, over the measured phase.
     pub watched: Vec<Observation>,
 }
 
@@ -52,55 +54,56 @@ pub struct LoadReport {
 pub struct GeneratorUse {
     /// Version of this crate.
     pub version: &'static str,
-    /// Share of one core that its thread ran; absent where the kernel does not tell.
+    /// Share of one core that its thread used; absent where the kernel does not report it.
     pub cpu_share: Option<f64>,
     /// CPU microseconds per completed request.
     pub cpu_us_per_request: Option<f64>,
-    /// Share of the time that its thread was ready to run and waited for a core.
+    /// Share of the time in which its thread was ready to run and waited for a core.
     pub core_wait_share: Option<f64>,
-    /// Share of the CPU time of its machine that the host of that gave to others (steal); absent where the kernel does not tell.
+    /// Share of CPU time that the host gave to other virtual machines (steal); absent where the
+    /// kernel does not report it.
     pub stolen_share: Option<f64>,
-    /// How much later than due *and* possible requests were sent, µs.
+    /// Time by which requests were sent later than due *and* possible, µs.
     pub lag_us: Latency,
-    /// The generator, not the target, is what limits or distorts the figures.
+    /// Whether the generator, not the target, limits or distorts the figures.
     pub limited: bool,
 }
 
-/// What was asked for.
+/// The plan of a load run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PlanFacts {
-    /// Target URL.
+    /// URL of the target.
     pub url: String,
-    /// `http/1.1` or `h2`.
+    /// Protocol: `http/1.1` or `h2`.
     pub protocol: &'static str,
-    /// Encrypted.
+    /// Whether connections use TLS.
     pub tls: bool,
-    /// `closed`, `constant` or `poisson`.
+    /// Arrivals: `closed`, `constant` or `poisson`.
     pub arrivals: &'static str,
     /// Requests per second and seconds, one pair per step; empty for a closed loop.
     pub steps: Vec<(f64, f64)>,
     /// Rates at the ends of the steps, where one of them changes; empty otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps_to: Vec<f64>,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
     /// Requests in flight at once on one connection.
     pub streams: usize,
-    /// Connections carry more than one request.
+    /// Whether a connection carries more than one request.
     pub keep_alive: bool,
-    /// Warm-up, seconds.
+    /// Length of the warm-up, seconds.
     pub warmup_s: f64,
-    /// Measured phase, seconds; absent when requests are counted.
+    /// Length of the measured phase, seconds; absent when requests are counted.
     pub duration_s: Option<f64>,
-    /// Measured requests; absent when the run ends by time.
+    /// Number of measured requests; absent when the run ends by time.
     pub requests: Option<u64>,
-    /// Timeout, seconds.
+    /// Timeout of a request, seconds.
     pub timeout_s: f64,
-    /// Method.
+    /// HTTP method of the requests.
     pub method: String,
     /// Bytes of content per request.
     pub body_bytes: usize,
-    /// Different bearer tokens.
+    /// Number of different bearer tokens.
     pub tokens: usize,
     /// Exponent of the Zipf choice of tokens; absent for round robin.
     pub zipf: Option<f64>,
@@ -117,17 +120,19 @@ pub struct Totals {
     pub ok: u64,
     /// Of these, answered with a status from 400.
     pub refused: u64,
-    /// Of these, not answered.
+    /// Of these, without a valid response.
     pub failed: u64,
     /// Length of the measured phase, seconds.
     pub seconds: f64,
-    /// Answers below 400 per second of the measured phase, counted when they ended.
+    /// Responses below 400 per second of the measured phase, counted when they ended.
     pub ok_per_s: f64,
-    /// Ended requests per second of the measured phase, whatever became of them; never-sent ones excepted.
+    /// Requests that ended per second of the measured phase, successful or not; without those that
+    /// were never sent.
     pub ended_per_s: f64,
-    /// Requests in flight on average: Little's law says rate × time in flight.
+    /// Average number of requests in flight: by Little's law, rate × time in flight.
     pub mean_in_flight: f64,
-    /// The same while requests were due: without the end, in which answers were only waited for.
+    /// The same while requests were due: without the end of the run, when only responses were
+    /// awaited.
     pub mean_in_flight_while_due: f64,
     /// Connections opened during the whole run.
     pub connections_opened: u64,
@@ -135,27 +140,27 @@ pub struct Totals {
     pub bytes_received: u64,
 }
 
-/// Answers with one status.
+/// Responses with one status.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StatusCount {
-    /// Status; 0 collects the rarer ones.
+    /// The status; 0 collects the rarer ones.
     pub status: u16,
-    /// How many.
+    /// Number of responses.
     pub count: u64,
-    /// How long they took, µs from the intended start.
+    /// Latency of these responses, µs from the intended start.
     pub latency_us: Latency,
 }
 
-/// Requests that failed in one way.
+/// Requests that failed in the same way.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FaultCount {
-    /// The class.
+    /// Class of the failure.
     pub class: RequestFault,
-    /// How many.
+    /// Number of requests.
     pub count: u64,
-    /// After how long, µs from the intended start.
+    /// Time until the failure, µs from the intended start.
     pub latency_us: Latency,
-    /// The first one in words.
+    /// Description of the first of them.
     pub example: String,
 }
 

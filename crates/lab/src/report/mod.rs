@@ -1,7 +1,9 @@
-//! Reports: JSON with stable, versioned field names, and a short text for people.
+//! Reports of the load driver: JSON with stable, versioned field names, and a short text for
+//! people.
 //!
-//! Owns: the shape and the findings. Does not own: the measuring. A field is never renamed or given another unit
-//! within a schema version; new ones may appear. What makes the figures doubtful comes first.
+//! Owns: the shape and the findings. A field is never renamed or given another unit within a schema
+//! version; new fields may appear. What makes the figures doubtful comes first.
+//! Does not own: measuring.
 
 mod findings;
 mod idle_connections;
@@ -26,19 +28,19 @@ use crate::observe::Observation;
 /// Name and version of the JSON shapes.
 pub const SCHEMA: &str = "postern-load/1";
 
-/// What `observe` found.
+/// Report of the command `observe`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ObserveReport {
-    /// [`SCHEMA`].
+    /// Name and version of the shape: [`SCHEMA`].
     pub schema: &'static str,
-    /// `observe`.
+    /// Kind of report: `observe`.
     pub kind: &'static str,
-    /// Each process.
+    /// One observation per process.
     pub watched: Vec<Observation>,
 }
 
 impl ObserveReport {
-    /// A report over `watched`.
+    /// Creates a report over `watched`.
     pub fn new(watched: Vec<Observation>) -> Self {
         Self { schema: SCHEMA, kind: "observe", watched }
     }

@@ -1,4 +1,4 @@
-//! The report of a run against a provider.
+//! Report of a run against an OpenID provider.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,27 +15,28 @@ use crate::units::{ratio, seconds};
 /// What a run of transactions measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProviderReport {
-    /// [`SCHEMA`].
+    /// Name and version of the shape: [`SCHEMA`].
     pub schema: &'static str,
-    /// `provider`.
+    /// Kind of report: `provider`.
     pub kind: &'static str,
     /// What makes the figures doubtful, the generator's own limits first.
     pub findings: Vec<Finding>,
     /// What the generator itself used in the window.
     pub generator: ProviderGenerator,
-    /// What was asked for.
+    /// The plan of the run.
     pub plan: ProviderFacts,
     /// Counts of the window.
     pub totals: ProviderTotals,
-    /// Successful transactions that ended in the window, µs from their first request to their last answer.
+    /// Latency of successful transactions that ended in the window, µs, from their first request to
+    /// their last response.
     pub latency_us: Latency,
     /// Answered requests that ended in the window, by kind.
     pub requests: Vec<RequestCount>,
-    /// Failed transactions of the whole run, by the step that failed and how.
+    /// Failed transactions of the whole run, by the step that failed and the class of the failure.
     pub faults: Vec<TroubleCount>,
     /// Successful transactions in each second of the window.
     pub per_second: Vec<u64>,
-    /// Processes watched, over the window; `cpu_us_per_request` is per ended transaction.
+    /// Observed processes, over the window; `cpu_us_per_request` is per completed transaction.
     pub watched: Vec<Observation>,
 }
 
@@ -44,40 +45,41 @@ pub struct ProviderReport {
 pub struct ProviderGenerator {
     /// Version of this crate.
     pub version: &'static str,
-    /// Share of one core that its thread ran; absent where the kernel does not tell.
+    /// Share of one core that its thread used; absent where the kernel does not report it.
     pub cpu_share: Option<f64>,
-    /// CPU microseconds per ended transaction.
+    /// CPU microseconds per completed transaction.
     pub cpu_us_per_transaction: Option<f64>,
-    /// Share of the time that its thread was ready to run and waited for a core.
+    /// Share of the time in which its thread was ready to run and waited for a core.
     pub core_wait_share: Option<f64>,
-    /// Share of the CPU time of its machine that the host of that gave to others (steal); absent where the kernel does not tell.
+    /// Share of CPU time that the host gave to other virtual machines (steal); absent where the
+    /// kernel does not report it.
     pub stolen_share: Option<f64>,
-    /// The generator, not the provider, limits the figures.
+    /// Whether the generator, not the provider, limits the figures.
     pub limited: bool,
 }
 
-/// What was asked for.
+/// The plan of a run against a provider.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProviderFacts {
-    /// The provider, as its description calls it.
+    /// Name of the provider in its description.
     pub provider: String,
-    /// Where it is.
+    /// Origin of the provider.
     pub origin: String,
     /// The kind of transaction.
     pub scenario: &'static str,
-    /// Virtual users.
+    /// Number of virtual users.
     pub concurrency: usize,
     /// Least warm-up, seconds.
     pub warmup_s: f64,
-    /// Window, seconds.
+    /// Length of the window, seconds.
     pub duration_s: f64,
     /// Timeout of a request, seconds.
     pub timeout_s: f64,
-    /// Users that sign in.
+    /// Number of users that sign in.
     pub users: u64,
-    /// Clients they sign in to.
+    /// Number of clients that they sign in to.
     pub clients: usize,
-    /// Seed.
+    /// Seed of the random choices.
     pub seed: u64,
 }
 
@@ -86,7 +88,7 @@ pub struct ProviderFacts {
 pub struct ProviderTotals {
     /// Successful transactions that ended in the window.
     pub ok: u64,
-    /// Failed ones.
+    /// Failed transactions that ended in the window.
     pub failed: u64,
     /// Length of the window, seconds.
     pub seconds: f64,
@@ -94,19 +96,19 @@ pub struct ProviderTotals {
     pub ok_per_s: f64,
     /// Answered requests per successful transaction.
     pub requests_per_transaction: f64,
-    /// Warm-up as it really was, seconds.
+    /// Actual length of the warm-up, seconds.
     pub warmup_s: f64,
-    /// Everyone finished a transaction in the warm-up.
+    /// Whether every virtual user completed a transaction during the warm-up.
     pub everyone_warm: bool,
     /// Failed transactions before the window.
     pub failed_before: u64,
-    /// Transactions that were under way when the window closed.
+    /// Transactions that were in progress when the window closed.
     pub ended_after: u64,
-    /// Of these, failed.
+    /// Of these, the failed ones.
     pub failed_after: u64,
-    /// Time it took to get the tokens to start from, seconds.
+    /// Time to obtain the tokens that transactions start from, seconds.
     pub preparation_s: f64,
-    /// Times a virtual user had to get tokens again after a failure.
+    /// How often a virtual user had to obtain tokens again after a failure.
     pub prepared_again: u64,
     /// Connections opened during the whole run.
     pub connections_opened: u64,
@@ -117,27 +119,27 @@ pub struct ProviderTotals {
 /// Requests of one kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RequestCount {
-    /// The kind.
+    /// The kind of request.
     pub step: Step,
-    /// Without an answer.
+    /// Requests without a response.
     pub failed: u64,
-    /// How long answers took, µs.
+    /// Latency of the responses, µs.
     pub latency_us: Latency,
 }
 
-/// Transactions that failed in one way.
+/// Transactions that failed in the same way.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TroubleCount {
     /// The step that failed.
     pub step: Step,
-    /// How.
+    /// Class of the failure.
     pub class: Class,
-    /// The status that was not expected; absent where it was none.
+    /// The unexpected status; absent where the failure was another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// How many.
+    /// Number of transactions.
     pub count: u64,
-    /// The first one in words.
+    /// Description of the first of them.
     pub example: String,
 }
 
@@ -291,7 +293,7 @@ fn starved(report: &ProviderReport) -> Option<Finding> {
     })
 }
 
-/// A run in about a screen; findings first.
+/// Formats a run as a text of about one screen, findings first.
 pub fn provider_table(report: &ProviderReport) -> String {
     let mut text = String::new();
     for finding in &report.findings {

@@ -1,4 +1,4 @@
-//! Reports as short text for people.
+//! Text form of the reports, for a terminal.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{HoldReport, LoadReport, ObserveReport};
 use crate::load::Latency;
 use crate::observe::Observation;
 
-/// A load run in about a screen; findings first.
+/// Formats a load run as a text of about one screen, findings first.
 pub fn load_table(report: &LoadReport) -> String {
     let mut text = String::new();
     for finding in &report.findings {
@@ -70,7 +70,7 @@ pub fn load_table(report: &LoadReport) -> String {
     text
 }
 
-/// Held connections in some lines.
+/// Formats held connections as a few lines of text.
 pub fn hold_table(report: &HoldReport) -> String {
     let mut text = String::new();
     line(
@@ -107,7 +107,7 @@ pub fn hold_table(report: &HoldReport) -> String {
     text
 }
 
-/// Watched processes, one line each.
+/// Formats observed processes, one line each.
 pub fn observe_table(report: &ObserveReport) -> String {
     let mut text = String::new();
     report.watched.iter().for_each(|seen| observation(&mut text, seen));
@@ -128,7 +128,7 @@ fn latency(text: &mut String, name: &str, latency: &Latency) {
 pub(super) fn observation(text: &mut String, seen: &Observation) {
     let per_request =
         seen.cpu_us_per_request.map_or_else(String::new, |micros| format!(" ({micros:.1} µs per request)"));
-    // Too short a window says nothing of CPU.
+    // A window that is too short gives no CPU figure.
     let cores = seen.cpu_cores.map_or_else(|| "–".to_owned(), |cores| format!("{cores:.2}"));
     let ended = if seen.ended { "; it ended while watched" } else { "" };
     line(

@@ -1,6 +1,7 @@
-//! The course of one revocation.
+//! Revocation course: the steps of one revocation.
 //!
-//! Owns: its steps, and how often a place is asked. Does not own: when it begins, and what many of them come to.
+//! Owns: the steps, and how often a place is probed. Does not own: when a revocation begins, and
+//! the statistics of many.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -16,51 +17,52 @@ use crate::fetch::{Answer, Line, access_token, posting, written};
 use crate::load::{RequestTemplate, Target};
 use crate::provider::escape;
 
-/// Longest wait for one answer.
+/// Longest wait for one response.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Most bytes of an answer.
+/// Largest response in bytes.
 const BYTES: usize = 1 << 20;
-/// Between two questions about a credential that has to be accepted first.
+/// Pause between two probes for a credential that must be accepted first.
 const WARMING: Duration = Duration::from_millis(10);
-/// Between two questions about a revoked one: a hundredth of the time since, so that figures are exact to a hundredth and asking does not
-/// become the load,
+/// Divisor of the pause between two probes for a revoked credential: a hundredth of the time since
+/// the revocation. The figures are then exact to 1 %, and the probes do not become the load.
 const PART: u32 = 100;
-/// but not less
+/// Shortest pause between two such probes.
 const LEAST: Duration = Duration::from_millis(1);
-/// and not more than this.
+/// Longest pause between two such probes.
 const MOST: Duration = Duration::from_millis(25);
 
-/// What became of one revocation.
+/// Result of one revocation.
 pub(super) enum Seen {
     Revoked {
-        /// Until the revocation was answered.
+        /// Time until the revocation was answered.
         answer: Duration,
-        /// By place: how long it was still accepted; `None` where it was, and was not refused to the end.
+        /// How long each place still accepted the credential. `None` if it accepted it after the
+        /// revocation and was never seen to refuse it.
         delays: Vec<Option<Duration>>,
     },
-    /// It came to nothing.
+    /// The credential could not be issued, accepted or revoked; holds the reason.
     Failed(String),
-    /// Load ended before it was revoked.
+    /// The load ended before the revocation.
     Dropped,
 }
 
-/// What a place says to a credential.
+/// Result of a probe: whether a place accepts the credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Said {
     Accepted,
     Refused,
-    /// Somebody could not tell, or did not answer.
+    /// The place gave no clear answer, or did not respond; holds the details.
     Neither(String),
 }
 
-/// What all revocations of a load share.
+/// State that all revocations of a load share.
 pub(super) struct Course {
     pub(super) site: Site,
     pub(super) asked: Cell<usize>,
     pub(super) pace: Pace,
-    /// Load is over.
+    /// `true` when the load has ended.
     ended: watch::Receiver<bool>,
-    /// Connections that are not in use, by where they lead and whether they are encrypted.
+    /// Connections that are not in use, by address and TLS.
     idle: RefCell<Vec<((SocketAddr, bool), Line)>>,
 }
 
@@ -69,7 +71,7 @@ impl Course {
         Self { site, asked: Cell::new(0), pace, ended, idle: RefCell::default() }
     }
 
-    /// Issues, warms, revokes and watches one credential; `issue` and `revoke` choose the nodes.
+    /// Issues, warms, revokes and watches one credential. `issue` and `revoke` select the nodes.
     pub(super) async fn run(self: Rc<Self>, issue: u64, revoke: u64) -> Seen {
         match self.steps(issue, revoke).await {
             Ok(seen) => seen,
@@ -95,10 +97,10 @@ impl Course {
         let revoking = async {
             let asked = Instant::now();
             let told = self.revoke(chosen(&self.site.revoke, revoke), &token).await;
-            // Whoever waits for a moment that never comes is told by the channel's end.
+            // If the revocation fails, the dropped channel stops the probes.
             let at = told?;
             answered.send_replace(Some(at));
-            // The channel stays open while places are asked.
+            // The channel must stay open while places are probed.
             Ok::<_, String>((answered, at - asked))
         };
         let (told, delays) = tokio::join!(revoking, watching);
@@ -106,7 +108,7 @@ impl Course {
         Ok(Seen::Revoked { answer, delays })
     }
 
-    /// Does something at every place at once; what came of it in their order.
+    /// Runs `work` at all places at the same time. Returns the results in the order of the places.
     pub(super) async fn each<T: 'static, W>(self: &Rc<Self>, work: impl Fn(Rc<Self>, usize) -> W) -> Vec<T>
     where
         W: Future<Output = T> + 'static,
@@ -134,7 +136,7 @@ impl Course {
         access_token(&answer).map_err(|why| format!("{}: {why}", at.url))
     }
 
-    /// Revokes; the moment of the answer.
+    /// Revokes a token. Returns the time of the response.
     async fn revoke(&self, at: &Target, token: &str) -> Result<Instant, String> {
         let flow = posting(self.site.client.clone(), form(token));
         let answer = self.exchange(at, &flow).await.map_err(|why| format!("{}: {why}", at.url))?;
@@ -145,7 +147,10 @@ impl Course {
         Ok(now)
     }
 
-    /// Asks until the credential is accepted.
+    /// Probes until the credential is accepted.
+    ///
+    /// # Errors
+    /// The place does not accept it within `patience`.
     pub(super) async fn warm(&self, place: &Place, token: &str) -> Result<(), String> {
         let until = Instant::now() + self.pace.patience;
         loop {
@@ -161,7 +166,8 @@ impl Course {
         }
     }
 
-    /// Asks until the credential is refused, or patience is over: how long it was accepted after it was revoked, as [`accepted_for`] says.
+    /// Probes until the credential is refused or `patience` has passed. Returns how long it was
+    /// accepted after the revocation, as [`accepted_for`] defines it.
     async fn until_refused(
         &self,
         place: &Place,
@@ -176,7 +182,7 @@ impl Course {
                 last = Some(begun);
             }
             let at = *revoked.borrow();
-            // Nobody holds the other end: it was not revoked, and nobody wants to know.
+            // A dropped channel means that the revocation failed, so the result is not needed.
             let gone = revoked.has_changed().is_err();
             let since = at.map_or(Duration::ZERO, |at| at.elapsed());
             let impatient = since > self.pace.patience;
@@ -214,9 +220,11 @@ impl Course {
     }
 }
 
-/// For how long a credential that was revoked `at` was accepted, by the beginning of the `last` request that was, and by what is said in the end. A place
-/// that could not tell in the end has not refused it: where it accepted it after it was revoked, nobody saw that end, and it is `None` as where it is
-/// accepted to the end.
+/// How long a credential that was revoked `at` was accepted. `last` is the begin of the last
+/// accepted request, `in_the_end` the result of the last probe.
+///
+/// Returns `None` if the credential was accepted after the revocation and the last probe was not a
+/// refusal. The end of the acceptance was then not seen.
 fn accepted_for(at: Option<Instant>, last: Option<Instant>, in_the_end: &Said) -> Option<Duration> {
     let delay = at.zip(last).map_or(Duration::ZERO, |(at, last)| last.saturating_duration_since(at));
     (*in_the_end == Said::Refused || delay.is_zero()).then_some(delay)
@@ -227,7 +235,7 @@ pub(super) fn chosen(targets: &[Target], by: u64) -> &Target {
     &targets[usize::try_from(at).unwrap_or(0)]
 }
 
-/// A token in a form (RFC 7009 §2.1, RFC 7662 §2.1).
+/// A token in form encoding (RFC 7009 §2.1, RFC 7662 §2.1).
 fn form(token: &str) -> String {
     let mut form = "token=".to_owned();
     escape(&mut form, token);
@@ -266,7 +274,8 @@ mod tests {
         assert_eq!(accepted_for(before, after, &Said::Refused), Some(delay));
         assert_eq!(accepted_for(before, after, &neither()), None, "nobody saw the end of it");
         assert_eq!(accepted_for(before, after, &Said::Accepted), None);
-        // It was never accepted after it was revoked: by a request that had begun before, or by none.
+        // Never accepted after the revocation: the last accepted request had begun before, or there
+        // was none.
         for last in [Some(at), None] {
             for said in [Said::Refused, neither(), Said::Accepted] {
                 assert_eq!(accepted_for(before, last, &said), Some(Duration::ZERO), "{said:?}");

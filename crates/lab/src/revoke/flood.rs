@@ -1,10 +1,16 @@
-//! A great many credentials revoked in a short time, as after a leak.
+//! Revocation flood: revokes a large number of credentials in a short time, as after a leak.
 //!
-//! Owns: getting them before load begins, the lists of them that are sent to the provider's administration (`POST {"tokens": […]}`, or `{"jtis": […]}`), and
-//! trying some of them before and afterwards. Does not own: the single revocations beside it ([`super::course`]), by which one sees what a flood does to others.
+//! Owns: obtaining the tokens before the load begins, the token lists that are sent to the
+//! provider's admin API (`POST {"tokens": […]}` or `{"jtis": […]}`), and probes of some tokens
+//! before and after. Does not own: the single revocations at the same time ([`super::course`]),
+//! which show the effect of a flood on others.
 //!
-//! Flow: tokens are issued, and some of them accepted at each place, so that they are cached → lists as large as the administration takes → list k of n is sent when k/n of the time is over, several at once →
-//! how long it took, and how long each list waited for its answer → when the bound is over after the last answer, those are tried again.
+//! 1. Tokens are issued. Some are probed at each place until accepted, so that they are cached.
+//! 2. Lists as large as the admin API accepts are built.
+//! 3. List k of n is sent when k/n of the time has passed; several are in progress at the same
+//!    time.
+//! 4. The total duration and the response time of each list are recorded.
+//! 5. After the last response plus the bound, the same tokens are probed again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,39 +31,39 @@ use crate::load::RequestTemplate;
 use crate::record::{Distribution, Flooded, NamedBy};
 use crate::units::{count, nanos};
 
-/// What gives the right to revoke others' tokens.
+/// Token request for the scope that permits revoking tokens of other clients.
 const SCOPE: &str = "grant_type=client_credentials&scope=postern%3Aadmin";
-/// Tokens that are asked for at once.
+/// Token requests in progress at the same time.
 const ASKING: usize = 32;
-/// Lists under way at once.
+/// Lists in progress at the same time.
 const SENDING: usize = 8;
-/// Most tokens of a list,
+/// Largest number of tokens in a list.
 const TOGETHER: usize = 500;
-/// and most bytes: a body has 64 KiB at most.
+/// Largest size of a list in bytes: the admin API accepts bodies of at most 64 KiB.
 const BYTES: usize = 60 * 1024;
-/// Tokens that are tried at each place.
+/// Largest number of tokens that are probed at each place.
 const TRIED: usize = 100;
 
-/// When, how many, and how fast.
+/// Time, size and speed of a flood.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Flood {
-    /// From the beginning of revocations on.
+    /// Start of the flood, relative to the start of revocations.
     pub at: Duration,
-    /// Tokens that are revoked.
+    /// Number of tokens to revoke.
     pub tokens: u32,
-    /// Time over which they are spread, if the provider can.
+    /// Time over which the lists are spread, if the provider is fast enough.
     pub within: Duration,
-    /// What the provider is told of them.
+    /// How the tokens are identified in a list.
     pub by: NamedBy,
 }
 
-/// What is ready to be sent.
+/// A flood that is ready to be sent.
 pub(super) struct Lists {
     flood: Flood,
-    /// Each with its number of tokens.
+    /// Request bodies, each with its number of tokens.
     bodies: Vec<(Bytes, u64)>,
     operator: String,
-    /// Tokens that are tried.
+    /// Tokens that are probed before and after the flood.
     some: Vec<String>,
 }
 
@@ -73,7 +79,10 @@ struct Revoked {
     count: u64,
 }
 
-/// Gets the tokens.
+/// Obtains the tokens and builds the lists.
+///
+/// # Errors
+/// A token cannot be obtained, is not accepted everywhere, or has no `jti` although one is needed.
 pub(super) async fn prepare(course: &Rc<Course>, flood: Flood) -> Result<Lists, String> {
     let Some(operator) = &course.site.operator else {
         return Err("the topology does not say who may revoke tokens by the list".to_owned());
@@ -119,19 +128,19 @@ pub(super) async fn prepare(course: &Rc<Course>, flood: Flood) -> Result<Lists, 
     Ok(Lists { flood, bodies: bodies?, operator, some })
 }
 
-/// As few lists as the administration takes.
+/// Builds the smallest number of lists that the admin API accepts.
 fn bodies<'t>(
     texts: &'t [String],
     list: impl Fn(&'t [String]) -> List<'t>,
 ) -> Result<Vec<(Bytes, u64)>, String> {
     let longest = texts.iter().map(String::len).max().unwrap_or(0);
-    // A text stands between quotes and before a comma.
+    // Each text has two quotes and a comma.
     let together = (BYTES / (longest + 3)).clamp(1, TOGETHER);
     let body = |some| serde_json::to_vec(&list(some)).map_err(|error| error.to_string());
     texts.chunks(together).map(|some| Ok((Bytes::from(body(some)?), count(some.len())))).collect()
 }
 
-/// The name of a token, which only a JWT says itself (RFC 7519 §4.1.7).
+/// The `jti` of a token (RFC 7519 §4.1.7); only a JWT has one.
 fn jti(token: &str) -> Result<String, String> {
     #[derive(Deserialize)]
     struct Named {
@@ -145,7 +154,7 @@ fn jti(token: &str) -> Result<String, String> {
 }
 
 impl Lists {
-    /// Sends them; `first` is when revocations begin.
+    /// Sends the lists; `first` is the start of revocations.
     pub(super) async fn send(self, course: Rc<Course>, first: Instant) -> Flooded {
         tokio::time::sleep_until((first + self.flood.at).into()).await;
         let begun = Instant::now();
@@ -169,7 +178,7 @@ impl Lists {
         }
         let mut sent = Vec::new();
         while let Some(by_one) = sending.join_next().await {
-            // A panic there is one of this thread, and is told where that is waited for.
+            // A panic in a task is propagated to the thread that is joined.
             sent.extend(by_one.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())));
         }
         let took = begun.elapsed();
@@ -198,7 +207,7 @@ impl Lists {
     }
 }
 
-/// Asks each place about each of them until it accepts it.
+/// Probes each place for each token until it is accepted.
 async fn accepted(course: &Rc<Course>, tokens: &[String]) -> Result<(), String> {
     let asked = course.each(|course, place| {
         let tokens = tokens.to_vec();
@@ -212,7 +221,8 @@ async fn accepted(course: &Rc<Course>, tokens: &[String]) -> Result<(), String> 
     asked.await.into_iter().collect()
 }
 
-/// Asks each place about each of them once: how many are refused, accepted, and neither.
+/// Probes each place once for each token. Returns the numbers of refused, accepted and inconclusive
+/// probes.
 async fn tried(course: &Rc<Course>, tokens: &[String]) -> [u64; 3] {
     let asked = course.each(|course, place| {
         let tokens = tokens.to_vec();
@@ -231,7 +241,7 @@ async fn tried(course: &Rc<Course>, tokens: &[String]) -> [u64; 3] {
     asked.await.into_iter().fold([0; 3], |sum: [u64; 3], place| std::array::from_fn(|at| sum[at] + place[at]))
 }
 
-/// Sends one list; how many tokens of it are revoked.
+/// Sends one list. Returns the number of revoked tokens.
 async fn revoke(course: &Course, number: usize, body: Bytes, operator: &str) -> Result<u64, String> {
     let at = chosen(&course.site.lists, count(number));
     let json = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);

@@ -1,12 +1,23 @@
-//! Revoking credentials while load lasts, and asking every place until it refuses them.
+//! Revocation measurement: revokes credentials during load, and probes every place until it refuses
+//! them.
 //!
-//! Owns: when a credential is revoked, who is asked about it and how often, and the figures ([`Staleness`], [`Revocations`]). Does not own:
-//! where that is ([`crate::topology`]), the load beside it ([`crate::load`]) and what follows from the figures ([`crate::diagnose`]).
+//! Owns: when a credential is revoked, which places are probed and how often, and the figures
+//! ([`Staleness`], [`Revocations`]). Does not own: the endpoints ([`crate::topology`]), the load
+//! ([`crate::load`]), and conclusions from the figures ([`crate::diagnose`]).
 //!
-//! Flow of one revocation ([`course`]): a credential is issued at one node → every place is asked until it accepts it, so that it is cached → it
-//! is revoked at a node → every place is asked on until it refuses. Staleness is the time from the revocation's answer to the beginning of the last
-//! request that was accepted. Revocations have times of their own, one in each interval at a random moment of it, whatever became of those
-//! before: where refusing takes long, as many are seen as where it is quick. All of it runs in one thread beside the load's.
+//! One revocation ([`course`]):
+//!
+//! 1. A credential is issued at one node.
+//! 2. Every place is probed until it accepts the credential, so that it is cached.
+//! 3. The credential is revoked at a node.
+//! 4. Every place is probed until it refuses the credential.
+//!
+//! Staleness is the time from the response to the revocation until the begin of the last accepted
+//! request.
+//!
+//! Revocations have a schedule of their own: one in each interval, at a random time, independent of
+//! earlier ones. Therefore slow and fast refusals are sampled equally. Everything runs on one
+//! thread, separate from the load.
 
 mod course;
 mod flood;
@@ -32,29 +43,29 @@ use crate::load::{Random, SelfUsage, Target};
 use crate::record::{Distribution, Flooded, Revocations, Staleness};
 use crate::units::{count, nanos, ratio};
 
-/// Most revocations that are seen through at once: more would be a load of their own.
+/// Largest number of revocations in progress: more would be a load of their own.
 const MOST: usize = 64;
-/// Digits of the figures.
+/// Significant digits of the recorded distributions.
 const DIGITS: u8 = 3;
 
-/// Where credentials come from, are revoked, and are accepted meanwhile.
+/// Endpoints where credentials are issued, revoked and probed.
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
-    /// Token endpoints; one of them is asked for each credential.
+    /// Token endpoints; each credential is requested from one of them.
     pub(crate) issue: Vec<Target>,
-    /// Revocation endpoints (RFC 7009); one of them is told.
+    /// Revocation endpoints (RFC 7009); each revocation is sent to one of them.
     pub(crate) revoke: Vec<Target>,
-    /// What the client says about itself to both.
+    /// Header fields that authenticate the client at both endpoints.
     pub(crate) client: HeaderMap,
-    /// Where the provider's administration revokes tokens by the list; none where the topology does not say.
+    /// Admin endpoints that revoke lists of tokens; empty if the topology has none.
     pub(crate) lists: Vec<Target>,
-    /// What the client that may do so says about itself.
+    /// Header fields that authenticate the client for the admin endpoints.
     pub(crate) operator: Option<HeaderMap>,
-    /// Who is asked about each credential.
+    /// Places that are probed for each credential.
     pub(crate) places: Vec<Place>,
 }
 
-/// Where a credential is accepted or not.
+/// A place that accepts or refuses a credential.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) node: String,
@@ -63,39 +74,40 @@ pub(crate) struct Place {
     pub(crate) question: Question,
 }
 
-/// How a place is asked.
+/// How a place is probed.
 #[derive(Debug, Clone)]
 pub(crate) enum Question {
-    /// A `GET` with the credential: a status below 400 accepts it; 401 and 403 refuse it. Anything else is neither, and is asked again.
+    /// A `GET` with the credential. A status below 400 means accepted; 401 and 403 mean refused.
+    /// With any other status the probe is repeated.
     Request,
-    /// Introspection (RFC 7662) by the client that says this about itself.
+    /// Introspection (RFC 7662); holds the header fields that authenticate the client.
     Introspection(HeaderMap),
 }
 
-/// How often, and for how long.
+/// Frequency and duration of revocations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// One revocation in each such interval.
+    /// One revocation in each interval of this length.
     pub every: Duration,
-    /// A place that accepts a revoked credential for longer is not asked any more.
+    /// How long a place is probed that still accepts a revoked credential.
     pub patience: Duration,
-    /// Longest staleness that is allowed; absent when nobody says.
+    /// Longest permitted staleness; `None` without a requirement.
     pub bound: Option<Duration>,
-    /// Credentials are revoked for so long after the window, while load goes on, instead of in it: watching them takes nothing from what is
-    /// measured. In the window when absent.
+    /// Revokes credentials for this time after the window, while the load continues, so that the
+    /// probes do not affect the measurement. `None` to revoke in the window.
     pub after_window: Option<Duration>,
-    /// Others that are revoked meanwhile.
+    /// Flood of further revocations during this time.
     pub flood: Option<Flood>,
 }
 
-/// What was seen of all revocations.
+/// Results of all revocations of a load.
 #[derive(Debug)]
 pub(crate) struct Watched {
     pub(crate) staleness: Vec<Staleness>,
     pub(crate) revocations: Revocations,
 }
 
-/// A thread that revokes and asks.
+/// A thread that revokes credentials and probes places.
 pub(crate) struct Watch {
     thread: JoinHandle<io::Result<Watched>>,
     first: mpsc::Sender<Instant>,
@@ -103,7 +115,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Prepares a thread, which waits for what [`Watch::beginner`] is told. Where there is a flood, its tokens are there when this returns.
+    /// Starts a thread that waits for the start time from [`Watch::beginner`]. If there is a flood,
+    /// its tokens are ready when this returns.
+    ///
+    /// # Errors
+    /// The thread cannot be started, or the tokens of the flood cannot be obtained.
     pub(crate) fn prepare(site: Site, pace: Pace, seed: u64, interrupt: Interrupt) -> io::Result<Self> {
         let (first, told) = mpsc::channel();
         let (end, ended) = watch::channel(false);
@@ -120,9 +136,9 @@ impl Watch {
                 })?,
                 None => None,
             };
-            // Nobody waits who has not gone on.
+            // The receiver exists as long as the caller waits.
             let _ = prepared.send(());
-            // Never begun: there was no load to revoke beside.
+            // Without a start time the load never began, and nothing is revoked.
             let from = told.recv().ok();
             runtime.block_on(all(course, pace, lists, Random::new(seed), from, ended, interrupt))
         })?;
@@ -135,12 +151,13 @@ impl Watch {
         Ok(Self { thread, first, end })
     }
 
-    /// Takes the moment from which on credentials are revoked.
+    /// Sender for the time at which revocations start.
     pub(crate) fn beginner(&self) -> mpsc::Sender<Instant> {
         self.first.clone()
     }
 
-    /// Revokes no further ones, and waits until those that are revoked are refused everywhere, or patience is over.
+    /// Stops revoking, and waits until the revoked credentials are refused everywhere or `patience`
+    /// has passed.
     pub(crate) fn finish(self) -> io::Result<Watched> {
         drop(self.first);
         self.end.send_replace(true);
@@ -148,7 +165,7 @@ impl Watch {
     }
 }
 
-/// Revokes one credential after the other until it is over; sees the last ones through.
+/// Revokes credentials on schedule until the end, then waits for the last ones.
 async fn all(
     course: Rc<Course>,
     pace: Pace,
@@ -172,7 +189,7 @@ async fn all(
         tokio::select! {
             _ = ended.wait_for(|ended| *ended), if !over => over = true,
             () = interrupt.wait() => {
-                // What is not seen through says nothing.
+                // An incomplete revocation gives no figure.
                 under_way.abort_all();
                 flood.iter().for_each(tokio::task::JoinHandle::abort);
                 break;
@@ -192,19 +209,19 @@ async fn all(
         }
     }
     let flood = match flood {
-        // Nothing is known of one that was given up.
+        // An aborted flood gives no figures.
         Some(flood) => flood.await.ok(),
         None => None,
     };
     Ok(tally.watched(&course, pace, flood, before.until(SelfUsage::read())))
 }
 
-/// What was seen so far.
+/// Results so far.
 #[derive(Default)]
 struct Tally {
-    /// Nanoseconds by place.
+    /// Delays in nanoseconds, by place.
     delays: RefCell<BTreeMap<usize, Vec<u64>>>,
-    /// Nanoseconds until revocations were answered.
+    /// Response times of revocations, in nanoseconds.
     answers: RefCell<Vec<u64>>,
     never: RefCell<BTreeMap<usize, u64>>,
     revoked: Cell<u64>,

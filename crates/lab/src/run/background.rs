@@ -1,6 +1,7 @@
-//! Connections that are held beside a load.
+//! Background connections: connections that are held open during a load.
 //!
-//! Owns: opening them before it, closing them after it, and what the record says of them. Does not own: what they do ([`crate::idle_connections`]).
+//! Owns: opening them before the load, closing them after it, and their entry in the record. Does
+//! not own: what they send ([`crate::idle_connections`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,28 +17,31 @@ use crate::record::Held;
 use crate::scenario::{Hold, Holding, Load};
 use crate::topology::Running;
 
-/// Connections being opened at once: below the backlog of every usual listener.
+/// Connections that are opened at the same time. Below the listen backlog of every usual server.
 const OPENING: usize = 64;
-/// Files that the lab needs beside held connections: those of the load, and its own.
+/// Open files that the lab needs in addition to held connections: for the load, and for itself.
 const SPARE: u64 = 1000;
-/// Longer than any load: they are closed when it ends.
+/// Hold duration longer than any load: the connections are closed when the load ends.
 const FOREVER: Duration = Duration::from_hours(365 * 24);
 
-/// Held connections, and what was before them.
+/// Held connections, and the memory of the components before they were opened.
 pub(super) struct Open {
     beside: HeldConnections,
     hold: Hold,
     memory_before: BTreeMap<String, u64>,
 }
 
-/// Lets this process, and whatever it starts, open as many files as the system allows.
+/// Raises the limit of open files of this process and its children to the hard limit.
 pub(super) fn allow_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Who may not have more goes on with what there is, and says so when it does not suffice.
+    // If the limit cannot be raised, the run continues with it; too few files are reported later.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
-/// Opens what a load wants held.
+/// Opens the connections that a load wants held; `None` if it wants none.
+///
+/// # Errors
+/// The load entry is invalid, or the connections cannot be held.
 pub(super) fn open(
     running: &Running,
     tokens: &[String],
@@ -45,7 +49,8 @@ pub(super) fn open(
     interrupt: &Interrupt,
 ) -> Result<Option<Open>, Failed> {
     let Some(hold) = &load.hold else { return Ok(None) };
-    // Where the system allows fewer files there are fewer connections, and the report says how many.
+    // If the system permits fewer files, fewer connections are opened; the report shows their
+    // number.
     let room = open_files_limit().map_or(u64::MAX, |limit| limit.saturating_sub(SPARE).max(1));
     let connections = usize::try_from(u64::from(hold.connections).min(room)).unwrap_or(usize::MAX);
     let manner = match hold.manner {
@@ -72,14 +77,14 @@ pub(super) fn open(
     Ok(Some(Open { beside: HeldConnections::open(plan, interrupt)?, hold: hold.clone(), memory_before }))
 }
 
-/// Resident memory of every component that runs here, bytes.
+/// Resident memory in bytes of every component that runs here.
 fn memory(running: &Running) -> BTreeMap<String, u64> {
     let of = |(name, pid): (String, u32)| Some((name, Tree::new(pid).read()?.rss_bytes));
     running.processes().into_iter().filter_map(of).collect()
 }
 
 impl Open {
-    /// Closes them; what became of them.
+    /// Closes the connections. Returns what happened to them.
     pub(super) fn close(self) -> Result<Held, Failed> {
         let report = self.beside.close()?;
         let lived = |us: f64| (report.closed_by_peer > 0).then_some(us);

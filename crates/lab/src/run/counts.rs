@@ -1,11 +1,16 @@
-//! Counting what a request costs: instructions and allocations of one component, under a tool that executes its program step by step.
+//! Cost counts: instructions and allocations per request of one component, under a tool that
+//! executes its program step by step.
 //!
-//! Owns: the runs whose difference is taken, and what counts depend on beside the code. Does not own: reading a profile ([`callgrind`]).
+//! A counted program also starts, becomes ready, is checked and ends. Therefore each load runs
+//! twice, with many requests and with few. The difference is the cost of the additional requests.
+//! Periodic work of the program is in both runs, because the second run is kept as long as the
+//! first.
 //!
-//! A program that is counted also starts, gets ready, is checked and ends. So it runs twice for each load, with many requests and with few,
-//! and the difference is what the requests between the two have cost. What it does by itself each second is in both, because the second
-//! run is kept as long as the first one took. One request at a time, over one connection: who waits for whom does not depend on how busy
-//! the machine is. Latencies of such runs mean nothing and are not kept.
+//! Requests are sent one at a time over one connection, so that the order of work does not depend
+//! on how busy the machine is. Latencies of such runs are meaningless and are not recorded.
+//!
+//! Owns: the two runs whose difference is taken, and the list of what counts depend on besides the
+//! code. Does not own: reading a profile ([`callgrind`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,11 +25,11 @@ use crate::record::Iteration;
 use crate::scenario::{Arriving, Counts, Load, Scenario};
 use crate::topology::{Programs, Running, TopologyError, Under, Workdir};
 
-/// Longest wait for an answer: a program under the tool is some fifty times as slow as alone.
+/// Longest wait for a response: under the tool a program is about fifty times slower.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Runner<'_> {
-    /// Counts for every variant that was measured.
+    /// Counts the cost per request of every measured variant.
     pub(super) fn counts(&mut self) {
         let Some(counts) = &self.scenario.counts else { return };
         for index in self.order(1) {
@@ -54,7 +59,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// One run under the tool from start to end, kept for no less than `lasts` after it was ready; how long it was kept.
+    /// Executes one run under the tool, which lasts at least `lasts` after it was ready. Returns
+    /// the counts and the actual duration.
     fn counted(
         &mut self,
         index: usize,
@@ -101,18 +107,22 @@ impl Runner<'_> {
             return Err(TopologyError::Interrupted.into());
         }
         let lasted = ready.elapsed();
-        // The profile is written when the program ends.
+        // The tool writes the profile when the program ends.
         drop(up);
         let told = |why: String| Failed::Profile { component: counts.component.clone(), why };
         let text = fs::read_to_string(&profile).map_err(|error| told(error.to_string()))?;
         let read = callgrind::read(&text).ok_or_else(|| told("it is not whole".to_owned()))?;
-        // Megabytes that say nothing more.
+        // The profile has megabytes and is not needed any more.
         let _ = fs::remove_file(&profile);
         Ok((read, lasted))
     }
 }
 
-/// Every request has to end alike: a mean of answers and refusals would be the cost of neither.
+/// Checks that every request had the same result. A mean of successes and refusals would be the
+/// cost of neither.
+///
+/// # Errors
+/// The different results with their counts.
 fn alike(iteration: Option<&Iteration>, requests: u64) -> Result<(), String> {
     let classes = iteration.map(|iteration| iteration.classes.as_slice()).unwrap_or_default();
     match classes {
@@ -127,7 +137,7 @@ fn alike(iteration: Option<&Iteration>, requests: u64) -> Result<(), String> {
     }
 }
 
-/// What counts depend on beside the code and the load; empty where nothing is counted.
+/// What counts depend on besides the code and the load; empty if nothing is counted.
 pub(super) fn depend_on(scenario: &Scenario, place: &Workdir) -> BTreeMap<String, String> {
     let Some(counts) = &scenario.counts else { return BTreeMap::new() };
     let mut found = BTreeMap::from([("architecture".to_owned(), std::env::consts::ARCH.to_owned())]);
@@ -143,7 +153,7 @@ pub(super) fn depend_on(scenario: &Scenario, place: &Workdir) -> BTreeMap<String
     found
 }
 
-/// Name and version of the C library of this machine; `None` where it does not tell.
+/// Name and version of the C library of this machine; `None` if it is not the GNU C library.
 fn c_library() -> Option<String> {
     let said = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
     let text = String::from_utf8_lossy(&said.stdout).trim().to_owned();

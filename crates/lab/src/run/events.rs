@@ -1,6 +1,7 @@
-//! What a scenario does to components while load lasts.
+//! Events: performs the planned actions on components while load lasts.
 //!
-//! Owns: the moments, and what was done at them. Does not own: how it is done ([`Running::act`]).
+//! Owns: the times of the events, and the list of what was done. Does not own: how an action is
+//! performed ([`Running::act`]).
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -11,8 +12,12 @@ use crate::scenario::Planned;
 use crate::topology::{Act, Running, Signalled, TopologyError};
 use crate::units::nanos;
 
-/// Does what is planned, each at its time after the moment that `begun` tells, until nobody holds the other end any more. Who was made to
-/// stand still goes on then, and files are as they were.
+/// Performs the planned events, each at its time after the start that is received from `begun`.
+/// Returns when the sender of `begun` is dropped. Then it continues stopped components and restores
+/// files.
+///
+/// # Errors
+/// An action on a component failed.
 pub(super) fn act(
     running: &mut Running,
     planned: &[Planned],
@@ -60,7 +65,7 @@ fn all(
             Act::Start | Act::Signal(Signalled::Term | Signalled::Hup) => {}
         }
     }
-    // Until load is over.
+    // Waits until the load has ended.
     let _ = begun.recv();
     Ok(done)
 }

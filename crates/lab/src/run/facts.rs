@@ -1,6 +1,7 @@
-//! What the figures of a run may be compared with: machine, commit, versions, configuration.
+//! Run facts: machine, commit, versions and configuration, which decide whether two runs can be
+//! compared.
 //!
-//! Owns: asking the machine. Does not own: the shape of the answers ([`crate::record`]).
+//! Owns: reading them from the machine. Does not own: their form in the record ([`crate::record`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +16,7 @@ use crate::record::{Cgroup, Machine, Origin, Peer, Run};
 use crate::scenario::Scenario;
 use crate::topology::{Programs, Workdir};
 
-/// What is known before a run.
+/// What is known before a run starts.
 pub(super) struct Facts {
     title: String,
     scenario: String,
@@ -28,7 +29,7 @@ pub(super) struct Facts {
     counting: BTreeMap<String, String>,
 }
 
-/// Asks the machine.
+/// Collects the facts about scenario, machine and programs.
 pub(super) fn gather(scenario: &Scenario, place: &Workdir, commit: Option<String>) -> Facts {
     Facts {
         title: format!("{}: {}", scenario.name, scenario.title),
@@ -44,7 +45,7 @@ pub(super) fn gather(scenario: &Scenario, place: &Workdir, commit: Option<String
 }
 
 impl Facts {
-    /// The record's part about the run.
+    /// Converts the facts to the run section of the record.
     pub(super) fn run(self, seed: u64, partial: bool) -> Run {
         Run {
             title: self.title,
@@ -69,7 +70,7 @@ fn now() -> f64 {
     since.floor()
 }
 
-/// The commit of the working folder, and whether it was changed since; `None` where there is none.
+/// Commit of the working folder, with a note about local changes; `None` without a git repository.
 fn head() -> Option<String> {
     let ask = |words: &[&str]| {
         let said = Command::new("git").args(words).output().ok().filter(|said| said.status.success())?;
@@ -81,16 +82,17 @@ fn head() -> Option<String> {
     Some(if changed { format!("{commit} with local changes") } else { commit })
 }
 
-/// A digest of every text, and of what was asked for beside them.
+/// Digest of all source texts, and of the loads, counts and arrangements.
 fn digest(scenario: &Scenario) -> String {
     let mut context = Context::new(&SHA256);
     let mut add = |text: &str| {
-        // Lengths first, so that no two lists of texts give the same bytes.
+        // Each text is preceded by its length, so that different lists of texts never give the same
+        // bytes.
         context.update(&crate::units::count(text.len()).to_be_bytes());
         context.update(text.as_bytes());
     };
     for (name, text) in &scenario.sources {
-        // A file is what it says, not where it lies.
+        // The digest includes the file name and content, not the path.
         add(Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name));
         add(text);
     }
@@ -136,7 +138,7 @@ fn machine(place: &Workdir) -> Machine {
     }
 }
 
-/// Programs of the scenario that are there, with their versions.
+/// Installed programs of the scenario, with their versions.
 fn peers(scenario: &Scenario, place: &Workdir) -> Vec<Peer> {
     let mut found = BTreeMap::new();
     for arrangement in &scenario.arrangements {

@@ -1,8 +1,12 @@
-//! Who sends the load of an arrangement, where that is said: another load generator, or the lab itself, watched beside the components.
+//! Load sender of an arrangement: another load generator, or the lab itself, sampled like a
+//! component.
 //!
-//! Owns: the other generator's process, from start to end, and its words as an iteration. Does not own: its command line
-//! ([`crate::generator`]) and the form of its words ([`crate::offline::import`]). It sends twice where the load has a warm-up: what it sees
-//! then is passed over.
+//! If the load has a warm-up, the other generator runs twice; the results of the first run are
+//! discarded.
+//!
+//! Owns: the process of the other generator, from start to end, and the conversion of its output to
+//! an iteration. Does not own: its command line ([`crate::generator`]), and the format of its
+//! output ([`crate::offline::import`]).
 
 use std::fs::{self, File};
 use std::io;
@@ -23,17 +27,17 @@ use crate::scenario::{Arriving, Load};
 use crate::topology::{Programs, Root, Started, TopologyError, on_cores};
 use crate::units::{nanos, seconds, whole};
 
-/// Between two looks at whether it has ended.
+/// Time between two checks of whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// It may take so much longer than its load: hey sorts what it saw.
+/// How much longer than its load the generator may run: hey sorts its results at the end.
 const LONGER: Duration = Duration::from_mins(1);
-/// Most of what it says about a failure.
+/// Most lines of its error output in a failure.
 const LINES: usize = 3;
 
-/// Who sends.
+/// The program that sends the load, and where it runs.
 pub(super) struct Sender {
     generator: Generator,
-    /// Absent for the lab itself.
+    /// Path of the other generator; `None` for the lab itself.
     program: Option<PathBuf>,
     folder: PathBuf,
     root: Root,
@@ -41,7 +45,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Finds it; its files are in `folder`.
+    /// Finds the program. Its files are written to `folder`.
     pub(super) fn new(
         generator: Generator,
         programs: &Programs,
@@ -56,12 +60,13 @@ impl Sender {
         Ok(Self { generator, program, folder, root, cores: cores.to_vec() })
     }
 
-    /// Sends on its cores.
+    /// Calls `send` with its thread bound to the generator's cores.
     pub(super) fn on_cores<T>(&self, send: impl FnOnce() -> T) -> Result<T, Failed> {
         on_cores(&self.cores, send).map_err(|error| self.failed(&format!("cannot be run: {error}")))
     }
 
-    /// For whoever watches components. What the lab started is watched by its own name.
+    /// Component entry for the samplers. If the lab sends, only its own process is sampled, because
+    /// its children are components of their own.
     pub(super) fn watched(&self) -> Started {
         Started {
             name: COMPONENT.to_owned(),
@@ -75,12 +80,12 @@ impl Sender {
         }
     }
 
-    /// It is not the lab.
+    /// Whether another program than the lab sends the load.
     pub(super) fn is_another(&self) -> bool {
         self.program.is_some()
     }
 
-    /// Sends a load with the other program; the iteration, and whether it was ended early.
+    /// Sends a load with the other program. Returns the iteration, and whether it was interrupted.
     pub(super) fn send(
         &self,
         target: &Target,
@@ -105,7 +110,8 @@ impl Sender {
         let Some(mut iteration) = said.iteration(self.generator.name())? else {
             return Ok((Iteration::new(1, 0.0), false));
         };
-        // hey sorts what it saw when its time is over; the others need theirs before it begins.
+        // hey needs extra time after its load, to sort; the other generators need it before they
+        // begin.
         let window = if self.generator == Generator::Hey {
             seconds(begun)
         } else {
@@ -118,7 +124,7 @@ impl Sender {
         Ok((iteration, false))
     }
 
-    /// One run of it; what it says, or nothing when it was ended early.
+    /// Runs the program once. Returns its output, or `None` if it was interrupted.
     fn run(
         &self,
         target: &Target,
@@ -160,7 +166,7 @@ impl Sender {
         if let Some((path, text)) = &asked.script {
             fs::write(path, text).map_err(cannot)?;
         }
-        // h2load adds to what is there.
+        // h2load appends to an existing file.
         if let Some(file) = asked.file.as_ref().filter(|file| file.exists()) {
             fs::remove_file(file).map_err(cannot)?;
         }
@@ -170,7 +176,7 @@ impl Sender {
             .stdin(Stdio::null())
             .stdout(File::create(&printed).map_err(cannot)?)
             .stderr(File::create(&errors).map_err(cannot)?)
-            // Ctrl-C at a terminal is for the lab, which ends it.
+            // Ctrl-C at a terminal must reach only the lab, which then ends the program.
             .process_group(0)
             .spawn();
         let mut family = Family { child: child.map_err(cannot)?, over: false };
@@ -207,15 +213,15 @@ impl Sender {
     }
 }
 
-/// What it says.
+/// Output of the other generator.
 struct Said {
     content: (String, Tool),
-    /// What tells of requests that are not in it.
+    /// Second output, which reports requests that are missing in the first.
     beside: Option<(String, Tool)>,
 }
 
 impl Said {
-    /// As an iteration; `None` when nothing ended.
+    /// Converts the output to an iteration; `None` if no request ended.
     fn iteration(&self, by: &str) -> Result<Option<Iteration>, Failed> {
         let told = Told { variant: COMPONENT.to_owned(), concurrency: None, file: by.to_owned() };
         let read = |(content, form): &(String, Tool)| match import::iteration(content, *form, &told) {
@@ -230,14 +236,16 @@ impl Said {
     }
 }
 
-/// A process with what it started, which is ended with it: what a script started would go on to send.
+/// A process and its children, which end together. Without this, a child of a script would continue
+/// to send.
 struct Family {
     child: Child,
     over: bool,
 }
 
 impl Family {
-    /// Whether it has ended. It is not waited for yet, so that its number and its group's are nobody else's.
+    /// Whether the process has ended. It is not waited for yet, so that its process ID and its
+    /// group ID cannot be reused.
     fn has_ended(&self) -> io::Result<bool> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         Ok(waitid(WaitId::Pid(Pid::from_child(&self.child)), look)?.is_some())
@@ -246,7 +254,7 @@ impl Family {
     fn end(&mut self) -> io::Result<ExitStatus> {
         if !self.over {
             self.over = true;
-            // Nobody may be left in it.
+            // No child may be left in the group.
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         }
         self.child.wait()

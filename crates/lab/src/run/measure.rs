@@ -1,7 +1,7 @@
-//! One load through one topology that runs: what becomes an iteration of the record.
+//! Measurement: sends one load through a running topology and produces an iteration of the record.
 //!
-//! Owns: the plans of the load, what happens beside it (watching components, revocations, events), and putting all on one time axis. Does
-//! not own: when a load is sent.
+//! Owns: the plans of the load, what happens during it (sampling, revocations, events), and a
+//! common time axis for all of these. Does not own: the order of loads.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,27 +27,27 @@ use crate::scenario::{Arrangement, Arriving, Load};
 use crate::topology::Running;
 use crate::units::{count, nanos, seconds};
 
-/// Slices of the timeline are at least this long, and there are about so many.
+/// Minimum width of a timeline slice, maximum width, and the approximate number of slices.
 const LEAST_SLICE_MS: u64 = 100;
 const MOST_SLICE_MS: u64 = 500;
 const SLICES: u64 = 100;
 
-/// What one load came to.
+/// Result of one load.
 pub(super) struct Measured {
-    /// Absent when nothing ended in the window.
+    /// The iteration; `None` if no request ended in the window.
     pub(super) iteration: Option<Iteration>,
     pub(super) interrupted: bool,
 }
 
 impl Measured {
-    /// Good answers per second; absent when there were none.
+    /// Successful responses per second; `None` if there were none.
     pub(super) fn per_s(&self) -> Option<f64> {
         let iteration = self.iteration.as_ref()?;
         Some(iteration.count(Outcome::Ok) as f64 / iteration.seconds).filter(|rate| *rate > 0.0)
     }
 }
 
-/// The load as the record says it.
+/// Description of the load for the record.
 pub(super) fn shape(arrangement: &Arrangement, load: &Load, steps: &[Step], tokens: usize) -> LoadShape {
     let (arrivals, concurrency) = match &load.arrivals {
         Arriving::Closed(workers) => (Arrivals::Closed, *workers),
@@ -75,23 +75,27 @@ pub(super) fn shape(arrangement: &Arrangement, load: &Load, steps: &[Step], toke
         stages,
         flow: load.flow.map_or(LoadShape::REQUEST, Flow::name).to_owned(),
         protocol: Some(if http2 && load.flow.is_none() { "h2" } else { "http/1.1" }.to_owned()),
-        // A flow gets new ones all the time.
+        // A flow obtains new tokens continuously, so the number is not known.
         tokens: load.flow.is_none().then(|| u64::from(load.tokens).min(count(tokens))),
         timeout_s: Some(load.timeout.as_secs_f64()),
     }
 }
 
-/// An arrangement that runs, with what its loads need.
+/// A running arrangement, with what its loads need.
 pub(super) struct Up {
     pub(super) running: Running,
     pub(super) tokens: Vec<String>,
-    /// Where credentials are revoked and asked about; absent where the topology does not say.
+    /// Endpoints where credentials are revoked and checked; `None` if the topology does not
+    /// describe them.
     pub(super) site: Option<Site>,
-    /// Who sends its loads; the lab, unwatched, when absent.
+    /// Sender of its loads; `None` for the lab itself, not sampled.
     pub(super) sender: Option<Sender>,
 }
 
-/// Sends a load through a topology, does to it what the load says, and watches its components.
+/// Sends a load through a topology, performs its events, and samples the components.
+///
+/// # Errors
+/// The load cannot be sent, a component ended, or nothing could be revoked.
 pub(super) fn measure(
     up: &mut Up,
     load: &Load,
@@ -133,7 +137,7 @@ pub(super) fn measure(
         until_last_answer: true,
         started: Some(Box::new(move |origin| {
             *begun.borrow_mut() = Some(Sampler::start(prepared, origin, &view));
-            // Somebody who is not there any more says why when it is asked.
+            // If the receiver has ended, its result is read at the join below.
             let _ = acting.send(origin);
             let _ = in_window.map(|revoking| revoking.send(origin + warmup));
         })),
@@ -156,7 +160,8 @@ pub(super) fn measure(
         drop(beginning);
         (measured, acting.join())
     });
-    // Ended whatever became of the load: nobody is revoked or watched any longer.
+    // The revocation watch ends with any result of the load, so that nothing is revoked or sampled
+    // afterwards.
     let revoked = watch.map(revoke::Watch::finish).transpose();
     let mut components = sampler.take().map(Sampler::stop).unwrap_or_default();
     let sent_by = by.and_then(|_| components.pop_if(|last| last.name == COMPONENT));
@@ -166,7 +171,7 @@ pub(super) fn measure(
     for component in &mut iteration.components {
         component.ended &= !running.is_put_down(&component.name);
     }
-    // A generator ends with its load.
+    // A load generator ends with its load; that is not a failure.
     iteration.sender = sent_by.map(|sender| Component { ended: false, ..sender });
     iteration.held = held;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -186,16 +191,17 @@ pub(super) fn measure(
 
 /// What a load sends.
 enum Sending<'a> {
-    /// Requests, to each place where load enters.
+    /// Requests from the lab to each load entry.
     Requests(Vec<Plan>),
     /// Requests that another generator sends.
     Another { sender: &'a Sender, entry: Box<Target>, token: Option<String>, load: &'a Load },
-    /// Transactions with a provider.
+    /// Transactions with an OpenID provider.
     Flow(Box<ProviderPlan>),
 }
 
 impl Sending<'_> {
-    /// Sends it; the iteration, and whether it was ended early. `timing` is the component whose phases the answers tell.
+    /// Sends the load. Returns the iteration, and whether it was interrupted. `timing` is the
+    /// component whose phases the responses report.
     fn send(
         &self,
         timing: Option<&str>,
@@ -212,7 +218,7 @@ impl Sending<'_> {
     }
 }
 
-/// Sends requests to where load enters; the iteration, and whether it was ended early.
+/// Sends requests to the load entries. Returns the iteration, and whether it was interrupted.
 fn requests(
     plans: &[Plan],
     timing: Option<&str>,
@@ -234,7 +240,7 @@ fn requests(
     Ok((iteration, outcome.interrupted))
 }
 
-/// A plan for each place where load enters, which has its part of the load.
+/// Creates one plan per load entry, each with its share of the load.
 fn plans(
     running: &Running,
     tokens: &[String],
@@ -280,7 +286,7 @@ fn plan(
             (Schedule::Open(open), part(*connections as usize))
         }
     };
-    // HTTP/2 shares connections: as many requests in flight on fewer of them.
+    // HTTP/2 multiplexes: the same number of requests in flight on fewer connections.
     let streams = match target.protocol {
         Protocol::Http1 => 1,
         Protocol::Http2 => load.streams.filter(|streams| slots % *streams as usize == 0).map_or_else(
@@ -311,7 +317,7 @@ fn slice_ms(load: &Load) -> u64 {
     (whole / SLICES / 50 * 50).clamp(LEAST_SLICE_MS, MOST_SLICE_MS)
 }
 
-/// The figures of a load as an iteration.
+/// Converts the results of a load to an iteration.
 fn iteration(plan: &Plan, report: &LoadReport, outcome: &mut load::Outcome) -> Iteration {
     let recorder = &mut outcome.recorder;
     let (from, until) = recorder.window.bounds();

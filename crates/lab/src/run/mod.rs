@@ -1,11 +1,19 @@
-//! Running a scenario: rounds of load over topologies that are started, watched and ended, into one record.
+//! Scenario runner: rounds of load over topologies that are started, sampled and ended, combined
+//! into one record.
 //!
-//! Owns: the order of rounds, and what happens when something fails or the run is to end. Does not own: topologies ([`crate::topology`]), loads
-//! ([`crate::load`]), the record that is made of it all ([`self::record`]), and what follows from figures ([`crate::offline`]).
+//! Owns: the order of rounds, and the reaction to failures and interrupts. Does not own: topologies
+//! ([`crate::topology`]), loads ([`crate::load`]), the assembly of the record ([`self::record`]),
+//! and conclusions from figures ([`crate::offline`]).
 //!
-//! Flow: [`Scenario`] → calibration where a rate depends on it → rounds, each over all arrangements in an order of its own (A B C, then
-//! shuffled by the seed) → counts where they are asked for → [`Record`] → [`crate::offline::report::write`]. An arrangement that fails is told and left out; the others go on.
-//! An interrupt ends the load, then the programs, and what was measured until then is reported as partial.
+//! 1. A [`Scenario`] is read.
+//! 2. If a rate depends on it, calibration measures what the slowest arrangement serves.
+//! 3. Each round passes all arrangements: the first in the order of the file, later ones shuffled
+//!    by the seed.
+//! 4. If requested, instructions and allocations are counted.
+//! 5. The results become a [`Record`], which [`crate::offline::report::write`] renders.
+//!
+//! An arrangement that fails is reported and left out; the others continue. An interrupt ends the
+//! load, then the programs; the measurements until then are reported as partial.
 
 mod background;
 mod counts;
@@ -36,37 +44,38 @@ use crate::record::{Iteration, Record, RecordError, Variant};
 use crate::scenario::{Arrangement, Arriving, Course, Fresh, Load, Rate, Scenario};
 use crate::topology::{Programs, Running, TopologyError, Workdir};
 
-/// Workers of the closed loop that finds out what the slowest variant serves, when no load of the scenario says.
+/// Workers of the closed loop for calibration, if no load of the scenario is a closed loop.
 const CALIBRATING: u32 = 50;
 
-/// How a scenario is run.
+/// Options of a scenario run.
 #[derive(Debug)]
 pub struct Options {
-    /// Seed of arrivals, tokens and order.
+    /// Seed of arrival times, tokens and order.
     pub seed: u64,
-    /// Folder for configurations and logs, which is kept; a temporary one when absent.
+    /// Folder for configurations and logs, which is kept. `None` for a temporary folder.
     pub keep: Option<PathBuf>,
-    /// Commit that is measured, where the working folder does not tell.
+    /// Measured commit; `None` to read it from the working folder.
     pub commit: Option<String>,
-    /// What is shown while it runs.
+    /// What is shown during the run.
     pub show: Show,
-    /// Where programs are.
+    /// Finder of the programs to start.
     pub programs: Programs,
 }
 
-/// What came of a run.
+/// Result of a scenario run.
 #[derive(Debug)]
 pub struct Ran {
-    /// What was measured.
+    /// Record of all measurements.
     pub record: Record,
-    /// Arrangements that could not be measured, with why.
+    /// Arrangements that could not be measured, with the reason.
     pub failed: Vec<(String, String)>,
-    /// Configurations and logs, where they were kept: asked for, or because something failed.
+    /// Folder with configurations and logs, if it was kept: on request, or because an arrangement
+    /// failed.
     pub work: Option<PathBuf>,
 }
 
 impl Ran {
-    /// Everything that the scenario asks for was measured, in every round.
+    /// Whether everything that the scenario asks for was measured, in every round.
     pub fn is_whole(&self) -> bool {
         let whole = |variant: &Variant| variant.missing.is_empty();
         self.failed.is_empty() && !self.record.run.partial && self.record.variants.iter().all(whole)
@@ -76,22 +85,22 @@ impl Ran {
 /// Why a scenario could not be run at all.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A topology, a scenario or a file of theirs cannot be used.
+    /// A topology, a scenario or one of their files cannot be used.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// The temporary folder, or the signals of the process.
+    /// The temporary folder cannot be created.
     #[error("cannot prepare the run: {0}")]
     Prepare(io::Error),
-    /// Nothing was measured.
+    /// No variant was measured.
     #[error("nothing was measured{}", told(failed))]
     Nothing {
-        /// Arrangements, with why.
+        /// Failed arrangements, with the reason.
         failed: Vec<(String, String)>,
     },
     /// The published tables cannot be read.
     #[error(transparent)]
     Published(#[from] AuditError),
-    /// The record cannot be written.
+    /// The record cannot be created.
     #[error(transparent)]
     Record(#[from] RecordError),
 }
@@ -133,6 +142,9 @@ enum Failed {
 }
 
 /// Runs a scenario.
+///
+/// # Errors
+/// The run cannot be prepared, or no variant was measured.
 pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Result<Ran, RunError> {
     let temporary = match &options.keep {
         Some(_) => None,
@@ -165,11 +177,12 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     let Runner { variants, failed, ended_nothing, interrupted, .. } = floor;
     let mut failed: Vec<(String, String)> =
         failed.into_iter().map(|(index, why)| (scenario.arrangements[index].name.clone(), why)).collect();
-    // Who never ended anything is left out like who failed.
+    // A variant in which no request ever ended is left out like a failed arrangement.
     for (variant, rounds) in ended_nothing.iter().filter(|(variant, _)| !variants.contains_key(*variant)) {
         failed.push((variant.clone(), no_figure(rounds)));
     }
-    // Logs of what failed are worth more than a tidy folder.
+    // The logs of a failed arrangement are needed to find the cause, so the temporary folder is
+    // kept.
     let kept = match temporary {
         Some(temporary) if !failed.is_empty() => Some(temporary.keep()),
         _ => None,
@@ -182,7 +195,7 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     Ok(Ran { record, failed, work: options.keep.or(kept) })
 }
 
-/// A run under way.
+/// State of a scenario run.
 struct Runner<'a> {
     scenario: &'a Scenario,
     place: &'a Workdir,
@@ -191,18 +204,19 @@ struct Runner<'a> {
     origin: Instant,
     progress: Progress,
     variants: BTreeMap<String, Variant>,
-    /// Arrangements that are not tried again, by index.
+    /// Failed arrangements, by index. They are not tried again.
     failed: BTreeMap<usize, String>,
-    /// Rounds of variants in whose windows nothing ended.
+    /// Rounds per variant in whose windows no request ended.
     ended_nothing: BTreeMap<String, Vec<u32>>,
-    /// Requests per second that the slowest arrangement served to a closed loop.
+    /// Requests per second that the slowest arrangement served in the calibration.
     slowest: Option<f64>,
     interrupted: bool,
     started: u32,
 }
 
 impl Runner<'_> {
-    /// Leaves out at once what lacks a program: who waits an hour for figures wants to know before.
+    /// Excludes arrangements that lack a program before the first round, so that this is known
+    /// early in a long run.
     fn look_for_programs(&mut self) {
         let scenario = self.scenario;
         for (index, arrangement) in scenario.arrangements.iter().enumerate() {
@@ -233,7 +247,8 @@ impl Runner<'_> {
                     }
                 }
             } else {
-                // Who is compared under a load is measured one right after the other.
+                // Variants that are compared under a load are measured directly one after the
+                // other.
                 for load in self.scenario.loads_in_order() {
                     for index in self.order(round) {
                         let takes_part = self.scenario.arrangements[index].loads.contains(load)
@@ -257,7 +272,8 @@ impl Runner<'_> {
         round <= self.scenario.loads[load].rounds_of(self.scenario.rounds)
     }
 
-    /// Arrangements in the order of a round: the file's first, then shuffled. None when the run is to end.
+    /// Order of the arrangements in a round: first that of the file, then shuffled. Empty if the
+    /// run is interrupted.
     fn order(&mut self, round: u32) -> Vec<usize> {
         let mut order: Vec<usize> =
             (0..self.scenario.arrangements.len()).filter(|index| !self.failed.contains_key(index)).collect();
@@ -276,7 +292,8 @@ impl Runner<'_> {
         self.interrupted
     }
 
-    /// Starts an arrangement and checks the way through it; `None` when it failed, or the run is to end.
+    /// Starts an arrangement and checks the whole path. `None` if it failed, or the run is
+    /// interrupted.
     fn up(&mut self, index: usize) -> Option<Up> {
         if self.ending() || self.failed.contains_key(&index) {
             return None;
@@ -320,7 +337,7 @@ impl Runner<'_> {
         self.failed.insert(index, why);
     }
 
-    /// Finds out what the slowest arrangement serves to a closed loop.
+    /// Measures what each arrangement serves to a closed loop, and keeps the lowest rate.
     fn calibrate(&mut self, up: &mut BTreeMap<usize, Up>) {
         let closed = self.scenario.loads.values().find_map(|load| match &load.arrivals {
             Arriving::Closed(workers) => Some((*workers, load.streams)),
@@ -347,7 +364,8 @@ impl Runner<'_> {
                 rounds: None,
                 every_request: false,
             };
-            // The question is what can be served, whoever sends.
+            // Calibration measures what can be served, so the lab sends instead of another
+            // generator.
             let sender = one.sender.take();
             self.progress.measuring(
                 &format!("{}, how much it serves", arrangement.name),
@@ -373,7 +391,7 @@ impl Runner<'_> {
         }
     }
 
-    /// One load through one arrangement in one round.
+    /// Sends one load through one arrangement in one round.
     fn one(&mut self, index: usize, name: &str, round: u32, up: &mut Up) {
         if self.ending() || self.failed.contains_key(&index) {
             return;
@@ -384,7 +402,8 @@ impl Runner<'_> {
         let steps = self.steps(load);
         self.progress.measuring(&variant, round, load.length());
         let start_ms = crate::units::nanos(self.origin.elapsed()) / 1_000_000;
-        // Another seed for each round, the same for all variants of a round: they get the same arrivals.
+        // The seed differs per round but not per variant: all variants of a round get the same
+        // arrivals.
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(round));
         let outcome = measure::measure(up, load, &steps, seed, self.interrupt, &self.progress);
         match outcome {
@@ -412,7 +431,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Rates of an open loop, one after the other; none of a closed one.
+    /// Consecutive rates of an open loop; empty for a closed loop.
     fn steps(&self, load: &Load) -> Vec<Step> {
         let Arriving::Open { course, .. } = &load.arrivals else { return Vec::new() };
         let per_s = |rate: Rate| match rate {
@@ -429,7 +448,7 @@ impl Runner<'_> {
     }
 }
 
-/// A rate cut to two digits: more would claim that another run finds the same.
+/// Rounds a rate down to two digits: more would suggest that another run finds the same value.
 fn sober(rate: f64) -> f64 {
     let unit = 10_f64.powf((rate.max(1.0).log10().floor() - 1.0).max(0.0));
     ((rate / unit).floor() * unit).max(1.0)

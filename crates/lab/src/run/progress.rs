@@ -1,7 +1,9 @@
-//! What is shown while a scenario runs, on standard error.
+//! Progress output: what a scenario run prints on standard error.
 //!
-//! Owns: lines for a log, a line that changes for a terminal, and a picture twice a second where it is asked for. Does not own: what is
-//! shown ([`super::view`]). Plain escape sequences of ECMA-48, and only to a terminal.
+//! Uses plain escape sequences of ECMA-48, and only on a terminal.
+//!
+//! Owns: log lines, a status line on a terminal and, on request, a dashboard twice a second. Does
+//! not own: the displayed state ([`super::view`]).
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -14,25 +16,26 @@ use crate::record::{Iteration, Outcome};
 use crate::scenario::Scenario;
 use crate::statistics::Figure;
 
-/// Between two drawings.
+/// Time between two redraws.
 const DRAW: Duration = Duration::from_millis(500);
-/// Columns of a bar.
+/// Width of a bar in columns.
 const BAR: usize = 24;
-/// Heights of a column of a row of throughput.
+/// Characters of the throughput graph, from low to high.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// How much is shown.
+/// How much progress output is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Show {
-    /// Nothing.
+    /// No progress output.
     Nothing,
-    /// A line for each load, and on a terminal one that tells what is going on.
+    /// One line per load and, on a terminal, a status line.
     Lines,
-    /// Throughput, percentiles, CPU and throttling of each component, drawn twice a second. As `Lines` where no terminal is.
+    /// Dashboard with throughput, percentiles, CPU and throttling of each component, twice a
+    /// second. Same as `Lines` without a terminal.
     Live,
 }
 
-/// Tells how a run goes on.
+/// Reports the progress of a run.
 pub(super) struct Progress {
     show: Show,
     terminal: bool,
@@ -83,7 +86,7 @@ impl Progress {
         self.line(&format!("{name} is left out: {why}"));
     }
 
-    /// `what` was sent: requests or transactions.
+    /// Prints the result of one load. `what` names its unit: requests or transactions.
     pub(super) fn measured(&self, name: &str, round: u32, iteration: &Iteration, what: &str) {
         self.done(name, round, &summary(iteration, what));
     }
@@ -105,12 +108,12 @@ impl Progress {
         self.line(&format!("{name}  {instructions} instructions and {allocations} allocations per request"));
     }
 
-    /// Ends drawing.
+    /// Stops the drawing thread and clears the status line.
     pub(super) fn end(&mut self) {
         self.view.lock().over = true;
         if let Some(drawing) = self.drawing.take() {
             drawing.thread().unpark();
-            // A drawing that failed leaves a run that did not.
+            // A failure of the drawing thread does not affect the run.
             let _ = drawing.join();
         }
     }
@@ -120,7 +123,7 @@ impl Progress {
             return;
         }
         let mut out = std::io::stderr().lock();
-        // On a terminal the line that changes is below; it is drawn again.
+        // On a terminal, clear the status line below; the drawing thread draws it again.
         let clear = if self.terminal { "\r\x1b[J" } else { "" };
         let _ = writeln!(out, "{clear}{text}");
     }
@@ -132,7 +135,7 @@ impl Drop for Progress {
     }
 }
 
-/// A load in some words.
+/// One-line summary of an iteration.
 fn summary(iteration: &Iteration, what: &str) -> String {
     let mut text = String::new();
     let good = iteration.count(Outcome::Ok);
@@ -159,7 +162,7 @@ fn summary(iteration: &Iteration, what: &str) -> String {
     text
 }
 
-/// Share of periods in which a component stood still, when it did.
+/// Share of CPU periods in which the component was throttled; `None` if it never was.
 fn throttled(component: &crate::record::Component) -> Option<f64> {
     let (first, last) = (component.samples.first()?, component.samples.last()?);
     let periods = last.periods?.saturating_sub(first.periods?);
@@ -167,7 +170,8 @@ fn throttled(component: &crate::record::Component) -> Option<f64> {
     (stood > 0 && periods > 0).then(|| stood as f64 / periods as f64)
 }
 
-/// Draws until the run is over. The cursor goes back to the beginning each time, so that a line of the run takes the picture's place.
+/// Redraws until the run ends. The cursor returns to the start each time, so that the next log line
+/// overwrites the picture.
 fn draw(view: &View, live: bool) {
     loop {
         let (text, over) = {
@@ -187,7 +191,7 @@ fn draw(view: &View, live: bool) {
     }
 }
 
-/// One line: how far the run is.
+/// Status line: progress of the run.
 fn bar(seen: &Seen) -> String {
     let filled = (seen.done as usize * BAR).checked_div(seen.all as usize).unwrap_or(0);
     let mut text = format!(
@@ -207,7 +211,7 @@ fn bar(seen: &Seen) -> String {
     cut(&text)
 }
 
-/// The picture: progress, throughput, percentiles, and each component.
+/// Dashboard: progress, throughput, percentiles, and each component.
 fn picture(seen: &Seen) -> String {
     let mut text = bar(seen);
     text.push('\n');
@@ -257,7 +261,7 @@ fn picture(seen: &Seen) -> String {
     text
 }
 
-/// At most as many columns as the smallest terminal has, so that a line stays one line.
+/// Truncates to 100 columns, so that a line is not wrapped by a terminal of usual width.
 fn cut(text: &str) -> String {
     text.chars().take(100).collect()
 }

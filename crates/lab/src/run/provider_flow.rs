@@ -1,7 +1,10 @@
-//! A flow of a provider as the load of a run: what becomes of transactions in the record.
+//! Provider flow as a load: how transactions with an OpenID provider appear in the record.
 //!
-//! Owns: the plan of virtual users, and endings of transactions as classes of requests. Does not own: the flows ([`crate::provider`]), nor
-//! watching components meanwhile ([`super::measure`]). A transaction is one request of the record: it is good when every answer in it was right.
+//! A transaction counts as one request of the record. It is successful when every response in it
+//! was as expected.
+//!
+//! Owns: the plan of virtual users, and the mapping of transaction results to request classes. Does
+//! not own: the flows ([`crate::provider`]), and sampling of components ([`super::measure`]).
 
 use super::Failed;
 use crate::interrupt::Interrupt;
@@ -13,7 +16,7 @@ use crate::scenario::{Arriving, Load};
 use crate::topology::{Running, TopologyError};
 use crate::units::seconds;
 
-/// Sends virtual users through a flow; the iteration, and whether it was ended early.
+/// Sends virtual users through a flow. Returns the iteration, and whether it was interrupted.
 pub(super) fn send(
     plan: &ProviderPlan,
     probe: Probe,
@@ -23,7 +26,10 @@ pub(super) fn send(
     Ok((iteration(&report, &mut outcome.tally), outcome.interrupted))
 }
 
-/// Virtual users that go through a flow of the topology's provider.
+/// Plan of virtual users for a flow of the topology's provider.
+///
+/// # Errors
+/// The topology has no provider, or the load is not a closed loop with a duration.
 pub(super) fn plan(running: &Running, load: &Load, flow: Flow, seed: u64) -> Result<ProviderPlan, Failed> {
     let topology = running.topology();
     let wrong = |what: &str| TopologyError::value(&topology.name, "provider", what);
@@ -68,7 +74,7 @@ fn iteration(report: &ProviderReport, tally: &mut Tally) -> Iteration {
         let answered = matches!(class, Trouble::Status);
         iteration.classes.push(Class {
             outcome: if answered { Outcome::Refused } else { Outcome::Failed },
-            // A status below 400 that the step does not have on success says nothing by itself.
+            // An unexpected status below 400 is not an error status, so it is not recorded.
             status: status.filter(|status| *status >= 400),
             fault: Some(format!("{}: {}", step.name(), class.name())),
             count: seen.measured.count(),
@@ -81,7 +87,7 @@ fn iteration(report: &ProviderReport, tally: &mut Tally) -> Iteration {
         cpu_share: own.cpu_share,
         core_wait_share: own.core_wait_share,
         stolen_share: own.stolen_share,
-        // Virtual users send when the answer before is there: nothing is due earlier.
+        // A virtual user sends when the previous response is there, so no request is due earlier.
         lag_p99_us: None,
         limited: own.limited,
     });

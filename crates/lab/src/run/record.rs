@@ -1,7 +1,8 @@
-//! The record of a run, from what was measured.
+//! Run record: builds the record of a run from its measurements.
 //!
-//! Owns: the order of variants, what is said of those that could not be measured and which rounds of others are missing, and the tables of the scenario
-//! that its variants fill. Does not own: measuring ([`super::measure`]), and what follows from figures ([`crate::diagnose`]).
+//! Owns: the order of variants, the findings about variants that were not or only partly measured,
+//! and the tables of the scenario that its variants fill. Does not own: measuring
+//! ([`super::measure`]), and findings from figures ([`crate::diagnose`]).
 
 use std::collections::BTreeMap;
 
@@ -11,15 +12,18 @@ use crate::offline::audit::Tables;
 use crate::record::{Comparison, Doubt, Finding, Ladder, Record, Reference, Run, Rung, Sweep, Variant};
 use crate::scenario::{Arrangement, Scenario};
 
-/// What became of variants that are not whole.
+/// Variants without complete measurements.
 pub(super) struct Unmeasured<'a> {
-    /// Arrangements that failed, and variants that never ended anything, with why.
+    /// Failed arrangements, and variants in which no request ever ended, with the reason.
     pub(super) failed: &'a [(String, String)],
-    /// Rounds of variants in whose windows nothing ended.
+    /// Rounds per variant in whose windows no request ended.
     pub(super) ended_nothing: &'a BTreeMap<String, Vec<u32>>,
 }
 
-/// Puts together what was measured.
+/// Builds the record from the measured variants.
+///
+/// # Errors
+/// The published tables cannot be read.
 pub(super) fn fill(
     scenario: &Scenario,
     run: Run,
@@ -44,15 +48,17 @@ pub(super) fn fill(
     }
     let noticed = unmeasured.findings(scenario, &record);
     record.findings.extend(noticed);
-    // Before detail is dropped: pauses are no longer than a slice.
+    // Findings are computed before the timeline is thinned, because pauses may be as short as one
+    // slice.
     record.findings = diagnose::findings(&record);
     record.thin();
     Ok(record)
 }
 
 impl Unmeasured<'_> {
-    /// Notes the rounds that variants lack: all that were left where an arrangement failed, and those in which nothing ended. Rounds that a run
-    /// did not come to, because it was ended early, are not among them: that is said of the whole run.
+    /// Marks the rounds that variants lack: all remaining rounds of a failed arrangement, and those
+    /// in which no request ended. Rounds that an interrupted run did not reach are not marked: the
+    /// whole run is then marked as partial.
     fn mark(&self, scenario: &Scenario, record: &mut Record) {
         for arrangement in &scenario.arrangements {
             let failed = self.failed.iter().any(|(name, _)| *name == arrangement.name);
@@ -73,7 +79,7 @@ impl Unmeasured<'_> {
         }
     }
 
-    /// What is said of them.
+    /// Findings about missing measurements.
     fn findings(&self, scenario: &Scenario, record: &Record) -> Vec<Finding> {
         let not_measured = self.failed.iter().map(|(name, why)| Finding {
             name: "not-measured".to_owned(),
@@ -100,7 +106,8 @@ impl Unmeasured<'_> {
     }
 }
 
-/// Variants of an arrangement, all of which it is when it fails; the variant itself where the name is that of one.
+/// Variants of the arrangement with this name. If `name` is the name of a variant, that variant
+/// itself.
 fn variants_of(scenario: &Scenario, name: &str) -> Vec<String> {
     let all = |arrangement: &Arrangement| -> Vec<String> {
         arrangement.loads.iter().map(|load| scenario.variant(arrangement, load)).collect()
@@ -109,7 +116,7 @@ fn variants_of(scenario: &Scenario, name: &str) -> Vec<String> {
     arrangement.map_or_else(|| vec![name.to_owned()], all)
 }
 
-/// Why rounds have no iteration.
+/// Text for rounds without an iteration.
 pub(super) fn no_figure(rounds: &[u32]) -> String {
     let numbers: Vec<String> = rounds.iter().map(u32::to_string).collect();
     format!(
@@ -123,7 +130,7 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
 }
 
-/// Ladders whose rungs were all measured, once for each token mode and load that their names stand for.
+/// Ladders whose rungs were all measured, one for each combination of token mode and load.
 fn ladders(scenario: &Scenario, record: &Record) -> Vec<Ladder> {
     let mut ladders: Vec<Ladder> = Vec::new();
     for table in &scenario.ladders {
@@ -157,7 +164,7 @@ fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
     sweeps
 }
 
-/// Each baseline of the scenario under each load, with every other variant under that load.
+/// One comparison per baseline and load, with every other variant under that load.
 fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
     let mut comparisons: Vec<Comparison> = Vec::new();
     for named in &scenario.baselines {

@@ -1,9 +1,14 @@
-//! Looks at the components of a topology while load goes through it.
+//! Sampler: samples the components of a topology while load lasts.
 //!
-//! Owns: the threads that look, every 100 ms at programs that run here (`/proc`, control groups, the kernel's table of connections), twice a
-//! second at metrics of what runs elsewhere, and at counters that programs here have of themselves. Does not own: what the looks mean. Counters of a
-//! component only grow: a look from outside that says less than the one before it (a thread with its switches is gone) keeps what was, and what a
-//! program tells of itself goes on from what was when the program is started anew ([`prometheus::Counters`]).
+//! Every 100 ms it reads local programs through `/proc`, control groups and the kernel's connection
+//! table. Twice a second it scrapes the metrics of remote components, and the counters that local
+//! programs export.
+//!
+//! Counters of a component never decrease. If an external reading is lower than the one before it,
+//! because a thread has ended with its counts, the earlier value is kept. Counters that a program
+//! exports continue from their last value after a restart ([`prometheus::Counters`]).
+//!
+//! Owns: the sampling threads. Does not own: the meaning of the samples.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,28 +28,31 @@ use crate::record::{Component, Sample};
 use crate::topology::{Metrics, Root, Started};
 use crate::units::{nanos, whole};
 
-/// Between two questions for metrics, and longest wait for an answer.
+/// Time between two scrapes, and longest wait for a response.
 const SCRAPE: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_secs(2);
-/// Most bytes of metrics: a kubelet with hundreds of containers says some megabytes.
+/// Largest metrics response in bytes. A kubelet with hundreds of containers sends some megabytes.
 const MOST_METRICS: usize = 64 << 20;
-/// Most looks at a component that are kept; then every second one is dropped, and there are half as many from then on. A record keeps fewer
-/// still, and a lab that grows while it measures cannot say that something else does.
+/// Largest number of samples per component. At this number every second sample is dropped, and the
+/// interval doubles. A record stores fewer still. The bound also keeps the memory of the lab
+/// constant during a measurement.
 const MOST: usize = 2000;
 
-/// Threads that look until they are stopped.
+/// Sampling threads that run until they are stopped.
 pub(super) struct Sampler {
     stop: Vec<mpsc::Sender<()>>,
     threads: Vec<JoinHandle<Vec<Component>>>,
-    /// Those that ask programs which are looked at here as well.
+    /// Threads that scrape programs which are also sampled locally.
     beside: Vec<JoinHandle<Vec<Component>>>,
     order: Vec<String>,
-    /// Where they run: who begins them may be on a core that is the generator's alone.
+    /// Cores of the sampling threads. The thread that starts them may be bound to the generator's
+    /// cores.
     cores: Option<CpuSet>,
 }
 
 impl Sampler {
-    /// Asks components that have metrics for the first time, before load: what is done to them at its beginning counts.
+    /// Scrapes all components with metrics once before the load, so that events at its start are
+    /// counted.
     pub(super) fn prepare(components: Vec<Started>) -> Prepared {
         let metrics = components.iter().filter_map(|component| {
             let metrics = component.metrics.clone()?;
@@ -59,7 +67,7 @@ impl Sampler {
         Prepared { components, asked, cores: sched_getaffinity(None).ok() }
     }
 
-    /// Begins to look; times count from `origin`.
+    /// Starts sampling; times are relative to `origin`.
     pub(super) fn start(prepared: Prepared, origin: Instant, view: &View) -> Self {
         let Prepared { components, mut asked, cores } = prepared;
         let order = components.iter().map(|component| component.name.clone()).collect();
@@ -80,7 +88,7 @@ impl Sampler {
         sampler
     }
 
-    /// A thread that looks each `interval`.
+    /// Starts a thread that samples at each `interval`.
     fn spawn(
         &mut self,
         name: &str,
@@ -91,12 +99,12 @@ impl Sampler {
         let (stop, stopped) = mpsc::channel();
         let cores = self.cores;
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Where that is refused, looks take some of the generator's time.
+            // If the binding is refused, the samples take some time from the generator's cores.
             let _ = cores.map(|cores| sched_setaffinity(None, &cores));
             let mut next = Instant::now();
             loop {
                 looking.look(origin);
-                // From the time that was planned, so that intervals do not add up their own delays.
+                // The next time is derived from the planned one, so that delays do not accumulate.
                 next = (next + interval).max(Instant::now());
                 let wait = next.saturating_duration_since(Instant::now());
                 if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
@@ -105,13 +113,13 @@ impl Sampler {
                 }
             }
         });
-        // A machine that gives no thread to watch with gives figures without CPU, and the report shows none.
+        // If no thread can be started, the report has no CPU figures; the run continues.
         let thread = thread.ok()?;
         self.stop.push(stop);
         Some(thread)
     }
 
-    /// Takes a last look and ends; the components in the order of the topology.
+    /// Takes a last sample and ends. Returns the components in the order of the topology.
     pub(super) fn stop(self) -> Vec<Component> {
         drop(self.stop);
         let all = |threads: Vec<JoinHandle<Vec<Component>>>| -> Vec<Component> {
@@ -129,7 +137,7 @@ impl Sampler {
     }
 }
 
-/// Who is looked at, and those of them that were asked already.
+/// Components to sample, and the first scrape of those with metrics.
 pub(super) struct Prepared {
     components: Vec<Started>,
     asked: BTreeMap<String, Asked>,
@@ -140,9 +148,9 @@ fn at(origin: Instant) -> u64 {
     nanos(origin.elapsed()) / 1_000_000
 }
 
-/// Who looks, in a thread of its own.
+/// Source of samples, which runs in a thread of its own.
 trait Looking: Send {
-    /// Looks now; times count from `origin`.
+    /// Takes a sample now; times are relative to `origin`.
     fn look(&mut self, origin: Instant);
     fn seen(self: Box<Self>) -> Vec<Component>;
 }
@@ -159,7 +167,7 @@ fn component(name: String) -> Component {
     }
 }
 
-/// Adds a look; counters that are less than before stay as they were.
+/// Appends a sample; counters that are lower than before keep their earlier value.
 fn add(samples: &mut Vec<Sample>, mut sample: Sample) {
     if let Some(before) = samples.last() {
         let most = |now: Option<u64>, before: Option<u64>| now.max(before);
@@ -179,8 +187,8 @@ fn add(samples: &mut Vec<Sample>, mut sample: Sample) {
     samples.push(sample);
 }
 
-/// Gives each look what the program has told of itself by then: between two answers as if counters had grown evenly, before the first
-/// one and after the last one what those say.
+/// Adds the exported counters of a program to each of its samples. Between two scrapes the counters
+/// are interpolated linearly. Before the first and after the last scrape its value is used.
 fn add_told(samples: &mut [Sample], told: &[Sample]) {
     let course = |counter: fn(&Sample) -> Option<u64>| -> Vec<(u64, u64)> {
         told.iter().filter_map(|answer| Some((answer.at_ms, counter(answer)?))).collect()
@@ -195,7 +203,7 @@ fn add_told(samples: &mut [Sample], told: &[Sample]) {
     }
 }
 
-/// A counter at a moment, from what it was at others.
+/// Value of a counter at a time, interpolated between known values.
 fn between(course: &[(u64, u64)], at_ms: u64) -> Option<u64> {
     let after = course.partition_point(|(at, _)| *at <= at_ms);
     let Some(later) = course.get(after) else { return course.last().map(|(_, count)| *count) };
@@ -204,25 +212,25 @@ fn between(course: &[(u64, u64)], at_ms: u64) -> Option<u64> {
     Some(earlier.1 + whole((later.1 - earlier.1) as f64 * part))
 }
 
-/// A program that runs here.
+/// A local program and its samples.
 struct Program {
     root: Root,
     tree: Tree,
     ports: Vec<u16>,
-    /// Counters of its CPU limit.
+    /// File with the throttling counters of its CPU limit.
     counters: Option<PathBuf>,
-    /// Where it is counted what the kernel ended for want of memory.
+    /// File with the counter of processes that the kernel killed for lack of memory.
     memory_events: Option<PathBuf>,
     about: Component,
 }
 
-/// Programs that run here.
+/// Samples all local programs.
 struct Local {
     programs: Vec<Program>,
     accepted: Accepted,
     view: View,
     looks: u64,
-    /// Only each of so many looks is taken.
+    /// Only every n-th tick is sampled; n doubles when the samples are thinned.
     every: u64,
 }
 
@@ -259,14 +267,15 @@ impl Looking for Local {
         self.accepted.look();
         for program in &mut self.programs {
             let about = &mut program.about;
-            // Who stands by is not looked at.
+            // A standby component is not sampled before its start.
             let Some(root) = program.root.pid() else { continue };
             if program.tree.root() != root {
-                // It was started anew.
+                // A new process ID means that the component was restarted.
                 program.tree.follow(root);
                 about.ended = false;
             }
-            // The moment is that of this program: what was read before it, such as a long table of connections, took its time.
+            // The time is taken per program, because reads before it (such as a long connection
+            // table) take time.
             let at_ms = at(origin);
             let Some(usage) = program.tree.read().filter(|_| !about.ended) else {
                 about.ended = true;
@@ -311,17 +320,17 @@ impl Looking for Local {
     }
 }
 
-/// Something that tells its figures.
+/// Scrapes the metrics of one component.
 struct Asked {
     about: Component,
     metrics: Metrics,
     client: Option<Client>,
     token: Option<String>,
-    /// It did not run when it was asked first: its counters begin with 0.
+    /// `true` if the component did not run at the first scrape, so that its counters begin at 0.
     stood_by: bool,
-    /// What it counted, over all programs that it has been.
+    /// Counters over all restarts of the program.
     told: prometheus::Counters,
-    /// What its own counters had come to when they were first told of.
+    /// Value of each counter at the first scrape.
     first: BTreeMap<String, u64>,
 }
 
@@ -340,7 +349,7 @@ impl Asked {
         Self { about, metrics, client, token, stood_by: false, told, first: BTreeMap::new() }
     }
 
-    /// By how much its counters have grown.
+    /// Updates the increase of the counters since the first scrape.
     fn count(&mut self, text: &str) {
         for (name, series) in &self.metrics.counters {
             let Some(now) = self.told.counter(text, &self.metrics.labels, series) else { continue };
@@ -349,7 +358,8 @@ impl Asked {
         }
     }
 
-    /// What it says now; `None` when it does not answer. One answer that is missing is a gap, not the end: the next one counts on.
+    /// Scrapes the metrics once; `None` if there is no valid response. A missing response leaves a
+    /// gap; the next one continues the counters.
     fn ask(&mut self, at_ms: u64) -> Option<prometheus::Seen> {
         let answer = self.client.as_mut()?.get(self.token.as_deref(), ANSWER).ok()?;
         let text = String::from_utf8_lossy(&answer.content);
@@ -366,7 +376,7 @@ impl Asked {
     }
 }
 
-/// A program that runs here: what it uses is seen from outside, and only its counters are asked for.
+/// A local program: its usage is sampled from outside, only its counters are scraped.
 impl Looking for Asked {
     fn look(&mut self, origin: Instant) {
         if let Some(seen) = self.ask(at(origin)) {
@@ -379,10 +389,10 @@ impl Looking for Asked {
     }
 }
 
-/// Something that runs elsewhere.
+/// A remote component, for which all figures are scraped.
 struct Remote {
     asked: Asked,
-    /// When what was told last had been read.
+    /// Timestamp of the last scraped sample.
     stamp: Option<i64>,
     view: View,
 }
@@ -391,7 +401,8 @@ impl Looking for Remote {
     fn look(&mut self, origin: Instant) {
         let Some(seen) = self.asked.ask(at(origin)) else { return };
         let about = &mut self.asked.about;
-        // What is told again is no new look: it would be counted as if nothing had been used meanwhile.
+        // A sample with the same timestamp is a repetition. Recording it would look like a period
+        // without usage.
         let again = seen.stamp.is_some() && seen.stamp == self.stamp;
         self.stamp = seen.stamp;
         if let Some(sample) = seen.sample.filter(|_| !again) {
@@ -420,7 +431,7 @@ mod tests {
         };
         let grown = |stood_by| {
             let mut asked = Asked { stood_by, ..Asked::new("a", metrics.clone()) };
-            // After the third answer it was started anew.
+            // After the third response the program was restarted.
             for said in ["seen_total 7", "seen_total 9", "other_total 1", "seen_total 2"] {
                 asked.count(said);
             }

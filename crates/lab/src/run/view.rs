@@ -1,7 +1,7 @@
-//! What a run looks like at the moment, for whoever draws it.
+//! Run view: the current state of a run, for display.
 //!
-//! Owns: the state that the load, the watching threads and the drawing thread share. Does not own: drawing ([`super::progress`]). A lock is
-//! held for the copying of some numbers, some times a second.
+//! Owns: the state that the load, the sampling threads and the drawing thread share. A lock is held
+//! only to copy some numbers, a few times a second. Does not own: drawing ([`super::progress`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use crate::record::{Component, Sample, Slice};
 
-/// Slices that are kept: what fits into a line of a terminal.
+/// Number of slices that are kept: as many as fit into a terminal line.
 const SLICES: usize = 60;
 
-/// A handle on what is shown.
+/// Shared handle to the view state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct View(Arc<Mutex<Seen>>);
 
-/// What is shown.
+/// State to display.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// A line for people: what runs.
+    /// One-line description of what runs.
     pub(super) what: String,
     pub(super) round: u32,
     pub(super) rounds: u32,
-    /// Loads done, and all.
+    /// Finished loads, and total number of loads.
     pub(super) done: u32,
     pub(super) all: u32,
     pub(super) since: Option<Instant>,
@@ -33,7 +33,7 @@ pub(super) struct Seen {
     pub(super) over: bool,
 }
 
-/// Two looks at a component: what it did between them is what it does.
+/// Two samples of a component; its current figures are their difference.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watch {
     pub(super) limit: Option<f64>,
@@ -46,7 +46,7 @@ impl View {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something else runs from now on.
+    /// Starts a new activity: clears slices and components.
     pub(super) fn begin(&self, what: &str, round: u32, length: Option<Duration>) {
         let mut seen = self.lock();
         what.clone_into(&mut seen.what);
@@ -56,7 +56,7 @@ impl View {
         seen.components.clear();
     }
 
-    /// A slice of the timeline is over.
+    /// Adds a closed slice of the timeline.
     pub(super) fn slice(&self, slice: &Slice) {
         let mut seen = self.lock();
         if seen.slices.len() == SLICES {
@@ -65,14 +65,15 @@ impl View {
         seen.slices.push(slice.clone());
     }
 
-    /// Components were looked at.
+    /// Updates the components from their last samples.
     pub(super) fn components<'a>(&self, components: impl IntoIterator<Item = &'a Component>) {
         let mut seen = self.lock();
         for component in components {
             let Some(last) = component.samples.last() else { continue };
             let watch = seen.components.entry(component.name.clone()).or_default();
             watch.limit = component.cpu_limit_cores;
-            // About as long ago as a drawing: shorter is only the clock's ticks.
+            // The earlier sample is about one redraw older; a shorter period would only show the
+            // clock tick resolution.
             let since = component.samples.iter().rev().find(|sample| sample.at_ms + 450 <= last.at_ms);
             watch.before = since.cloned();
             watch.last = Some(last.clone());
@@ -81,7 +82,7 @@ impl View {
 }
 
 impl Watch {
-    /// Cores in use; `None` with one look.
+    /// Cores in use; `None` with fewer than two samples.
     pub(super) fn cores(&self) -> Option<f64> {
         let (before, last) = (self.before.as_ref()?, self.last.as_ref()?);
         let used = last.cpu_so_far_us().saturating_sub(before.cpu_so_far_us());
@@ -89,7 +90,7 @@ impl Watch {
         (wall > 0).then(|| used as f64 / 1e3 / wall as f64)
     }
 
-    /// Share of periods in which it stood still; `None` without a limit.
+    /// Share of CPU periods in which the component was throttled; `None` without a limit.
     pub(super) fn throttled(&self) -> Option<f64> {
         let (before, last) = (self.before.as_ref()?, self.last.as_ref()?);
         let periods = last.periods?.saturating_sub(before.periods?);

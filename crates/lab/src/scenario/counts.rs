@@ -1,6 +1,6 @@
-//! What a scenario counts beside measuring: instructions and allocations of one component.
+//! Counts table: instructions and allocations that a scenario counts for one component.
 //!
-//! Owns: the keys, and what they may hold. Does not own: counting ([`crate::run`]).
+//! Owns: the keys and their permitted values. Does not own: counting ([`crate::run`]).
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,30 @@ use serde::Deserialize;
 
 use super::{Arrangement, Load};
 
-/// Most requests of a count: under a counting tool a thousand take seconds.
+/// Largest number of requests in a count: under a counting tool a thousand take seconds.
 const MOST: u64 = 1_000_000;
 
-/// What is counted, per request, of every variant.
+/// What is counted per request, for every variant.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
-    /// Whose instructions and allocations.
+    /// Component whose instructions and allocations are counted.
     pub component: String,
-    /// Requests of the shorter and of the longer of the two runs whose difference is taken: what starting and ending cost is in both of them.
+    /// Requests of the shorter and the longer run. The difference of the two runs is the result,
+    /// because both contain the cost of start and end.
     pub requests: [u64; 2],
 }
 
 impl Counts {
-    /// Requests by which the two runs differ.
+    /// Difference in requests between the two runs.
     pub fn difference(&self) -> u64 {
         self.requests[1] - self.requests[0]
     }
 
-    /// The key that is wrong and why.
+    /// Checks the counts against the arrangements and loads.
+    ///
+    /// # Errors
+    /// The wrong key, and the reason.
     pub(super) fn check(
         &self,
         arrangements: &[Arrangement],

@@ -1,7 +1,7 @@
-//! A scenario, checked.
+//! Scenario description: the checked content of a scenario file.
 //!
-//! Owns: a scenario that is whole, and which names its ladders, sweeps and reference rows may use. Does not own: single keys
-//! ([`super::table`]).
+//! Owns: the consistency of a whole scenario, and which names its ladders, sweeps and reference
+//! rows may use. Does not own: single keys ([`super::table`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -21,67 +21,71 @@ use crate::offline::audit::Tables;
 use crate::record::{MOST_ITERATIONS, MOST_VARIANTS, Measure, Target};
 use crate::topology::{Act, Change, Library, Programs, Topology, TopologyError};
 
-/// A scenario, checked: what runs, what goes through it, how often.
+/// A checked scenario: which topologies run, with which loads, and how often.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// Its name: that of the file without its ending.
+    /// Name of the scenario: the file name without its extension.
     pub name: String,
-    /// A line for people.
+    /// One-line description for people.
     pub title: String,
-    /// The short form was asked for.
+    /// `true` if the quick form was requested.
     pub quick: bool,
-    /// How often everything is measured.
+    /// Number of measurements of each variant.
     pub rounds: u32,
-    /// When programs are started anew.
+    /// When programs are restarted.
     pub fresh: Fresh,
     /// Loads by name.
     pub loads: BTreeMap<String, Load>,
-    /// What runs, and which loads go through it.
+    /// Topologies to run, and the loads of each.
     pub arrangements: Vec<Arrangement>,
-    /// What is counted beside measuring.
+    /// What is counted in addition to the measurements.
     pub counts: Option<Counts>,
     pub(crate) calibration: Duration,
     pub(crate) ladders: Vec<LadderTable>,
     pub(crate) sweeps: Vec<SweepTable>,
-    /// Some of it was left out: it may speak of variants that are not there.
+    /// `true` if variants were left out on request, so that names may refer to missing variants.
     partly: bool,
     pub(crate) references: Vec<ReferenceTable>,
     pub(crate) baselines: Vec<String>,
     pub(crate) targets: Vec<TargetTable>,
-    /// Every text that it is made of, by name.
+    /// Every source text of the scenario, by name.
     pub(crate) sources: BTreeMap<String, String>,
 }
 
-/// A topology in one token mode, changed as the scenario says.
+/// A topology in one token mode, with the overrides of the scenario.
 #[derive(Debug, Clone)]
 pub struct Arrangement {
-    /// `fused/oidc`.
+    /// Name of the arrangement, such as `fused/oidc`.
     pub name: String,
-    /// What runs.
+    /// Topology that runs.
     pub topology: Topology,
-    /// Token mode; absent without tokens.
+    /// Token mode; `None` without tokens.
     pub mode: Option<String>,
-    /// What the scenario changes about it.
+    /// Overrides of the topology.
     pub change: Change,
-    /// Names of the loads that go through it.
+    /// Names of its loads.
     pub loads: Vec<String>,
-    /// How long a revoked credential is asked about here, in place of what its loads say.
+    /// How long a revoked credential is watched here. It replaces the value of the loads.
     pub patience: Option<Duration>,
-    /// Who sends its loads, and is watched as a component; the lab, unwatched, when absent.
+    /// Program that sends its loads and is sampled as a component. `None` for the lab itself, not
+    /// sampled.
     pub generator: Option<Generator>,
-    /// Cores that it runs on; all when there are none.
+    /// Cores of the load generator; empty for all.
     pub generator_cores: Vec<u32>,
 }
 
 impl Arrangement {
-    /// Whether every program that it needs is here; the error is about the first that is not.
+    /// Checks that every required program is installed.
+    ///
+    /// # Errors
+    /// The first program that is missing.
     pub(crate) fn find_programs(&self, programs: &Programs) -> Result<(), TopologyError> {
         programs.find_all(&self.topology)?;
         let generator = self.generator.and_then(Generator::program);
         generator.map_or(Ok(()), |name| programs.find(COMPONENT, name, None).map(drop))
     }
 
-    /// A load as it goes through this one.
+    /// Applies the overrides of this arrangement to a load.
     pub(crate) fn adapt(&self, load: &Load) -> Load {
         let mut load = load.clone();
         if let (Some(pace), Some(patience)) = (&mut load.revocations, self.patience) {
@@ -91,30 +95,33 @@ impl Arrangement {
     }
 }
 
-/// What is asked of a scenario from outside of its file.
+/// Options for reading a scenario, from outside its file.
 #[derive(Debug, Clone, Default)]
 pub struct Wish {
-    /// The short form.
+    /// Uses the quick form of the scenario.
     pub quick: bool,
-    /// Another number of rounds.
+    /// Number of rounds, instead of that of the file.
     pub rounds: Option<u32>,
-    /// Only variants of these topologies; for a scenario that names none, these.
+    /// Keeps only variants of these topologies. If the scenario names no topology, these are used.
     pub topologies: Vec<String>,
 }
 
 impl Scenario {
-    /// Reads a scenario that ships, or a file.
+    /// Reads a shipped scenario or a file.
+    ///
+    /// # Errors
+    /// The scenario, or one of its topologies, cannot be read or is invalid.
     pub fn read(name: &str, wish: &Wish) -> Result<Self, TopologyError> {
         let text = Library::scenario(name)?;
         Self::parse(&text.content, &text.name, name, wish)
     }
 
-    /// Reads a scenario from a text; `file` is what errors call it.
+    /// Reads a scenario from a text; `file` is its name in errors.
     pub fn from_text(content: &str, file: &str, wish: &Wish) -> Result<Self, TopologyError> {
         Self::parse(content, file, file, wish)
     }
 
-    /// Title of a scenario that ships.
+    /// Title of a shipped scenario.
     pub fn title_of(name: &str) -> Result<String, TopologyError> {
         let text = Library::scenario(name)?;
         let table: Table = toml::from_str(&text.content)
@@ -168,7 +175,8 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A load with several rates is there to show where they are too much.
+    /// Adds a sweep for each load with several rates, which shows at which rate a variant is
+    /// saturated.
     fn sweep_rates(&mut self, several: &Several) {
         let mut sweeps = Vec::new();
         for (load, parts) in several {
@@ -183,12 +191,13 @@ impl Scenario {
         self.sweeps.extend(sweeps);
     }
 
-    /// The name of the variant that is this load on this arrangement.
+    /// Name of the variant that combines this arrangement and this load.
     pub fn variant(&self, arrangement: &Arrangement, load: &str) -> String {
         if self.loads.len() == 1 { arrangement.name.clone() } else { format!("{}/{load}", arrangement.name) }
     }
 
-    /// Names of all loads, in the order in which the variant with the most of them names them; what others have beside them comes last.
+    /// Names of all loads: first in the order of the arrangement with the most loads, then
+    /// additional loads of the others.
     pub(crate) fn loads_in_order(&self) -> Vec<&String> {
         let mut order: Vec<&String> = Vec::new();
         let mut longest: Vec<&Arrangement> = self.arrangements.iter().collect();
@@ -209,7 +218,8 @@ impl Scenario {
         self.arrangements.iter().flat_map(of).collect()
     }
 
-    /// How long its loads take together: at least, because nobody knows how long a number of requests takes, nor programs to start.
+    /// Lower bound of the duration of all loads. The duration of a fixed number of requests, and
+    /// the start of programs, are not known and not included.
     pub fn least_length(&self) -> Duration {
         let loads = self.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
         let all = |load: &Load| Some(load.length()? * load.rounds_of(self.rounds));
@@ -218,7 +228,7 @@ impl Scenario {
         loads + (calibrating + calibrating / 4) * u32::try_from(self.arrangements.len()).unwrap_or(u32::MAX)
     }
 
-    /// Some load's rate depends on what the slowest variant serves.
+    /// Whether a rate depends on what the slowest variant serves.
     pub(crate) fn wants_calibration(&self) -> bool {
         let share = |rate: &Rate| matches!(rate, Rate::OfSlowest(_));
         let shares = |load: &Load| match &load.arrivals {
@@ -228,7 +238,7 @@ impl Scenario {
         self.loads.values().any(shares)
     }
 
-    /// What `@tokens@` and `@load@` may stand for.
+    /// All combinations of values for `@tokens@` and `@load@`.
     pub(crate) fn combinations(&self) -> Vec<(String, String)> {
         let modes: BTreeSet<&str> =
             self.arrangements.iter().filter_map(|arrangement| arrangement.mode.as_deref()).collect();
@@ -295,7 +305,7 @@ impl Scenario {
     }
 }
 
-/// Leaves the variants and loads that the short form names.
+/// Keeps only the variants and loads of the quick form.
 fn shorten(
     reader: &Reader<'_>,
     quick: &QuickTable,
@@ -309,7 +319,7 @@ fn shorten(
     };
     if let Some(names) = &quick.variants {
         let known: BTreeSet<String> = arrangements.iter().map(base).collect();
-        // With --topology some of them may be left out already.
+        // With --topology some variants may already be left out.
         if let Some(unknown) =
             names.iter().find(|name| reader.wish.topologies.is_empty() && !known.contains(*name))
         {
@@ -344,7 +354,8 @@ fn shorten(
 }
 
 impl Scenario {
-    /// Targets whose variants are all part of the scenario, once for each token mode and load that their names stand for.
+    /// Targets whose variants are all part of the scenario, one for each combination of token mode
+    /// and load.
     pub(crate) fn targets(&self) -> Vec<Target> {
         let variants = self.variants();
         let mut targets: Vec<Target> = Vec::new();
@@ -361,7 +372,7 @@ impl Scenario {
         targets
     }
 
-    /// Who stands by is started once in the life of the programs beside it.
+    /// Checks that a standby component is started only once during the life of the programs.
     fn check_starts(&self, reader: &Reader<'_>) -> Result<(), TopologyError> {
         for arrangement in &self.arrangements {
             let mut started = BTreeSet::new();
@@ -433,7 +444,7 @@ impl Scenario {
     }
 }
 
-/// A name with a token mode and a load in place of the signs for them.
+/// Replaces the placeholders of a name by a token mode and a load.
 pub(crate) fn stand_in(name: &str, mode: &str, load: &str) -> String {
     name.replace("@tokens@", mode).replace("@load@", load)
 }
@@ -464,7 +475,8 @@ mod tests {
         }
     }
 
-    /// A number of requests is over in some milliseconds where a service is quick, and the looks at CPU in them tell nothing.
+    /// On a fast service a number of requests ends within milliseconds, and the CPU samples in that
+    /// time are meaningless.
     #[test]
     fn every_quick_load_that_ships_lasts_long_enough_to_tell_cpu() {
         for name in Library::scenarios() {
@@ -472,7 +484,7 @@ mod tests {
                 if ["one", "knee"].contains(&name) { vec!["fused".to_owned()] } else { Vec::new() };
             let scenario = Scenario::read(name, &Wish { quick: true, topologies, rounds: None }).unwrap();
             if scenario.counts.is_some() {
-                // Instructions repeat, however short it is.
+                // Instruction counts are repeatable, even if the load is short.
                 continue;
             }
             let used = scenario.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
@@ -480,7 +492,7 @@ mod tests {
                 let load_of = &scenario.loads[load];
                 let fits = match load_of.stop {
                     Stop::After(time) => time >= Duration::from_secs(1),
-                    // The first use of each token: there are no more of them.
+                    // The first use of each token: there are no more tokens.
                     Stop::Count(requests) => requests == u64::from(load_of.tokens),
                 };
                 assert!(fits, "{name}, {load}: {:?}", load_of.stop);
@@ -529,7 +541,7 @@ mod tests {
         let names = read(&text, &quick).unwrap().variants();
         assert_eq!(names, ["fused/oauth/a", "fused/oauth/c", "fused/oidc/a", "fused/oidc/c"]);
         assert_eq!(read(&text, &Wish::default()).unwrap().variants().len(), 9);
-        // What speaks of a variant that is left out is no mistake then.
+        // Then a reference to an excluded variant is not an error.
         let text =
             text.replace("rounds = 2", "rounds = 2\nbaseline = ['direct/@load@', 'fused/@tokens@/@load@']");
         assert!(read(&text, &quick).is_ok());
@@ -558,7 +570,8 @@ mod tests {
             targets.iter().any(|target| target.of == *name && target.figure == *figure)
         };
         for variant in scenario.variants() {
-            // Where nothing is answered nothing is revoked, and everybody is refused: how quickly is what matters.
+            // Without responses nothing is revoked and every request is refused: only the speed of
+            // the refusal matters.
             let promised = if variant.ends_with("/silent") {
                 [Measure::RefusedP99, Measure::Healing]
             } else {
@@ -567,7 +580,7 @@ mod tests {
             for figure in promised {
                 assert!(held(&variant, &figure), "{figure} of {variant}");
             }
-            // Where the broker is frozen it may take longer than 25 ms.
+            // With a frozen broker it may take longer than 25 ms.
             let well = ["/well", "/longer", "/alone"].iter().any(|load| variant.ends_with(load));
             assert_eq!(held(&variant, &Measure::StalenessP99), well, "{variant}");
         }
@@ -581,7 +594,7 @@ mod tests {
             read(&text, wish).unwrap().targets().into_iter().map(|target| target.says).collect()
         };
         assert_eq!(says(&Wish::default()), ["oauth", "oidc"]);
-        // Whatever is left out by request is not looked at.
+        // Variants that are excluded on request are not checked.
         let wish = Wish { topologies: vec!["fused".to_owned()], ..Wish::default() };
         assert!(says(&wish).is_empty());
     }

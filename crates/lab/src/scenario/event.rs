@@ -1,7 +1,7 @@
-//! The TOML form of what is done to components while load lasts.
+//! Event table: the TOML form of events on components during load.
 //!
-//! Owns: keys, what they may hold, and what follows one after the other. Does not own: whether a topology has such a component
-//! ([`super::table`]), and doing it ([`crate::run`]).
+//! Owns: keys, their permitted values, and the expansion of repeated events. Does not own: whether
+//! a topology has the component ([`super::table`]), and performing the events ([`crate::run`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::amount;
 use crate::load::Stop;
 use crate::topology::{Act, Anew, Signalled};
 
-/// Most events of a load: each stands in the record.
+/// Largest number of events of a load: each is stored in the record.
 const MOST: usize = 10_000;
 /// Longest time that a component may take to end.
 const LONGEST_END: Duration = Duration::from_mins(10);
 
-/// Something that is done to a component while load lasts.
+/// An event on a component during load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
-    /// Since the start of the iteration, warm-up included.
+    /// Time since the start of the iteration, including the warm-up.
     pub at: Duration,
-    /// Its name in the topology.
+    /// Name of the component in the topology.
     pub component: String,
-    /// A file of it that is written anew, before all else.
+    /// File of the component that is rewritten before the action.
     pub anew: Option<Anew>,
-    /// What is done to it; absent where only a file is written.
+    /// Action on the component; `None` if only a file is rewritten.
     pub act: Option<Act>,
 }
 
 impl Planned {
-    /// In words, for whoever reads what happened.
+    /// Describes the event for a report.
     pub fn words(&self) -> String {
         let act = self.act.map(|act| act.words(&self.component));
         match (act, &self.anew) {
@@ -43,7 +43,7 @@ impl Planned {
     }
 }
 
-/// An event as it stands in a file.
+/// An event as it is in a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EventTable {
@@ -61,7 +61,7 @@ pub(super) struct EventTable {
     with: Option<With>,
 }
 
-/// Variables, or several of them that are taken in turn.
+/// Variables, or several sets of them that are used in turn.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     untagged,
@@ -72,7 +72,11 @@ enum With {
     InTurn(Vec<BTreeMap<String, String>>),
 }
 
-/// Everything that is done while a load lasts, by time; what is due at once in the order of the file.
+/// Expands all events of a load, sorted by time. Events at the same time keep the order of the
+/// file.
+///
+/// # Errors
+/// The wrong key, and the reason.
 pub(super) fn planned(events: Vec<EventTable>, warmup: Duration, stop: Stop) -> Result<Vec<Planned>, String> {
     let mut all = Vec::new();
     for event in events {

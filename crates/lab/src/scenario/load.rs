@@ -1,6 +1,6 @@
-//! The TOML form of a load.
+//! Load table: the TOML form of a load.
 //!
-//! Owns: keys and what they may hold. Does not own: sending.
+//! Owns: keys and their permitted values. Does not own: sending.
 
 use std::time::Duration;
 
@@ -14,63 +14,65 @@ use crate::provider::Scenario as Flow;
 use crate::record::NamedBy;
 use crate::revoke::{Flood, Pace};
 
-/// Connections of an open loop when nothing is said.
+/// Default number of connections of an open loop.
 const CONNECTIONS: u32 = 64;
-/// Warm-up when nothing is said.
+/// Default duration of the warm-up.
 const WARMUP: Duration = Duration::from_secs(1);
-/// Time after which an answer is not waited for any more, when nothing is said.
+/// Default timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// One revocation in each such interval, and how long a revoked credential is asked about, when nothing is said.
+/// Default interval of revocations, and default time for which a revoked credential is watched.
 const EVERY: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Shortest of both.
+/// Shortest value of either time.
 pub(super) const LEAST_PACE: Duration = Duration::from_millis(1);
-/// Fewest rates of a load that stands for several.
+/// Fewest rates of a load with several rates.
 const LEAST_RATES: usize = 3;
-/// Most workers or connections: each takes a port.
+/// Largest number of workers or connections: each takes a port.
 const MOST: u32 = 10_000;
-/// Most connections that are held: what one address can have open to one port, and a little more.
+/// Largest number of held connections: a little more than one address can have open to one port.
 const MOST_HELD: u32 = 100_000;
-/// Most tokens of a flood.
+/// Largest number of tokens in a revocation flood.
 const MOST_FLOODING: u32 = 1_000_000;
-/// Most tokens of a population.
+/// Largest number of tokens in a population.
 const MOST_TOKENS: u32 = 100_000;
 
-/// How much is sent.
+/// A load: what is sent, how much, and what happens during it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// What a virtual user does over and over; absent when it is one request to where load enters.
+    /// Flow that each virtual user repeats; `None` for single requests to the load entry.
     pub flow: Option<Flow>,
     /// How requests arrive.
     pub arrivals: Arriving,
-    /// When it ends.
+    /// When the load ends.
     pub stop: Stop,
-    /// It is sent in so many rounds, the first ones; in all when absent.
+    /// Number of rounds, from the first, in which it is sent; `None` for all.
     pub rounds: Option<u32>,
-    /// Load that is not measured, before the window.
+    /// Duration of the load before the measured window.
     pub warmup: Duration,
-    /// Path and query in place of those of the topology's URL.
+    /// Path and query, instead of those of the topology's URL.
     pub path: Option<String>,
-    /// Different tokens; 0 for requests without one.
+    /// Number of different tokens; 0 for requests without a token.
     pub tokens: u32,
-    /// Tokens are chosen with weight 1 / k^exponent; in turn when absent.
+    /// Exponent of the token choice, with weight 1 / k^exponent; `None` for each token in turn.
     pub zipf: Option<f64>,
-    /// Time after which an answer is not waited for any more.
+    /// Longest wait for a response.
     pub timeout: Duration,
-    /// Requests in flight at once on one connection of HTTP/2; as many as fit, up to 10, when absent.
+    /// Requests in flight at the same time on one HTTP/2 connection. `None` for the largest divisor
+    /// of the total, up to 10.
     pub streams: Option<u32>,
-    /// Connections that are held beside it.
+    /// Connections that are held open during the load.
     pub hold: Option<Hold>,
-    /// Credentials are revoked meanwhile.
+    /// Revocation of credentials during the load.
     pub revocations: Option<Pace>,
-    /// What is done to components meanwhile, by time.
+    /// Events on components during the load, by time.
     pub events: Vec<Planned>,
-    /// h2load, which prints no percentiles, writes every request down where it sends this: it has them then, and costs more.
+    /// Makes h2load log every request. h2load prints no percentiles, so they are computed from the
+    /// log, at a higher cost.
     pub every_request: bool,
 }
 
 impl Load {
-    /// How long it takes, where it is known: not that of a number of requests.
+    /// Total duration; `None` for a fixed number of requests.
     pub fn length(&self) -> Option<Duration> {
         match self.stop {
             Stop::After(duration) => Some(self.warmup + duration + self.after_window().unwrap_or_default()),
@@ -78,12 +80,12 @@ impl Load {
         }
     }
 
-    /// In how many rounds of a scenario it is sent.
+    /// Number of rounds in which the load is sent, out of `all` rounds of the scenario.
     pub fn rounds_of(&self, all: u32) -> u32 {
         self.rounds.map_or(all, |some| some.min(all))
     }
 
-    /// How long it goes on after its window, so that credentials are revoked then.
+    /// How long the load continues after its window, so that credentials are revoked in that time.
     pub fn after_window(&self) -> Option<Duration> {
         self.revocations?.after_window
     }
@@ -92,43 +94,43 @@ impl Load {
 /// Connections that are opened before a load and held until it ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hold {
-    /// What they do.
+    /// What the held connections send.
     pub manner: Holding,
-    /// How many.
+    /// Number of held connections.
     pub connections: u32,
 }
 
-/// What held connections do.
+/// What held connections send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holding {
-    /// Nothing, after one request each.
+    /// One complete request, then nothing.
     Idle,
     /// Nothing at all.
     Silent,
-    /// A request head that does not end: a line each time.
+    /// A request head that never ends: one line at each interval.
     SlowLoris(Duration),
 }
 
 /// How requests arrive.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arriving {
-    /// So many workers, each of which waits for its answer.
+    /// Closed loop: this many workers, each of which waits for its response.
     Closed(u32),
-    /// At a rate, whatever the answers do.
+    /// Open loop: at a given rate, independent of the responses.
     Open {
-        /// The time between two.
+        /// Distribution of the time between two requests.
         spacing: Spacing,
-        /// How many a second.
+        /// Requests per second over time.
         course: Course,
-        /// Most requests in flight.
+        /// Largest number of requests in flight.
         connections: u32,
     },
 }
 
-/// A load, and what is added to the name of the table that it comes from, where that stands for several.
+/// A load, and the suffix of its name if its table stands for several loads.
 pub(super) type Part = (Option<String>, Load);
 
-/// A load as it stands in a file; every key may be left out, and be given by `[quick.load.NAME]` in its place.
+/// A load as it is in a file. Every key is optional, and `[quick.load.NAME]` can override it.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadTable {
@@ -137,7 +139,7 @@ pub(super) struct LoadTable {
     concurrency: Option<u32>,
     connections: Option<u32>,
     rate: Option<RateTable>,
-    /// Several loads of the same kind, one for each.
+    /// Several rates; the table stands for one load per rate.
     rates: Option<Vec<RateTable>>,
     steps: Option<Vec<String>>,
     requests: Option<u64>,
@@ -155,7 +157,7 @@ pub(super) struct LoadTable {
     every_request: Option<bool>,
 }
 
-/// Revocations while load lasts; every key may be left out.
+/// Revocations during load as they are in a file. Every key is optional.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RevocationsTable {
@@ -201,10 +203,11 @@ enum Word {
 }
 
 impl LoadTable {
-    /// The same with what `other` gives in its place.
+    /// Returns the table with the values of `other` where it has them.
     pub(super) fn with(self, other: &Self) -> Self {
         let other = other.clone();
-        // An end by number and one by time exclude each other: whichever is given anew is meant.
+        // A number of requests and a duration exclude each other: a new value of one removes the
+        // other.
         let ends = other.requests.is_some() || other.duration.is_some() || other.steps.is_some();
         let paced = other.rate.is_some() || other.rates.is_some() || other.steps.is_some();
         Self {
@@ -241,6 +244,9 @@ impl LoadTable {
     }
 
     /// How requests arrive.
+    ///
+    /// # Errors
+    /// The wrong key, and the reason.
     fn arrivals(&self) -> Result<Arriving, (&'static str, String)> {
         let wrong = |key, what: &str| Err((key, what.to_owned()));
         let in_flight = |key, number: u32| {
@@ -282,7 +288,11 @@ impl LoadTable {
         }
     }
 
-    /// The loads that it stands for, by what is added to its name: itself, or one for each of its `rates`.
+    /// The loads of the table, each with the suffix of its name: the load itself, or one load for
+    /// each of its `rates`.
+    ///
+    /// # Errors
+    /// The wrong key, and the reason.
     pub(super) fn each(self) -> Result<Vec<Part>, (&'static str, String)> {
         let Some(rates) = self.rates.clone() else { return Ok(vec![(None, self.load()?)]) };
         let wrong = |what: &str| Err(("rates", what.to_owned()));
@@ -309,7 +319,10 @@ impl LoadTable {
         if names.len() < all.len() { wrong("name one twice") } else { Ok(all) }
     }
 
-    /// The load, or the key that is wrong and why.
+    /// Checks the table and converts it to a load.
+    ///
+    /// # Errors
+    /// The wrong key, and the reason.
     fn load(self) -> Result<Load, (&'static str, String)> {
         let time = |key: &'static str, text: &Option<String>| {
             text.as_deref().map(amount::duration).transpose().map_err(|what| (key, what))

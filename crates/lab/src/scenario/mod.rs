@@ -1,9 +1,13 @@
 //! Scenarios: what is measured on which topologies, how often and in which order.
 //!
-//! Owns: the TOML form ([`Scenario`]), its variants (topology × token mode × load), and what may be said about names in it. Does not own:
-//! topologies ([`crate::topology`]) and measuring ([`crate::run`]).
+//! Owns: the TOML form ([`Scenario`]), its variants (topology × token mode × load), and the names
+//! that its tables may use. Does not own: topologies ([`crate::topology`]), and measuring
+//! ([`crate::run`]).
 //!
-//! Flow: file → tables → quick or whole → arrangements (what has to run) with the loads that go through each → [`crate::run`].
+//! 1. The file is parsed into tables.
+//! 2. The quick form is applied, if requested.
+//! 3. The tables become arrangements (topologies to run), each with its loads.
+//! 4. [`crate::run`] measures them.
 
 mod counts;
 mod description;

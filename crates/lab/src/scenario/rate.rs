@@ -1,7 +1,8 @@
-//! How many requests a second a load offers.
+//! Rates: how many requests per second a load offers.
 //!
-//! Owns: rates by number and by share, and courses of them over time, as they stand in a file. Does not own: when each request is due
-//! ([`crate::load`]), nor what a share is a share of.
+//! Owns: absolute rates, relative rates, and their course over time, as they are in a file. Does
+//! not own: when each request is due ([`crate::load`]), and the measured rate that a share refers
+//! to.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,20 +11,20 @@ use serde::Deserialize;
 
 use crate::amount;
 
-/// Highest rate, requests per second.
+/// Highest rate in requests per second.
 const MOST_RATE: f64 = 1e7;
 
-/// Requests per second over the time of a load.
+/// Request rate over the time of a load.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Course {
-    /// The same throughout.
+    /// A constant rate.
     Steady(Rate),
-    /// One after the other.
+    /// Consecutive stages, each with its own rates.
     Stages(Vec<Stage>),
 }
 
 impl Course {
-    /// Every rate that it names.
+    /// All rates that occur.
     pub(crate) fn rates(&self) -> Vec<Rate> {
         match self {
             Self::Steady(rate) => vec![*rate],
@@ -32,27 +33,27 @@ impl Course {
     }
 }
 
-/// A rate for a time, or an even change from one to another.
+/// A constant rate, or a linear change between two rates, for a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stage {
-    /// At its start.
+    /// Rate at its start.
     pub from: Rate,
-    /// At its end.
+    /// Rate at its end.
     pub to: Rate,
-    /// How long it lasts.
+    /// Duration of the stage.
     pub lasts: Duration,
 }
 
-/// Requests per second.
+/// Request rate, absolute or relative.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
-    /// So many.
+    /// Requests per second.
     PerSecond(f64),
-    /// A share of what the slowest variant of the scenario serves to a closed loop.
+    /// Share of what the slowest variant of the scenario serves to a closed loop.
     OfSlowest(f64),
 }
 
-/// A rate as it stands in a file.
+/// A rate as it is in a file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum RateTable {
@@ -60,7 +61,10 @@ pub(super) enum RateTable {
     Text(String),
 }
 
-/// Steps, each `RATE@TIME` or `RATE..RATE@TIME`; the key's error in words.
+/// Parses steps of the form `RATE@TIME` or `RATE..RATE@TIME`.
+///
+/// # Errors
+/// Description of the wrong step.
 pub(super) fn stages(steps: &[String]) -> Result<Vec<Stage>, String> {
     let stage = |text: &String| {
         let wrong = || {
@@ -70,7 +74,7 @@ pub(super) fn stages(steps: &[String]) -> Result<Vec<Stage>, String> {
         };
         let (rates, time) = text.split_once('@').ok_or_else(wrong)?;
         let (from, to) = rates.split_once("..").unwrap_or((rates, rates));
-        // A pause is a step too.
+        // A step with rate 0 is a pause.
         let rate = |text: &str| match text.trim().parse::<f64>() {
             Ok(rate) if (0.0..=MOST_RATE).contains(&rate) => Ok(Rate::PerSecond(rate)),
             Ok(_) => Err(wrong()),
@@ -94,7 +98,10 @@ impl fmt::Display for RateTable {
 }
 
 impl RateTable {
-    /// The rate, or the key that is wrong and why.
+    /// Converts to a rate.
+    ///
+    /// # Errors
+    /// The wrong key, and the reason.
     pub(super) fn rate(&self) -> Result<Rate, (&'static str, String)> {
         let wrong = || {
             let what = "is a number of requests per second (up to 10000000), or a share from 1% to 1000% of what the slowest variant serves";

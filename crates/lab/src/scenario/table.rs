@@ -1,7 +1,9 @@
-//! The tables of a scenario's TOML file, and how they become loads and arrangements.
+//! Scenario tables: the tables of a scenario's TOML file, and how they become loads and
+//! arrangements.
 //!
-//! Owns: keys, and which topologies, modes, loads and changes they name. Does not own: what has to fit together in a whole scenario
-//! ([`super::description`]), and loads' keys ([`super::load`]).
+//! Owns: keys, and the topologies, modes, loads and overrides that they name. Does not own: the
+//! consistency of a whole scenario ([`super::description`]), and the keys of loads
+//! ([`super::load`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +20,7 @@ use crate::generator::{COMPONENT, Generator};
 use crate::load::{Protocol, Stop};
 use crate::topology::{Act, Change, Topology, TopologyError, Wire};
 
-/// Fewest files that a component may be allowed to open.
+/// Lowest limit of open files that a component can have.
 const LEAST_FILES: u64 = 32;
 
 #[derive(Debug, Deserialize)]
@@ -39,22 +41,22 @@ pub(super) struct Table {
     pub(super) sweep: Vec<SweepTable>,
     #[serde(default)]
     pub(super) reference: Vec<ReferenceTable>,
-    /// The variant that the others under its load are divided by, or several.
+    /// One or several variants. The other variants under the same load are compared with them.
     pub(super) baseline: Option<Names>,
     #[serde(default)]
     pub(super) target: Vec<TargetTable>,
 }
 
-/// When programs are started anew.
+/// When programs are restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fresh {
-    /// Programs start anew for each round.
+    /// Programs restart for each round.
     #[default]
     Round,
     /// Programs run through the whole run.
     Run,
-    /// Programs of all variants start anew for each round and run side by side.
+    /// Programs of all variants restart for each round and run side by side.
     Together,
 }
 
@@ -64,9 +66,9 @@ pub(super) struct QuickTable {
     pub(super) rounds: Option<u32>,
     pub(super) fresh: Option<Fresh>,
     pub(super) calibration: Option<String>,
-    /// Variants that stay, by the name before their token mode; all when absent.
+    /// Variants to keep, by the name before the token mode; `None` for all.
     pub(super) variants: Option<Vec<String>>,
-    /// Loads that stay; all when absent.
+    /// Loads to keep; `None` for all.
     pub(super) loads: Option<Vec<String>>,
     #[serde(default)]
     pub(super) load: BTreeMap<String, LoadTable>,
@@ -86,13 +88,13 @@ pub(super) struct VariantTable {
     pub(super) topology: Option<Names>,
     pub(super) tokens: Option<Names>,
     pub(super) load: Option<Names>,
-    /// In place of the topology's.
+    /// Replaces the protocol of the topology.
     pub(super) protocol: Option<Wire>,
-    /// In place of the topology's.
+    /// Replaces `guarded` of the topology.
     pub(super) guarded: Option<bool>,
-    /// In place of that of its loads' revocations.
+    /// Replaces the `patience` in the revocations of its loads.
     pub(super) patience: Option<String>,
-    /// Who sends its loads.
+    /// Program that sends its loads.
     pub(super) generator: Option<Generator>,
     #[serde(default)]
     pub(super) variables: BTreeMap<String, String>,
@@ -109,7 +111,8 @@ pub(super) struct LimitTable {
     pub(super) cores: Option<Vec<u32>>,
 }
 
-/// A ladder; `@tokens@` and `@load@` in its names stand for each token mode and each load.
+/// A ladder of variants. `@tokens@` and `@load@` in its names stand for each token mode and each
+/// load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LadderTable {
@@ -131,13 +134,14 @@ pub(crate) struct SweepTable {
     pub(crate) variants: Vec<String>,
 }
 
-/// A published row.
+/// A row of published figures for comparison.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReferenceTable {
-    /// Its id among the published tables.
+    /// ID of the row in the published tables.
     pub(crate) id: String,
-    /// The variant it stands beside; of a sweep, with `@concurrency@` for the workers of each of its rows.
+    /// Variant that is compared with the row. For a sweep, `@concurrency@` stands for the workers
+    /// of each of its rows.
     pub(crate) beside: Option<String>,
 }
 
@@ -150,16 +154,16 @@ impl Names {
     }
 }
 
-/// Loads that stand for several, by name, with the names of those.
+/// Names of the individual loads, by the name of the load that stands for them.
 pub(super) type Several = BTreeMap<String, Vec<String>>;
 
-/// Names of loads, with those that one of them stands for in its place.
+/// Replaces each name that stands for several loads by the names of those loads.
 pub(super) fn parts_of(names: &[String], several: &Several) -> Vec<String> {
     let parts = |name: &String| several.get(name).cloned().unwrap_or_else(|| vec![name.clone()]);
     names.iter().flat_map(parts).collect()
 }
 
-/// Reads the tables of one file.
+/// Converts the tables of one scenario file.
 pub(super) struct Reader<'a> {
     pub(super) file: &'a str,
     pub(super) wish: &'a Wish,
@@ -271,7 +275,7 @@ impl Reader<'_> {
         };
         let chosen = match table.load.clone() {
             None => {
-                // Rates in the order of the file, which is that in which they grow.
+                // Rates keep the order of the file, in which they increase.
                 let part = |name: &&String| several.values().any(|parts| parts.contains(name));
                 let mut names: Vec<String> = loads.keys().filter(|name| !part(name)).cloned().collect();
                 names.extend(several.keys().cloned());
@@ -324,7 +328,7 @@ impl Reader<'_> {
         Ok(modes.into_iter().map(arrangement).collect())
     }
 
-    /// How long a revoked credential is asked about here, where that is said.
+    /// How long a revoked credential is watched in this variant, if it is set.
     fn patience(
         &self,
         place: &str,
@@ -345,7 +349,7 @@ impl Reader<'_> {
         Ok(Some(patience))
     }
 
-    /// What a load does beside sending can be done to this topology.
+    /// Checks that the topology supports the revocations and events of a load.
     fn fits(&self, place: &str, load: &Load, topology: &Topology) -> Result<(), TopologyError> {
         if load.revocations.is_some() && topology.revocations.is_none() {
             let what = format!(
@@ -429,7 +433,7 @@ impl Reader<'_> {
                 cpu_millicores: parse(&limit.cpu, amount::millicores)?,
                 memory_bytes: parse(&limit.memory, amount::bytes)?,
             };
-            // A component of which only the files are limited keeps what its topology says.
+            // A component with only a file limit keeps the CPU and memory limits of its topology.
             if !limits_of.is_empty() {
                 limits.insert(name.clone(), limits_of);
             }
@@ -444,7 +448,8 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a generator can send a load through a topology. Others than the lab know less of what a load can be.
+/// Checks that a generator can send a load through a topology. Other generators than the lab
+/// support fewer kinds of load.
 fn can_send(
     generator: Generator,
     load: &Load,

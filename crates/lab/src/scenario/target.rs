@@ -1,6 +1,7 @@
-//! The TOML form of a target.
+//! Target table: the TOML form of a target.
 //!
-//! Owns: keys, and bounds as people write them. Does not own: figures' names, which are those of a record ([`Measure`]), and the verdict.
+//! Owns: keys, and bounds as people write them. Does not own: the names of figures, which come from
+//! the record ([`Measure`]), and the verdict.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -9,7 +10,7 @@ use super::stand_in;
 use crate::amount;
 use crate::record::{Measure, Target, Unit};
 
-/// A target; `@tokens@` and `@load@` stand for each token mode and each load.
+/// A target as it is in a file. `@tokens@` and `@load@` stand for each token mode and each load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TargetTable {
@@ -34,12 +35,15 @@ enum Bound {
 }
 
 impl TargetTable {
-    /// The variants that it names.
+    /// Names of the variants that the target uses.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.of).chain(&self.minus).chain(&self.over).map(String::as_str)
     }
 
-    /// The target in one token mode under one load; the key that is wrong, and how.
+    /// The target in one token mode under one load.
+    ///
+    /// # Errors
+    /// The wrong key, and the reason.
     pub(crate) fn target(&self, mode: &str, load: &str) -> Result<Target, (&'static str, String)> {
         let name = |text: &String| stand_in(text, mode, load);
         let mut named = json!({ "kind": self.figure });
@@ -49,7 +53,7 @@ impl TargetTable {
             }
         }
         let figure: Measure = serde_json::from_value(named).map_err(|error| ("figure", error.to_string()))?;
-        // A key that the figure does not have would be passed over in silence.
+        // A key that the figure does not have would otherwise be ignored silently.
         if self.component.is_some() && figure.component().is_none() {
             return Err(("component", format!("`{}` is not of a component", self.figure)));
         }

@@ -1,44 +1,51 @@
-//! What each hop costs, from variants that add one hop after the other.
+//! Attribution: computes what each hop costs, from variants that add one hop after the other.
 //!
-//! Owns: differences between neighbouring rungs with their intervals, and the whole. Nothing is guessed: a hop's cost is the
-//! median over rounds of "with it" minus "without it", both measured in the same round. The parts need not add up to the whole exactly, medians never do; how far they
-//! are from it is reported.
+//! Owns: the differences between neighbouring rungs with their intervals, and the total.
+//!
+//! Nothing is estimated. A hop's cost is the median over rounds of "with the hop" minus "without
+//! the hop", both measured in the same round. Medians do not add up exactly, so the parts need not
+//! sum to the total. The report states the rest.
 
 use serde::Serialize;
 
 use super::median::{Interval, interval, median, paired_difference};
 use crate::units;
 
-/// The cost of one hop.
+/// Cost of one hop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Share {
-    /// What the hop is.
+    /// Name of the hop.
     pub hop: String,
-    /// What it adds; for the first rung what the bare service costs. In the unit of the figures.
+    /// What the hop adds, in the unit of the figures. For the first rung: what the service alone
+    /// costs.
     pub adds: f64,
-    /// Between what the truth lies; absent with too few rounds.
+    /// Interval of the added cost; absent with too few rounds.
     pub interval: Option<Interval>,
-    /// The interval leaves out 0: there is a cost.
+    /// Whether the interval excludes 0, so that the hop certainly has a cost. Always true for the
+    /// first rung.
     pub certain: bool,
 }
 
-/// The cost of all hops.
+/// Cost of all hops of a ladder.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attribution {
-    /// From the bare service upwards.
+    /// Costs of the rungs, the service alone first.
     pub shares: Vec<Share>,
-    /// The last rung: everything together.
+    /// Figure of the last rung: the service with every hop.
     pub whole: f64,
-    /// Last rung minus first rung: what all added hops cost together.
+    /// Last rung minus first rung: what all added hops cost together. Absent with too few rounds.
     pub added: Option<Interval>,
-    /// The whole minus the sum of the shares.
+    /// The last rung's figure minus the sum of the shares.
     pub rest: f64,
-    /// Rounds in which every rung was measured.
+    /// Number of rounds in which every rung was measured.
     pub rounds: usize,
 }
 
-/// Attributes cost to hops. Each rung is a name and one figure per round, rounds in the same order for all rungs; rounds that a rung
-/// does not have are left out. `None` for fewer than two rungs or without a common round.
+/// Attributes cost to hops. Each rung is a name and one figure per round, with the rounds in the
+/// same order for all rungs.
+///
+/// Rounds that one of the rungs lacks are left out. Returns `None` for fewer than two rungs or
+/// without a common round.
 pub fn attribute(rungs: &[(String, Vec<f64>)]) -> Option<Attribution> {
     let rounds = rungs.iter().map(|(_, figures)| figures.len()).min().unwrap_or(0);
     let (first, last) = (rungs.first()?, rungs.last()?);

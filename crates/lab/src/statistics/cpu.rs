@@ -1,38 +1,45 @@
-//! CPU that a program used in a window, and whether the window tells.
+//! CPU use: how much CPU a program used in a window, and whether the window is long enough to say
+//! so.
 //!
-//! Owns: how exact a difference of two looks is, and from which exactness on it is a figure. Does not own: the looks ([`crate::observe`]). A figure that cannot be told is absent,
-//! with the reason: neither 0 nor a number that is mostly the step of a clock.
+//! Owns: how exact the difference between two samples is, and how exact it has to be to count as a
+//! figure.
+//! Does not own: taking the samples ([`crate::observe`]).
+//!
+//! A figure that is not exact enough is absent, with the reason. It is neither 0 nor a number that
+//! mostly shows the resolution of a clock.
 
 use crate::record::{Component, Iteration, Sample};
 use crate::words;
 
-/// A figure may be off by this share of it.
+/// Largest error of a figure, as a share of it.
 const EXACT: f64 = 0.1;
-/// Or, where it is in cores, by so many: who uses hardly any is known to.
+/// Largest error of a figure in cores, where that is larger: a program that uses hardly any CPU is
+/// known to do so.
 const EXACT_CORES: f64 = 0.01;
-/// What a difference of two looks may be off by where nobody says, µs: user and system time are each cut to ticks of 10 ms.
+/// Error of a difference between two samples in µs, where a record states none. User and system
+/// time are each cut to ticks of 10 ms.
 const TICKS_US: u64 = 20_000;
 
-/// CPU used between two looks.
+/// CPU that a program used between two samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuUse {
-    /// As it was counted, µs.
+    /// CPU used, as counted, µs.
     pub used_us: f64,
-    /// It is off by this much at most, µs.
+    /// Largest possible error of `used_us`, µs.
     pub error_us: f64,
-    /// Between the two looks, µs.
+    /// Time between the two samples, µs.
     pub wall_us: f64,
 }
 
 impl CpuUse {
-    /// Of a component in the measured window; `None` where there are no two looks in it.
+    /// CPU of a component in the measured window; `None` when fewer than two samples lie in it.
     pub fn of(iteration: &Iteration, name: &str) -> Option<Self> {
         let component = iteration.watched(name)?;
         let (first, last) = super::window(iteration, component)?;
         Self::between(component, first, last)
     }
 
-    /// Of a component between two looks; `None` where no time is between them.
+    /// CPU of a component between two samples; `None` when no time passed between them.
     pub(crate) fn between(component: &Component, first: &Sample, last: &Sample) -> Option<Self> {
         let used = match (first.cpu_us, last.cpu_us) {
             (Some(first), Some(last)) => last.saturating_sub(first),
@@ -46,31 +53,34 @@ impl CpuUse {
         })
     }
 
-    /// Cores in use on average; `None` where the window is too short to tell.
+    /// Cores in use on average; `None` when the window is too short for that.
     pub fn cores(&self) -> Option<f64> {
         let off = self.error_us <= (EXACT * self.used_us).max(EXACT_CORES * self.wall_us);
         (self.wall_us > 0.0 && off).then(|| self.used_us / self.wall_us)
     }
 
-    /// The same, exact enough to be divided by a number of requests.
+    /// Cores in use on average; `None` when they are not exact enough to be divided by a request
+    /// rate.
     pub fn exact_cores(&self) -> Option<f64> {
         self.cores().filter(|_| self.error_us <= EXACT * self.used_us)
     }
 
-    /// No more cores than this were in use on average.
+    /// Upper bound of the cores in use on average.
     pub fn most_cores(&self) -> f64 {
         (self.used_us + self.error_us) / self.wall_us
     }
 
-    /// Less was counted than the count may be off by: that it was little is all that is known.
+    /// Whether less CPU was counted than the error of the count: then only the upper bound is
+    /// known.
     pub fn is_little(&self) -> bool {
         self.used_us < self.error_us
     }
 
-    /// Of all of these together; `None` where there is none.
+    /// CPU of several components together; `None` when there is none.
     pub(super) fn together(all: &[Self]) -> Option<Self> {
         let first = all.first()?;
-        // Their windows differ by the time between looks at most: each counts by its own.
+        // The windows differ by one sampling interval at most, so each use is scaled by its own
+        // window.
         let sum =
             |of: fn(&Self) -> f64| all.iter().map(|one| of(one) / one.wall_us).sum::<f64>() * first.wall_us;
         Some(Self {
@@ -80,7 +90,7 @@ impl CpuUse {
         })
     }
 
-    /// Why it is no figure.
+    /// Explains why the CPU is not a figure.
     pub fn why_not(&self) -> String {
         format!(
             "{} ± {} of CPU between looks that lie {} apart: at most {} cores",
@@ -102,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_window_that_is_too_short_has_no_figure() {
-        // Ten milliseconds in seventy, by a clock that counts in tens.
+        // 10 ms counted in 70 ms, by a clock with a resolution of 10 ms.
         let short = cpu(10.0, 20.0, 70.0);
         assert_eq!((short.cores(), short.exact_cores()), (None, None));
         assert_eq!(

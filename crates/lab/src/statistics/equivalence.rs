@@ -1,17 +1,22 @@
-//! Whether two variants are the same for a purpose, differ, or cannot be told apart with what was measured.
+//! Equivalence: decides whether two variants are the same within a margin, differ, or cannot be
+//! told apart.
 //!
-//! Owns: the verdict over paired iterations. "No difference was found" is no verdict: with few or noisy iterations it is always
-//! true. Does not own: words for people.
+//! Owns: the verdict over paired iterations. "No difference was found" is no verdict: with few or
+//! noisy iterations it is always true.
+//! Does not own: the wording of verdicts ([`crate::words`]).
 //!
-//! Times and rates scatter in proportion to their size, so pairs are compared by ratio: the statistics are those of the logarithm of
-//! `b ÷ a`. Where a figure can be 0, such as a share of errors, pairs are compared by difference. In this order:
+//! Times and rates scatter in proportion to their size, so pairs are compared by ratio. The
+//! statistics are those of the logarithm of `b ÷ a`. A figure that can be 0, such as a share of
+//! errors, is compared by difference. The first of these that holds is the verdict:
 //!
-//! 1. Equivalent within a margin: two one-sided t tests, each at 5 %, refuse that the effect reaches the margin (Schuirmann 1987).
-//! 2. Different: the 95 % t interval of the mean effect leaves out "no difference".
-//! 3. Different in every round: each pair lies beyond the margin on the same side, and no round of one variant reaches a round of the
-//!    other. This assumes nothing of how rounds scatter. Where there is no difference, n pairs lie on one side with a chance of 2^(1−n)
-//!    (sign test), and the verdict carries that chance.
-//! 4. Inconclusive: both remain possible.
+//! 1. Equivalent within a margin: two one-sided t tests, each at 5 %, reject that the effect
+//!    reaches the margin (Schuirmann 1987).
+//! 2. Different: the 95 % t interval of the mean effect excludes "no difference".
+//! 3. Different in every round: each pair lies beyond the margin on the same side, and the figures
+//!    of the two variants do not overlap. This assumes nothing about how rounds scatter. Without a
+//!    difference, n pairs lie on one side with a probability of 2^(1−n) (sign test). The verdict
+//!    carries that probability.
+//! 4. Inconclusive: a difference and no difference are both possible.
 //!
 //! The t tests need three pairs, "every round" needs two.
 
@@ -20,71 +25,74 @@ use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
 use super::median::median;
 
-/// Chance of claiming equivalence, or a difference by its interval, that is not there.
+/// Significance level: probability of claiming an equivalence, or a difference by its interval,
+/// that does not exist.
 const ALPHA: f64 = 0.05;
 /// Fewest pairs whose scatter can be estimated.
 const LEAST: usize = 3;
-/// Fewest pairs of which "every round" says anything.
+/// Fewest pairs for the verdict "different in every round".
 const LEAST_ROUNDS: usize = 2;
 
-/// How `b` is put beside `a`.
+/// How `b` is compared with `a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// `b ÷ a`: 1 is no difference.
+    /// Ratio `b ÷ a`: 1 is no difference.
     Ratio,
-    /// `b − a` in the unit of the figures: 0 is no difference.
+    /// Difference `b − a` in the unit of the figures: 0 is no difference.
     Difference,
 }
 
-/// How `b` lies to `a`, and between what.
+/// How `b` compares with `a`, with an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Effect {
-    /// What the numbers are.
+    /// Whether the numbers are ratios or differences.
     pub scale: Scale,
-    /// The estimate.
+    /// Estimate of the effect.
     pub point: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
-/// What can be said about `b` beside `a`.
+/// Verdict on `b` compared with `a`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Equivalence {
-    /// The same within the margin.
+    /// Both are the same within the margin.
     Equivalent {
-        /// What counts as the same, as a share of `a`.
+        /// Margin within which both count as the same, as a share of `a`.
         margin: f64,
-        /// The larger p value of the two tests.
+        /// Larger p value of the two one-sided tests.
         p: f64,
     },
-    /// Different by the interval.
+    /// The 95 % interval of the mean effect excludes "no difference".
     Different {
-        /// The mean with its 95 % interval.
+        /// Mean effect with its 95 % interval.
         effect: Effect,
     },
-    /// Different in every round, by more than the margin.
+    /// Every round differs by more than the margin, to the same side.
     DifferentEachRound {
-        /// The median of the rounds, the least and the most.
+        /// Median of the rounds, with the smallest and the largest as its interval.
         effect: Effect,
-        /// How many rounds.
+        /// Number of rounds compared.
         rounds: usize,
-        /// Chance that so many rounds lie on one side where there is no difference.
+        /// Probability that this many rounds lie on one side when there is no difference.
         chance: f64,
     },
-    /// Both remain possible.
+    /// A difference and no difference are both possible.
     Inconclusive {
-        /// The mean with its 95 % interval; absent with fewer than three pairs.
+        /// Mean effect with its 95 % interval; absent with fewer than three pairs.
         effect: Option<Effect>,
     },
 }
 
-/// Judges pairs (a, b) of iterations that ran next to each other. `margin` is what counts as the same, as a share of `a`.
+/// Decides on pairs (a, b) of iterations that ran next to each other. `margin` is what counts as
+/// the same, as a share of `a`.
 ///
-/// A difference that is certain but smaller than the margin is equivalence: the margin says what matters.
+/// A difference that is certain but smaller than the margin is an equivalence: the margin states
+/// what matters.
 pub fn compare_paired(pairs: &[(f64, f64)], margin: f64) -> Equivalence {
     let effects = Effects::of(pairs, margin);
     let mean = effects.mean();
@@ -99,20 +107,20 @@ pub fn compare_paired(pairs: &[(f64, f64)], margin: f64) -> Equivalence {
     }
 }
 
-/// The effect of each pair, on a scale on which effects add up and none is 0.
+/// Effect of each pair, on a scale on which effects can be averaged.
 struct Effects {
     scale: Scale,
     each: Vec<f64>,
-    /// What counts as the same, on that scale.
+    /// Margin on the same scale.
     margin: f64,
 }
 
-/// The mean of effects on their scale.
+/// Mean of the effects, on their scale.
 struct Mean {
     by: f64,
-    /// Half of its 95 % interval.
+    /// Half of the width of its 95 % interval.
     give_or_take: f64,
-    /// The larger p value of the tests for equivalence.
+    /// Larger p value of the two tests for equivalence.
     p: f64,
 }
 
@@ -128,7 +136,7 @@ impl Effects {
         Self { scale: Scale::Difference, each, margin: usual.abs() * margin }
     }
 
-    /// The mean effect; `None` where the scatter cannot be estimated.
+    /// Mean effect; `None` with too few pairs, or when the mean or its interval is infinite.
     fn mean(&self) -> Option<Mean> {
         if self.each.len() < LEAST {
             return None;
@@ -143,7 +151,8 @@ impl Effects {
         Some(Mean { by, give_or_take, p }).filter(|mean| mean.by.is_finite() && mean.give_or_take.is_finite())
     }
 
-    /// The verdict where every pair lies beyond the margin on one side, and the two sides do not overlap.
+    /// Verdict for pairs that all lie beyond the margin on one side, when the two variants do not
+    /// overlap; `None` otherwise.
     fn every_round(&self, pairs: &[(f64, f64)]) -> Option<Equivalence> {
         let rounds = pairs.len();
         let beyond = |sign: f64| self.each.iter().all(|effect| effect * sign > self.margin);
@@ -168,7 +177,7 @@ impl Effects {
         self.effect(mean.by, mean.by - mean.give_or_take, mean.by + mean.give_or_take)
     }
 
-    /// An effect as people read it.
+    /// Converts an effect from its scale to ratios or differences.
     fn effect(&self, point: f64, low: f64, high: f64) -> Effect {
         let [point, low, high] = match self.scale {
             Scale::Ratio => [point, low, high].map(f64::exp),
@@ -178,7 +187,8 @@ impl Effects {
     }
 }
 
-/// The larger p value of "not more than the margin below" and "not more than the margin above".
+/// Larger p value of the two null hypotheses: the effect is at or below `-margin`, or at or above
+/// `margin`.
 fn two_one_sided(student: &StudentsT, by: f64, error: f64, margin: f64) -> f64 {
     if error <= 0.0 {
         return if by.abs() < margin { 0.0 } else { 1.0 };
@@ -195,19 +205,20 @@ mod tests {
     use super::*;
     use crate::load::Random;
 
-    /// Pairs whose ratios have these logarithms.
+    /// Pairs whose ratios have the given logarithms.
     fn pairs(effects: &[f64]) -> Vec<(f64, f64)> {
         effects.iter().map(|effect| (100.0, 100.0 * effect.exp())).collect()
     }
 
-    /// A margin that is this effect.
+    /// The margin at which the given effect lies.
     fn within(effect: f64) -> f64 {
         effect.exp_m1()
     }
 
     #[test]
     fn known_answers() {
-        // Mean 0.1, deviation 0.1, n 5: standard error 0.04472. t(0.975, 4) = 2.7764, so 0.1 ± 0.12416.
+        // Mean 0.1, deviation 0.1, n = 5: standard error 0.04472. t(0.975, 4) = 2.7764, so the
+        // interval is 0.1 ± 0.12416.
         let all = pairs(&[0.1, 0.1 - 0.1 * 2.0_f64.sqrt(), 0.1 + 0.1 * 2.0_f64.sqrt(), 0.1, 0.1]);
         let Equivalence::Inconclusive { effect: Some(effect) } = compare_paired(&all, within(0.15)) else {
             panic!("{:?}", compare_paired(&all, within(0.15)))
@@ -217,7 +228,8 @@ mod tests {
         {
             assert!((seen.ln() - log).abs() < 1e-4, "{effect:?}");
         }
-        // (0.1 − 0.25) ÷ 0.04472 = −3.354; the t distribution with 4 degrees of freedom is 0.0142 there.
+        // (0.1 − 0.25) ÷ 0.04472 = −3.354. There the t distribution with 4 degrees of freedom is
+        // 0.0142.
         let Equivalence::Equivalent { p, .. } = compare_paired(&all, within(0.25)) else {
             panic!("equivalent within a factor of 1.28")
         };
@@ -245,7 +257,8 @@ mod tests {
         }
     }
 
-    /// Ten times as much in every round, with rounds that scatter: by difference the interval holds 0.
+    /// Ten times as much in every round, with rounds that scatter: by difference the interval
+    /// contains 0.
     #[test]
     fn a_tenfold_difference_in_every_round_is_a_difference() {
         let scattered = [(10.0, 60.0), (8.0, 100.0), (12.0, 330.0), (9.0, 75.0)];
@@ -254,7 +267,8 @@ mod tests {
         let two = compare_paired(&[(1.0, 10.0), (1.1, 10.5)], 0.05);
         let Equivalence::DifferentEachRound { effect, rounds: 2, chance } = two else { panic!("{two:?}") };
         assert!((chance - 0.5).abs() < 1e-12 && effect.low > 9.5 && effect.high < 10.1, "{two:?}");
-        // So scattered that the interval holds 1, and yet no round of one reaches a round of the other.
+        // The rounds scatter so much that the interval contains 1, but the two variants do not
+        // overlap.
         let wild = compare_paired(&[(1.0, 1.3), (1.0, 300.0), (1.0, 1.4)], 0.05);
         let Equivalence::DifferentEachRound { rounds: 3, chance, .. } = wild else { panic!("{wild:?}") };
         assert!((chance - 0.25).abs() < 1e-12);
@@ -269,11 +283,11 @@ mod tests {
     fn every_round_needs_two_rounds_the_margin_and_two_sides_apart() {
         for all in [
             &[(1.0, 10.0)][..],
-            // Within the margin in one round.
+            // One round lies within the margin.
             &[(1.0, 1.2), (1.0, 1.04)],
             // A round of one variant reaches a round of the other.
             &[(1.0, 1.2), (1.3, 1.6)],
-            // On both sides.
+            // The rounds lie on both sides.
             &[(1.0, 10.0), (1.0, 0.1)],
         ] {
             let verdict = compare_paired(all, 0.05);
@@ -300,7 +314,8 @@ mod tests {
         assert!(matches!(compare_paired(&pairs, 0.021), Equivalence::Equivalent { .. }));
     }
 
-    /// Where there is no difference, one is claimed by the interval in 5 % of runs, and in every round no more often than is said.
+    /// Without a difference, the interval claims one in 5 % of runs, and "every round" claims one
+    /// no more often than stated.
     #[test]
     fn a_difference_that_is_not_there_is_claimed_no_more_often_than_is_said() {
         let mut random = Random::new(5);

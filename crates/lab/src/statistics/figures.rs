@@ -1,8 +1,11 @@
-//! One number per iteration: what statistics are made of.
+//! Figures: reads one number per iteration, which the statistics are computed from.
 //!
-//! Owns: how each figure is read out of an iteration, and how iterations of two variants become pairs. Does not own: the
-//! statistics. A figure that an iteration does not have is absent, never 0; what another tool stated is used where there is no
-//! histogram.
+//! Owns: how each figure is read from an iteration, and how iterations of two variants become
+//! pairs.
+//! Does not own: the statistics.
+//!
+//! A figure that an iteration does not have is absent, never 0. Where an iteration has no
+//! histogram, the figure that another tool stated is used.
 
 use std::fmt;
 
@@ -13,62 +16,70 @@ use crate::units::whole;
 /// A figure of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Figure {
-    /// Mean latency of good answers, µs.
+    /// Mean latency of successful responses, µs.
     Mean,
-    /// A percentile of the latency of good answers, µs, by its share in units of 1/100 000.
+    /// A percentile of the latency of successful responses, µs. The value is its share in units of
+    /// 1/100 000.
     Percentile(u32),
-    /// Longest good answer, µs.
+    /// Longest latency of a successful response, µs.
     Max,
-    /// Good answers per second.
+    /// Successful responses per second.
     PerSecond,
-    /// Share of requests that did not end well.
+    /// Share of requests that were refused, failed or never sent.
     BadShare,
-    /// User and system CPU of a component per ended request, µs.
+    /// User and system CPU of a component per completed request, µs.
     CpuPerRequest(String),
-    /// User and system CPU of several components together per ended request, µs.
+    /// User and system CPU of several components together per completed request, µs.
     CpuTogether(Vec<String>),
-    /// Cores a component used on average.
+    /// Cores that a component used on average.
     Cores(String),
-    /// A percentile of the latency of refusals, µs, by its share in units of 1/100 000.
+    /// A percentile of the latency of refusals, µs. The value is its share in units of 1/100 000.
     Refused(u32),
-    /// Share of requests without an answer, or with a status from 500 other than 503; not known where somebody counted refusals without their statuses.
+    /// Share of requests without a response, or with a status from 500 other than 503. Unknown
+    /// where a tool counted refusals without their statuses.
     FailureShare,
-    /// Most memory of a component, bytes.
+    /// Highest memory use of a component, bytes.
     Memory(String),
-    /// Most memory of a component in the last third of the window, divided by that in the first.
+    /// Highest memory use of a component in the last third of the window, divided by that in the
+    /// first third.
     MemoryGrowth(String),
-    /// Memory of a component for each held connection: what it has more than before they were opened, bytes.
+    /// Memory of a component per held connection, bytes: its growth since before the connections
+    /// were opened.
     MemoryPerConnection(String),
-    /// Longest time for which a held connection was open, closed by the server or still open at the end, µs.
+    /// Longest time for which a held connection was open, µs, whether the server closed it or it
+    /// was still open at the end.
     HeldLongest,
-    /// A percentile of how long whoever revoked waited for the answer, µs, by its share in units of 1/100 000.
+    /// A percentile of the latency of revocation requests, µs. The value is its share in units of
+    /// 1/100 000.
     Revoking(u32),
-    /// From the first to the last of what was revoked by the list, µs.
+    /// Duration of a bulk revocation, from its first request to its last response, µs.
     Flood,
-    /// How often one of those was still accepted when the bound was over, of some that were tried.
+    /// How often a credential of a bulk revocation was still accepted after the bound, among the
+    /// sampled ones.
     FloodAdmitted,
-    /// From the last thing that was done to a component until the end of the last slice in which not every request ended well, µs.
+    /// Time from the last event until the end of the last slice with an unsuccessful request, µs.
     Healing,
-    /// 99th percentile of how much later than due and possible the lab sent requests, µs.
+    /// 99th percentile of the time by which the lab sent requests later than due and possible, µs.
     Lateness,
-    /// By how much a counter that a component has of itself grew: the component, and the counter's name.
+    /// Growth of a counter that a component exposes. The values are the names of the component and
+    /// of the counter.
     Counter(String, String),
 }
 
 impl Figure {
-    /// Median.
+    /// Median latency of successful responses.
     pub const P50: Self = Self::Percentile(50_000);
-    /// 95th percentile.
+    /// 95th percentile of the latency of successful responses.
     pub const P95: Self = Self::Percentile(95_000);
-    /// 99th percentile.
+    /// 99th percentile of the latency of successful responses.
     pub const P99: Self = Self::Percentile(99_000);
 
-    /// More of it is better.
+    /// Whether a larger value is better.
     pub fn more_is_better(&self) -> bool {
         matches!(self, Self::PerSecond)
     }
 
-    /// It is a time in µs.
+    /// Whether the figure is a time in µs; CPU times are not included.
     pub fn is_latency(&self) -> bool {
         matches!(
             self,
@@ -84,9 +95,10 @@ impl Figure {
         )
     }
 
-    /// The figure of an iteration; `None` when it is not known.
+    /// Value of the figure for an iteration; `None` when it is not known.
     pub fn of(&self, iteration: &Iteration) -> Option<f64> {
-        // What a tool states is over refusals too: where nothing went well it says nothing about good answers.
+        // A tool states its figures over refusals too. Without a successful response they say
+        // nothing about one.
         let stated = iteration.stated.as_ref().filter(|_| iteration.count(Outcome::Ok) > 0);
         let latency = || iteration.latency(Outcome::Ok).filter(|latency| !latency.is_empty());
         match self {
@@ -119,7 +131,8 @@ impl Figure {
             }
             Self::FailureShare => {
                 let all = ended(iteration) + iteration.unsent as f64;
-                // A step of a flow says itself what was wrong with an answer that has no status of a refusal.
+                // A step of a flow names its own fault for a response whose status is not a
+                // refusal.
                 let unknown = |class: &Class| {
                     class.outcome == Outcome::Refused && class.status.is_none() && class.fault.is_none()
                 };
@@ -156,7 +169,8 @@ impl Figure {
             }
             Self::Flood => {
                 let flood = iteration.revocations.as_ref()?.flood.as_ref()?;
-                // What was refused takes no time.
+                // A refused list takes no time, so the duration counts only when no revocation
+                // failed.
                 (flood.failed == 0).then_some(flood.took_s * 1e6)
             }
             Self::FloodAdmitted => {
@@ -166,7 +180,7 @@ impl Figure {
             Self::Healing => {
                 let last = iteration.events.last()?.at_ms;
                 let ends = |slice: &Slice| slice.at_ms + slice.ms;
-                // What is not seen to be well again in the end is not.
+                // Recovery is only known when the last slice is without errors and after the event.
                 iteration.timeline.last().filter(|slice| slice.bad == 0 && slice.at_ms > last)?;
                 let bad = iteration.timeline.iter().filter(|slice| slice.bad > 0).map(ends).max();
                 Some(bad.map_or(0, |end| end.saturating_sub(last)) as f64 * 1e3)
@@ -211,7 +225,8 @@ fn ended(iteration: &Iteration) -> f64 {
     iteration.classes.iter().map(|class| class.count).sum::<u64>() as f64
 }
 
-/// Most memory of a component in a part of the window, from one share of it to another.
+/// Highest memory use of a component in a part of the window. `from` and `until` are shares of the
+/// window.
 fn most_memory(iteration: &Iteration, name: &str, from: f64, until: f64) -> Option<f64> {
     let component = iteration.watched(name)?;
     let at = |share: f64| whole((iteration.warmup_s + iteration.seconds * share) * 1e3);
@@ -219,13 +234,14 @@ fn most_memory(iteration: &Iteration, name: &str, from: f64, until: f64) -> Opti
     inside.map(|sample| sample.rss_bytes).max().map(|bytes| bytes as f64)
 }
 
-/// What a request costs, µs; `None` where the window does not tell.
+/// CPU per request, µs; `None` when the CPU is not exact enough.
 fn per_request(iteration: &Iteration, cpu: &CpuUse) -> Option<f64> {
     let rate = ended(iteration) / iteration.seconds;
     (rate > 0.0).then(|| cpu.exact_cores()).flatten().map(|cores| cores / rate * 1e6)
 }
 
-/// First and last look at a component inside the measured window. A run whose looks are too rare has none.
+/// First and last sample of a component in the measured window. `None` when fewer than two samples
+/// lie in it.
 pub(crate) fn window<'a>(
     iteration: &Iteration,
     component: &'a Component,
@@ -242,13 +258,15 @@ pub fn figures(variant: &Variant, figure: &Figure) -> Vec<f64> {
     variant.iterations.iter().filter_map(|iteration| figure.of(iteration)).collect()
 }
 
-/// Figures of two variants, paired by the number of the iteration: those that ran next to each other.
+/// Figures of two variants, paired by iteration number: iterations of one number ran next to each
+/// other.
 pub fn paired(a: &Variant, b: &Variant, figure: &Figure) -> Vec<(f64, f64)> {
     let of_b = |number| b.iterations.iter().find(|iteration| iteration.number == number);
     a.iterations.iter().filter_map(|left| Some((figure.of(left)?, figure.of(of_b(left.number)?)?))).collect()
 }
 
-/// Latencies of all iterations together; `None` where one has no histogram.
+/// Latencies of all iterations merged into one distribution; `None` where an iteration with this
+/// outcome has no histogram.
 pub fn pooled(variant: &Variant, outcome: Outcome) -> Option<Distribution> {
     let mut all: Option<Distribution> = None;
     for iteration in variant.iterations.iter().filter(|iteration| iteration.count(outcome) > 0) {
@@ -354,7 +372,7 @@ mod tests {
         });
         iteration.unsent = 1;
         assert_eq!(Figure::FailureShare.of(&iteration), Some(10.0 / 110.0));
-        // wrk, h2load and k6 count refusals, and do not say whose fault they are.
+        // wrk, h2load and k6 count refusals without their statuses.
         let unnamed = |count, fault| Class { status: None, count, fault, ..iteration.classes[1].clone() };
         let with =
             |class| Iteration { classes: vec![iteration.classes[0].clone(), class], ..iteration.clone() };

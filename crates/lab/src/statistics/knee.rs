@@ -1,51 +1,56 @@
-//! Where a server has enough: the point of a sweep from which more load is only more waiting.
+//! Knee: finds the load of a sweep from which more load brings more waiting instead of more
+//! throughput.
 //!
-//! Owns: the search over points of growing load. The measure is elasticity, which has no unit: by what share throughput grows when load grows by
-//! a share. Below the knee it is about 1 for throughput and 0 for latency; beyond it, 0 and 1. An open loop offers a rate
-//! and a closed one a number of workers; the search is the same.
+//! Owns: the search over points of growing load.
+//!
+//! The measure is elasticity, which has no unit: the relative growth of throughput or latency
+//! divided by the relative growth of the load. Below the knee it is about 1 for throughput and 0
+//! for latency; beyond it, 0 and 1. An open loop offers a rate and a closed loop a number of
+//! workers; the search is the same.
 
 use serde::Serialize;
 
-/// Throughput that grows by less than this share of the load's growth is flat.
+/// Elasticity below which throughput is flat.
 const FLAT: f64 = 0.25;
-/// Latency that grows by more than this share of the load's growth is waiting.
+/// Elasticity above which the growth of latency is waiting.
 const WAITING: f64 = 0.6;
 
-/// A point of a sweep.
+/// One point of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Load {
     /// Workers, or requests per second offered.
     pub offered: f64,
-    /// Good answers per second.
+    /// Successful responses per second.
     pub per_s: f64,
-    /// Latency, in any unit: mean or median, the same for all points.
+    /// Latency in any unit, mean or median, the same for all points.
     pub latency: f64,
 }
 
-/// What a sweep shows.
+/// Knee of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Knee {
-    /// Place of the last point before throughput goes flat.
+    /// Index of the last point before throughput becomes flat.
     pub index: usize,
-    /// Load at that point. The knee lies here or below when it is the first point.
+    /// Load at that point. If it is the first point, the knee lies there or below.
     pub offered: f64,
-    /// Most throughput of any point.
+    /// Highest throughput of any point.
     pub most_per_s: f64,
-    /// Even the first point is at the knee or beyond it: the sweep shows no server with capacity left.
+    /// Whether the first point is already at or beyond the knee: then the sweep shows no server
+    /// with free capacity.
     pub at_first: bool,
-    /// By what factor throughput changed from the knee to the last point.
+    /// Factor by which throughput changed from the knee to the last point.
     pub per_s_factor: f64,
-    /// By what factor latency grew from the knee to the last point.
+    /// Factor by which latency grew from the knee to the last point.
     pub latency_factor: f64,
 }
 
-/// The knee of points of growing load; `None` when throughput grows up to the last point, and for fewer than three points or
-/// points that do not grow.
+/// Finds the knee of points of growing load. Returns `None` when throughput grows up to the last
+/// point, with fewer than three points, and when the load does not grow.
 pub fn find_knee(points: &[Load]) -> Option<Knee> {
     if !can_be_told(points) {
         return None;
     }
-    // From the end: the knee is before the last run of flat steps.
+    // The search starts at the end: the knee is the point before the last run of flat steps.
     let flat_from = points.windows(2).rposition(|pair| !flat(&pair[0], &pair[1])).map_or(0, |step| step + 1);
     let (knee, last) = (points[flat_from], points[points.len() - 1]);
     if flat_from == points.len() - 1 || !flat(&knee, &last) {
@@ -61,18 +66,19 @@ pub fn find_knee(points: &[Load]) -> Option<Knee> {
     })
 }
 
-/// How throughput goes with growing load where there is no knee.
+/// How throughput depends on growing load when there is no knee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Course {
-    /// Nothing can be said of fewer than three points, of points of which one served nothing, and of points that do not grow.
+    /// Unknown: there are fewer than three points, a point has no throughput, or the load does not
+    /// grow.
     Unknown,
-    /// It grows up to the last point.
+    /// Throughput grows up to the last point.
     Grows,
-    /// It does not, and nobody waits for longer: what is too much is turned away.
+    /// Throughput is flat and latency does not grow: the excess load is refused.
     Capped,
 }
 
-/// The course of points that have no knee.
+/// Course of points that have no knee.
 pub fn course(points: &[Load]) -> Course {
     let [.., before, last] = points else { return Course::Unknown };
     if !can_be_told(points) {
@@ -89,7 +95,7 @@ fn can_be_told(points: &[Load]) -> bool {
     points.len() > 2 && grows && points.iter().all(sound)
 }
 
-/// From one point to the other more load brought waiting instead of throughput.
+/// Whether more load brought waiting instead of throughput, from one point to the other.
 fn flat(from: &Load, to: &Load) -> bool {
     let growth = (to.offered / from.offered).ln();
     let throughput = (to.per_s / from.per_s).ln() / growth;
@@ -103,7 +109,8 @@ mod tests {
 
     use super::*;
 
-    /// A closed loop of `workers` around a server of `cores`, each of which needs `service` s, with `think` s elsewhere.
+    /// A closed loop of `workers` around a server with this `capacity`, whose latency is at least
+    /// `floor` seconds.
     fn closed(workers: f64, capacity: f64, floor: f64) -> Load {
         let per_s = (workers / floor).min(capacity);
         Load { offered: workers, per_s, latency: workers / per_s }

@@ -1,25 +1,28 @@
-//! Little's law: requests in flight = rate × latency, whatever the server does.
+//! Little's law: requests in flight = rate × latency, for every server.
 //!
-//! Owns: the comparison. It is an identity, so a measurement that breaks it measured its parts over different requests or different
-//! times. In a closed loop it also says that the rate is not a figure of its own: it is workers ÷ latency.
+//! Owns: the comparison. The law is an identity. A measurement that breaks it took its parts over
+//! different requests or different times. In a closed loop the law also shows that the rate is no
+//! figure of its own: it is workers ÷ latency.
 
 use serde::Serialize;
 
-/// What the law says about a measurement.
+/// Result of checking a measurement against the law.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LittleCheck {
     /// Requests in flight as counted, or the workers of a closed loop.
     pub in_flight: f64,
-    /// Rate × latency.
+    /// Requests in flight that follow from rate × latency.
     pub implied: f64,
-    /// Implied over counted; 1 when they agree.
+    /// Implied divided by counted; 1 when they agree.
     pub ratio: f64,
-    /// They agree within the tolerance.
+    /// Whether they agree within the tolerance.
     pub holds: bool,
 }
 
-/// Compares requests in flight with `per_s` × `mean_s`. `tolerance` is the share by which they may differ: the mean latency is often only
-/// known as a median, and the ends of a short run count half. `None` when a figure is not above 0.
+/// Compares requests in flight with `per_s` × `mean_s`. `tolerance` is the share by which they may
+/// differ. Often only the median latency is known, and the ends of a short run count half.
+///
+/// Returns `None` when one of the figures is not above 0.
 pub fn little(in_flight: f64, per_s: f64, mean_s: f64, tolerance: f64) -> Option<LittleCheck> {
     if ![in_flight, per_s, mean_s].iter().all(|figure| figure.is_finite() && *figure > 0.0) {
         return None;
@@ -48,7 +51,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_closed_loop_that_never_idles_keeps_it(workers in 1_u32..500, latencies in prop::collection::vec(0.001_f64..1.0, 50..200)) {
-            // Each worker sends the next request when the last is answered: in the time T there are workers × T ÷ mean requests.
+            // Each worker sends its next request after the last response. In the time T there are
+            // workers × T ÷ mean requests.
             let mean = latencies.iter().sum::<f64>() / latencies.len() as f64;
             let per_s = f64::from(workers) / mean;
             prop_assert!(little(f64::from(workers), per_s, mean, 1e-9).unwrap().holds);

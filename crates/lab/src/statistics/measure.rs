@@ -1,25 +1,31 @@
-//! Figures as files name them, read out of a variant.
+//! Measures: reads the figures that files name out of a variant.
 //!
-//! Owns: which [`Figure`] a [`Measure`] is, and what it is beside another variant. Does not own: the bounds that a figure is held to.
+//! Owns: which [`Figure`] belongs to a [`Measure`], and its difference or ratio to another variant.
+//! Does not own: the bounds that a figure has to meet.
 
 use super::{CpuUse, Figure, staleness_by_place};
 use crate::record::{Measure, Record, Variant};
 use crate::units;
 
-/// What a figure is compared with: the same figure of another variant, in the same round, because a machine drifts between two.
+/// What a figure is compared with: the same figure of another variant in the same round. Comparing
+/// within a round removes the drift of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside<'a> {
-    /// Nothing.
+    /// The figure stands by itself.
     Nothing,
-    /// It is taken from the figure.
+    /// The other variant's figure is subtracted.
     Minus(&'a str),
-    /// The figure is divided by it.
+    /// The figure is divided by the other variant's.
     Over(&'a str),
 }
 
-/// A figure of the variant `of` in each of its rounds, or, beside another variant, in each that both have: at least one, and each is a
-/// number or endless. The sentence says why there is none: a round without the figure, or one that is missing, is a reason, because those that have it were
-/// better ones.
+/// Figures of the variant `of`, one per round, or per round that both variants have when it is
+/// compared. There is at least one, and each is a number or infinite.
+///
+/// # Errors
+///
+/// Returns a sentence that says why there is no figure. One round without the figure is reason
+/// enough: the rounds that have it may be better ones.
 pub fn by_round(
     record: &Record,
     measure: &Measure,
@@ -45,7 +51,7 @@ pub fn by_round(
     let own = figures(of)?;
     let (name, how): (_, fn(f64, f64) -> Option<f64>) = match beside {
         Beside::Minus(name) => (name, |own, other| Some(units::difference(own, other))),
-        // Something over nothing is endless; nothing over nothing is the same.
+        // A value divided by 0 is infinite; 0 divided by 0 is 1, because both are the same.
         Beside::Over(name) => (name, |own, other| match (own > 0.0, other > 0.0) {
             (_, true) => Some(own / other),
             (true, false) => Some(f64::INFINITY),
@@ -71,7 +77,8 @@ pub fn by_round(
     Ok(values)
 }
 
-/// The first round of which nothing is known: it is missing, or has no such figure. A count is no figure of a round: it repeats.
+/// First round without this figure, or that is missing altogether. A count has no rounds: it
+/// repeats.
 fn lacking(variant: &Variant, measure: &Measure, values: &[(u32, f64)]) -> Option<u32> {
     if matches!(measure, Measure::Count { .. }) {
         return None;
@@ -81,7 +88,7 @@ fn lacking(variant: &Variant, measure: &Measure, values: &[(u32, f64)]) -> Optio
     variant.missing.iter().copied().chain(without).min()
 }
 
-/// Which components there are, where the one that is meant is none of them.
+/// Names the components of the variant when the measure's component is none of them.
 fn hint(variant: &Variant, measure: &Measure) -> String {
     let known = variant.watched_names();
     match measure.component() {
@@ -90,7 +97,8 @@ fn hint(variant: &Variant, measure: &Measure) -> String {
     }
 }
 
-/// Why a round has no figure of CPU, where it was counted: of the round that is meant, or the first.
+/// Explains why a round has no CPU figure although CPU was counted: of the given round, or of the
+/// first one.
 fn why_no_cpu(variant: &Variant, measure: &Measure, round: Option<u32>) -> String {
     let names = match measure {
         Measure::Cpu { component } => vec![component.clone()],
@@ -106,9 +114,13 @@ fn why_no_cpu(variant: &Variant, measure: &Measure, round: Option<u32>) -> Strin
     counted.map_or_else(String::new, |(name, cpu)| format!("; `{name}`: {}", cpu.why_not()))
 }
 
-/// A figure by number of iteration, for every iteration that has it; once for all (0) a count, which repeats, and staleness, of which an iteration sees few
-/// cases: it is that of the worst place over all iterations, infinite where too many credentials were never refused; none where a hundredth of the
-/// revocations came to nothing, because those that did not may be the easy ones.
+/// Values of a measure by iteration number, for every iteration that has it.
+///
+/// A count and a staleness have one value for all iterations, under the number 0. A count repeats.
+/// An iteration sees only a few revocations, so staleness is that of the worst node or cluster over
+/// all iterations. It is infinite where too many credentials were never refused. It is absent when
+/// more than a hundredth of the revocations failed, because those that succeeded may be the easy
+/// ones.
 pub fn measured(variant: &Variant, measure: &Measure) -> Vec<(u32, f64)> {
     if let Measure::Count { name } = measure {
         return variant.counters.get(name).map(|value| (0, *value)).into_iter().collect();
@@ -125,7 +137,7 @@ pub fn measured(variant: &Variant, measure: &Measure) -> Vec<(u32, f64)> {
     iterations.filter_map(|iteration| Some((iteration.number, figure.of(iteration)?))).collect()
 }
 
-/// Whether so many revocations came to nothing that the others tell little.
+/// Whether so many revocations failed that the others say little: more than a hundredth.
 fn mostly_failed(variant: &Variant) -> bool {
     let all = variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref());
     let (failed, revoked) =
@@ -133,7 +145,7 @@ fn mostly_failed(variant: &Variant) -> bool {
     failed * 100 > failed + revoked
 }
 
-/// Which share of revocations is meant; `None` for other figures.
+/// The share of revocations that a staleness measure is about; `None` for other measures.
 fn staleness_share(measure: &Measure) -> Option<f64> {
     match measure {
         Measure::StalenessP50 => Some(0.5),
@@ -143,7 +155,7 @@ fn staleness_share(measure: &Measure) -> Option<f64> {
     }
 }
 
-/// The figure that is meant; `None` for what no single iteration has.
+/// The figure of a measure; `None` for a measure that no single iteration has.
 pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
     Some(match measure {
         Measure::Count { .. } | Measure::StalenessP50 | Measure::StalenessP99 | Measure::StalenessMax => {

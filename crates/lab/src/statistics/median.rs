@@ -1,46 +1,51 @@
-//! Medians, and between what the true one lies.
+//! Medians: computes the median and an interval that contains the true one.
 //!
-//! Owns: the interval of a median, and of the median of differences and ratios of pairs. Does not own: what an interval means for a claim
-//! ([`super::equivalence`]). How many of n observations lie below the true median is a matter of n coins, whatever they are distributed like: so the
-//! k-th from below and the k-th from above enclose it with a chance that is known exactly (David and Nagaraja, Order Statistics, §7.1), and an
-//! interval says which. No interval of n observations can be surer than 1 − 2^(1−n), the chance that it lies between the shortest and the longest, and
-//! fewer than [`LEAST_PAIRS`] have none.
+//! Owns: the interval of a median, and of the median of differences and ratios of pairs.
+//! Does not own: what an interval means for a claim ([`super::equivalence`]).
+//!
+//! Of n observations, the number below the true median follows the binomial distribution for n coin
+//! tosses, whatever their own distribution. So the k-th smallest and the k-th largest enclose the
+//! true median with an exactly known probability (David and Nagaraja, Order Statistics, §7.1). An
+//! interval states this probability. It cannot exceed 1 − 2^(1−n), the probability that the true
+//! median lies between the smallest and the largest. Fewer than [`LEAST_PAIRS`] observations have
+//! no interval.
 
 use serde::Serialize;
 
 use crate::units;
 
-/// Fewest observations an interval is given for: five reach 93.75 %.
+/// Fewest observations that have an interval: five reach 93.75 %.
 pub const LEAST_PAIRS: usize = 5;
-/// An interval is as narrow as it can be with no less than this, where there are enough observations.
+/// Least confidence of an interval: it is as narrow as this allows when there are enough
+/// observations.
 const CONFIDENCE: f64 = 0.95;
 
-/// An estimate and between what the truth lies.
+/// An estimate with an interval for the true value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
-    /// The estimate.
+    /// Estimate of the value.
     pub point: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
-    /// Chance that an interval made like this holds the truth.
+    /// Probability that an interval computed in this way contains the true value.
     pub confidence: f64,
 }
 
 impl Interval {
-    /// The value does not lie in it.
+    /// Whether the value lies outside of the interval.
     pub fn excludes(&self, value: f64) -> bool {
         value < self.low || value > self.high
     }
 
-    /// Half its width.
+    /// Half of the width of the interval.
     pub fn half_width(&self) -> f64 {
         (self.high - self.low) / 2.0
     }
 }
 
-/// The middle value, of an even number the mean of the middle two; 0 when there is none.
+/// Median: the middle value, or the mean of the middle two; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
     middle(&sorted(values))
 }
@@ -60,7 +65,8 @@ fn middle(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The interval of the median; `None` for fewer than [`LEAST_PAIRS`] observations, and where one is no number or endless.
+/// Interval of the median; `None` with fewer than [`LEAST_PAIRS`] observations, and when one is
+/// infinite or NaN.
 pub fn interval(values: &[f64]) -> Option<Interval> {
     if values.len() < LEAST_PAIRS || values.iter().any(|value| !value.is_finite()) {
         return None;
@@ -75,11 +81,12 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// How many of so many observations lie outside of the interval on either side, and how sure it is: as many as leave it no less sure than
-/// [`CONFIDENCE`], and none where it is not even then.
+/// How many observations lie outside of the interval on either side, and its confidence. It is the
+/// largest number that keeps [`CONFIDENCE`], and 0 when even that does not.
 fn ends(observations: usize) -> (usize, f64) {
     let all = observations as f64;
-    // The logarithm of the chance that just `outside` of them lie below the truth, n over `outside` ÷ 2^n, which is too small a number for many of them.
+    // Logarithm of the probability that exactly `outside` observations lie below the true median:
+    // (n over `outside`) ÷ 2^n. The value itself underflows for many observations.
     let mut chance = -all * std::f64::consts::LN_2;
     let mut beyond = 0.0;
     let mut ends = (0, 0.0);
@@ -95,13 +102,14 @@ fn ends(observations: usize) -> (usize, f64) {
     ends
 }
 
-/// The interval of the median of `b − a` over pairs; `None` for fewer than [`LEAST_PAIRS`].
+/// Interval of the median of `b − a` over pairs; `None` with fewer than [`LEAST_PAIRS`] pairs.
 pub fn paired_difference(pairs: &[(f64, f64)]) -> Option<Interval> {
     let differences: Vec<f64> = pairs.iter().map(|(a, b)| units::difference(*b, *a)).collect();
     interval(&differences)
 }
 
-/// The interval of the median of `b ÷ a` over pairs; `None` for fewer than [`LEAST_PAIRS`], and where an `a` is not above 0.
+/// Interval of the median of `b ÷ a` over pairs; `None` with fewer than [`LEAST_PAIRS`] pairs, and
+/// when an `a` is not above 0.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<Interval> {
     if pairs.iter().any(|(a, _)| *a <= 0.0) {
         return None;
@@ -117,7 +125,7 @@ mod tests {
     use super::*;
     use crate::load::Random;
 
-    /// Normally distributed values (Box and Muller).
+    /// A normally distributed value (Box and Muller).
     fn normal(random: &mut Random, mean: f64, deviation: f64) -> f64 {
         let radius = (2.0 * random.exponential()).sqrt();
         mean + deviation * radius * (std::f64::consts::TAU * random.unit()).cos()
@@ -155,7 +163,7 @@ mod tests {
             assert_eq!(found, outside, "{observations}");
             assert!((sure - confidence).abs() < 1e-12, "{observations}: {sure}");
         }
-        // Where 2^-n is no number any more, it is what the normal distribution says: half of n, less 1.96 × √n ÷ 2.
+        // Where 2^-n underflows, the normal distribution gives the limit: n/2 − 1.96 × √n ÷ 2.
         for observations in [600, 1000, 5000] {
             let (outside, sure) = ends(observations);
             let kth = observations as f64 / 2.0 - 1.96 * (observations as f64).sqrt() / 2.0;
@@ -179,7 +187,7 @@ mod tests {
                 })
                 .count();
             let share = inside as f64 / f64::from(rounds);
-            // Four standard deviations of a share of so many.
+            // Four standard deviations of a share of this many observations.
             let chance = 4.0 * (said * (1.0 - said) / f64::from(rounds)).sqrt();
             assert!((share - said).abs() <= chance, "{size}: {share}, said {said}");
         }

@@ -1,11 +1,16 @@
-//! What follows from figures: intervals, verdicts, outliers, the knee, the cost of a hop.
+//! Statistics: intervals, verdicts, outliers, the knee and the cost of a hop, computed from
+//! figures.
 //!
-//! Owns: the statistics, on plain numbers, and the figures of an iteration they are applied to ([`Figure`]). Does not own: words
-//! for people, nor the record. Every function is pure, and none draws anything by lot: the same figures always say the same.
+//! Owns: the statistics on plain numbers, and the figures of an iteration that they apply to
+//! ([`Figure`]).
+//! Does not own: the wording of results, nor the record.
 //!
-//! The unit of evidence is the *iteration*, never the request: requests of one iteration share its weather (caches, neighbours,
-//! temperature), so ten thousand of them are one observation of a percentile. Iterations of two variants that ran next to
-//! each other are compared as pairs, which takes slow drift of the machine out of the difference.
+//! Every function is pure and uses no random numbers: the same figures always give the same result.
+//!
+//! The unit of evidence is the *iteration*, never the request. Requests of one iteration share its
+//! conditions (caches, neighbours, temperature), so ten thousand of them are one observation of a
+//! percentile. Iterations of two variants that ran next to each other are compared as pairs. This
+//! removes slow drift of the machine from the difference.
 
 mod attribution;
 mod cpu;

@@ -1,38 +1,40 @@
-//! Iterations that do not belong to the others.
+//! Outliers: finds iterations that deviate from the others.
 //!
-//! Owns: the test. The mean and the standard deviation are drawn to an outlier and hide it; the median and the median absolute
-//! deviation (MAD) are not. An outlier is reported, never dropped: what happened in it may be the finding.
+//! Owns: the test. An outlier shifts the mean and the standard deviation and so hides itself. The
+//! median and the median absolute deviation (MAD) do not move. An outlier is reported, never
+//! dropped: its cause may be the finding.
 
 use serde::Serialize;
 
 use super::median::median;
 
-/// Modified z score from which on a value does not belong (Iglewicz and Hoaglin 1993).
+/// Modified z score from which a value is an outlier (Iglewicz and Hoaglin 1993).
 const SCORE: f64 = 3.5;
-/// MAD to standard deviation of a normal distribution.
+/// Ratio of the MAD to the standard deviation of a normal distribution.
 const NORMAL: f64 = 0.6745;
-/// Mean absolute deviation to standard deviation of a normal distribution: where more than half the values are equal, the MAD is 0.
+/// Ratio of the mean absolute deviation to the standard deviation of a normal distribution. It is
+/// used when more than half of the values are equal, because the MAD is 0 then.
 const NORMAL_MEAN: f64 = 0.7979;
-/// A deviation below this share of the median is of no interest, however even the others are: among five values, the MAD is often small by
-/// chance.
+/// Smallest deviation that counts, as a share of the median, however close the other values are.
+/// Among five values the MAD is often small by chance.
 const MATERIAL: f64 = 0.1;
-/// Fewest values that can tell what is usual.
+/// Fewest values from which the usual value is known.
 const LEAST: usize = 4;
 
-/// A value that does not belong.
+/// A value that deviates from the others.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Outlier {
-    /// Its place among the values, from 0.
+    /// Index of the value, from 0.
     pub index: usize,
-    /// The value.
+    /// The value itself.
     pub value: f64,
-    /// What is usual: the median of all.
+    /// Usual value: the median of all values.
     pub usual: f64,
-    /// How far it is off, in robust standard deviations, with its sign.
+    /// Deviation from the usual value in robust standard deviations, with its sign.
     pub score: f64,
 }
 
-/// Values that do not belong to the others, by their place; none among fewer than four.
+/// Finds the outliers among values, in their order; none among fewer than four values.
 pub fn outliers(values: &[f64]) -> Vec<Outlier> {
     if values.len() < LEAST {
         return Vec::new();

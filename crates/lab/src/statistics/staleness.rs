@@ -1,6 +1,7 @@
-//! How long revoked credentials were accepted, put together over iterations.
+//! Staleness: merges over iterations how long revoked credentials were still accepted.
 //!
-//! Owns: what is one place. Does not own: which staleness is too long.
+//! Owns: which measurements belong to one node or cluster.
+//! Does not own: which staleness is too long.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,32 +10,32 @@ use crate::record::{Distribution, Variant};
 /// A cluster or a node, over all iterations of a variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StalePlace {
-    /// `cluster a`, or `gateway-a (cluster a)`.
+    /// Display name: `cluster a`, or `gateway-a (cluster a)`.
     pub name: String,
-    /// It is a cluster: the sum of its nodes.
+    /// Whether it is a cluster, which is the sum of its nodes.
     pub cluster: bool,
-    /// From the revocation to the last request that was accepted.
+    /// Time from the revocation to the last accepted request.
     pub delay: Distribution,
-    /// Credentials that were still accepted when watching ended.
+    /// Number of credentials that were still accepted when observation ended.
     pub never: u64,
 }
 
 impl StalePlace {
-    /// The staleness that a share of all revocations does not exceed, µs; 0 where nothing was accepted any more, infinite where too
-    /// many were never refused.
+    /// Staleness that the given share of all revocations does not exceed, µs. It is 0 where no
+    /// revoked credential was accepted, and infinite where too many were never refused.
     pub fn micros(&self, share: f64) -> f64 {
         let refused = self.delay.count() as f64;
         let of_refused = share * (refused + self.never as f64) / refused;
-        // What was never refused is longer than anything that was.
+        // A credential that was never refused has a longer staleness than every other.
         if of_refused > 1.0 {
             return f64::INFINITY;
         }
-        // A histogram has no 0.
+        // The histogram cannot represent 0: its smallest value stands for it.
         Some(self.delay.micros(of_refused)).filter(|micros| *micros >= 1.0).unwrap_or(0.0)
     }
 }
 
-/// Every cluster of several nodes, then every node; empty where nothing was revoked.
+/// Every cluster of several nodes, then every node; empty when nothing was revoked.
 pub fn staleness_by_place(variant: &Variant) -> Vec<StalePlace> {
     let mut places: Vec<StalePlace> = Vec::new();
     let mut add = |name: String, cluster: bool, delay: &Distribution, never: u64| match places
@@ -60,7 +61,7 @@ pub fn staleness_by_place(variant: &Variant) -> Vec<StalePlace> {
             None => seen.node.clone(),
         };
         add(node, false, &seen.delay, seen.never);
-        // A cluster of one node is that node.
+        // A cluster with one node equals that node.
         if let Some(cluster) = seen.cluster.as_ref().filter(|cluster| clusters[cluster.as_str()].len() > 1) {
             add(format!("cluster {cluster}"), true, &seen.delay, seen.never);
         }

@@ -1,17 +1,18 @@
-//! Another account for programs that refuse to run as root, such as PostgreSQL.
+//! Account: a Unix account for programs that refuse to run as root, such as PostgreSQL.
 //!
-//! Owns: looking the account up, and giving it files. Does not own: changing to it, which `setpriv` does just before the program begins, so
-//! that no code of the lab runs between fork and exec.
+//! Owns: looking up the account, and changing the owner of files. Does not own: switching to it.
+//! `setpriv` does that just before the program starts, so that no code of the lab runs between fork
+//! and exec.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::chown;
 use std::path::Path;
 
-/// Accounts of this machine.
+/// Account database of this machine.
 const ACCOUNTS: &str = "/etc/passwd";
 
-/// An account and its first group.
+/// User ID and primary group ID of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Account {
     user: u32,
@@ -19,7 +20,11 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// The account of this name; `None` where the lab does not run as root: it cannot change, and need not.
+    /// Looks up the account with this name. Returns `None` if the lab does not run as root: it
+    /// cannot switch, and does not need to.
+    ///
+    /// # Errors
+    /// [`ACCOUNTS`] cannot be read or has no such account.
     pub(super) fn find(name: &str) -> io::Result<Option<Self>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
@@ -36,12 +41,12 @@ impl Account {
         Some(Self { user: number(2)?, group: number(3)? })
     }
 
-    /// What `setpriv` is told.
+    /// Arguments of `setpriv` that switch to this account.
     pub(super) fn arguments(self) -> [String; 3] {
         [format!("--reuid={}", self.user), format!("--regid={}", self.group), "--clear-groups".to_owned()]
     }
 
-    /// Makes it the owner of a file or a folder.
+    /// Makes this account the owner of a file or a folder.
     pub(super) fn give(self, path: &Path) -> io::Result<()> {
         chown(path, Some(self.user), Some(self.group))
     }

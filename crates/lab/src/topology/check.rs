@@ -1,7 +1,8 @@
-//! What is wrong with a topology, found before a program is started.
+//! Topology check: finds contradictions in a topology before any program is started.
 //!
-//! Owns: parts that have to fit each other, and that every text uses names that stand for something. Does not own: what one key may hold
-//! ([`super::table`]), and the names themselves ([`super::names`]).
+//! Owns: parts that must fit each other, and that every text uses only known names. Does not own:
+//! the permitted values of a single key ([`super::table`]), and the names themselves
+//! ([`super::names`]).
 
 use std::collections::BTreeSet;
 
@@ -13,13 +14,16 @@ use super::provider;
 use super::template::{self, Values};
 use crate::observe::prometheus;
 
-/// Largest token that the lab makes, bytes: servers refuse longer heads.
+/// Largest token that the lab creates, in bytes. Servers refuse larger request heads.
 const MOST_TOKEN: usize = 16_384;
-/// Most components, with room for every topology anybody has drawn.
+/// Largest number of components in a topology.
 const MOST_COMPONENTS: usize = 64;
 
 impl Topology {
-    /// Whether a file of a component can be written anew so.
+    /// Checks whether a file of a component can be rewritten with these variables.
+    ///
+    /// # Errors
+    /// The component is not started here, has no such file, or the file does not use a variable.
     pub(crate) fn can_write(&self, component: &str, anew: &Anew) -> Result<(), String> {
         let Some(Kind::Program(program)) = self.component(component).map(|component| &component.kind) else {
             return Err(format!("no component `{component}` is started here"));
@@ -46,7 +50,7 @@ impl Topology {
         Ok(())
     }
 
-    /// What does not fit.
+    /// Checks the topology as a whole. Returns the first fault.
     pub(super) fn check(&self, file: &str) -> Result<(), TopologyError> {
         let mut names = BTreeSet::new();
         if self.components.len() > MOST_COMPONENTS {
@@ -90,7 +94,7 @@ impl Topology {
         self.check_names(file)
     }
 
-    /// Every name in a text stands for something.
+    /// Checks that every name in a text is known.
     fn check_names(&self, file: &str) -> Result<(), TopologyError> {
         let shared = self.names();
         let filled = |place: String, text: &str, values: &Values| {

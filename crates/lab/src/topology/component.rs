@@ -1,7 +1,8 @@
-//! A component of a topology that runs, stands by, or runs elsewhere.
+//! Component: one component of a topology, which runs, stands by, or runs elsewhere.
 //!
-//! Owns: its process from start to end, how it is known to be ready, and its files, which can be written anew. Does not own: the order of components
-//! and what stands for names ([`super::running`]), nor when something is done to it ([`super::during`]).
+//! Owns: its process from start to end, its readiness, and its files, which can be rewritten during
+//! a run. Does not own: the order of components and the values of names ([`super::running`]), and
+//! when an event affects it ([`super::during`]).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,62 +20,63 @@ use crate::cgroup::{self, Group, Limits};
 use crate::interrupt::Interrupt;
 use crate::topology::workdir::{failed, private};
 
-/// Between two looks at whether it has ended.
+/// Time between two checks of whether the process has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A component, for whoever watches it.
+/// A component as the samplers see it.
 #[derive(Debug, Clone)]
 pub(crate) struct Started {
     pub(crate) name: String,
-    /// Absent for what runs elsewhere.
+    /// Process of the component; `None` if it runs elsewhere.
     pub(crate) root: Option<Root>,
-    /// What its process started is somebody else's.
+    /// `true` if the child processes belong to other components, so that only the root process
+    /// counts.
     pub(crate) alone: bool,
-    /// Ports that it listens on.
+    /// Ports on which the component listens for clients.
     pub(crate) ports: Vec<u16>,
     pub(crate) limits: Limits,
-    /// File with the counters of its CPU limit.
+    /// File with the throttling counters of its CPU limit.
     pub(crate) counters: Option<PathBuf>,
-    /// File that counts its programs that the kernel ended for want of memory.
+    /// File with the counter of processes that the kernel killed for lack of memory.
     pub(crate) memory_events: Option<PathBuf>,
     pub(crate) metrics: Option<Metrics>,
 }
 
-/// The process of a component; another one after it was started anew.
+/// Process ID of a component. It changes when the component is restarted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Root(Arc<AtomicU32>);
 
 impl Root {
-    /// Its number; `None` while it stands by.
+    /// Current process ID; `None` before a standby component is started.
     pub(crate) fn pid(&self) -> Option<u32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
     }
 
-    /// From here on it is this one.
+    /// Sets the process ID after a start.
     pub(crate) fn set(&self, pid: u32) {
         self.0.store(pid, Ordering::Relaxed);
     }
 }
 
-/// How it is known that a component is ready.
+/// How the lab determines that a component is ready.
 #[derive(Default)]
 pub(super) struct Readiness {
-    /// What it is asked; absent where nothing is.
+    /// Probe to use; `None` if there is no probe.
     pub(super) how: Option<Ready>,
-    /// Longest wait for it.
+    /// Longest wait until the component is ready.
     pub(super) timeout: Duration,
-    /// Between two questions.
+    /// Pause between two probes.
     pub(super) pause: Duration,
 }
 
-/// Files of a component.
+/// Configuration files of a component.
 #[derive(Default)]
 pub(super) struct Files {
     folder: PathBuf,
     account: Option<Account>,
-    /// What stands for names in them.
+    /// Values of the names that are used in the files.
     pub(super) values: Values,
-    /// Those that are not as they were in the beginning.
+    /// Files whose content differs from that at the start.
     pub(super) other: BTreeSet<String>,
 }
 
@@ -83,7 +85,7 @@ impl Files {
         Self { folder, account, values, other: BTreeSet::new() }
     }
 
-    /// Puts another text in place of a file, all at once: nobody reads half of it.
+    /// Replaces a file atomically, so that a reader never sees a part of it.
     pub(super) fn replace(&self, name: &str, text: &str) -> Result<(), TopologyError> {
         let (path, fresh) = (self.folder.join(name), self.folder.join(format!(".{name}.new")));
         private(&fresh, text)?;
@@ -94,43 +96,43 @@ impl Files {
     }
 }
 
-/// A component.
+/// A component of a running topology.
 pub(super) struct Live {
     pub(super) about: Started,
     pub(super) process: Option<Process>,
-    /// How it is started, until it is.
+    /// How to start the program; `None` after the start, and for a component that runs elsewhere.
     launch: Option<Launch>,
     ready: Readiness,
     pub(super) files: Files,
-    /// It was ended on purpose while load lasted.
+    /// `true` if an event ended the component on purpose during load.
     pub(super) put_down: bool,
 }
 
 impl Live {
-    /// One that is started here, and not started yet.
+    /// Creates a component that is started here, but not started yet.
     pub(super) fn new(about: Started, launch: Launch, ready: Readiness, files: Files) -> Self {
         Self { about, process: None, launch: Some(launch), ready, files, put_down: false }
     }
 
-    /// One that runs elsewhere.
+    /// Creates a component that runs elsewhere.
     pub(super) fn elsewhere(about: Started) -> Self {
         let (ready, files) = (Readiness::default(), Files::default());
         Self { about, process: None, launch: None, ready, files, put_down: false }
     }
 
-    /// It is started here, and was not yet.
+    /// Whether the component is started here and has not been started yet.
     pub(super) fn stands_by(&self) -> bool {
         self.launch.is_some()
     }
 
-    /// Starts it for the first time and waits until it is ready.
+    /// Starts the program for the first time and waits until it is ready.
     pub(super) fn begin(&mut self, interrupt: &Interrupt) -> Result<(), TopologyError> {
         let Some(launch) = self.launch.take() else { return Ok(()) };
         self.process = Some(start(&self.about.name, launch)?);
         self.wait(interrupt)
     }
 
-    /// Waits until it is ready, after a start.
+    /// Waits until the component is ready after a start.
     pub(super) fn wait(&mut self, interrupt: &Interrupt) -> Result<(), TopologyError> {
         let Some(process) = &mut self.process else { return Ok(()) };
         self.put_down = false;
@@ -138,7 +140,10 @@ impl Live {
         wait_until_ready(&self.about.name, &self.ready, process, interrupt)
     }
 
-    /// Asks it to end, and waits until it has, with exit code 0.
+    /// Asks the program to end, and waits until it has ended with exit code 0.
+    ///
+    /// # Errors
+    /// The program ended in another way, or did not end within `patience`.
     pub(super) fn end(&mut self, patience: Duration, interrupt: &Interrupt) -> Result<(), TopologyError> {
         let Some(process) = &mut self.process else { return Ok(()) };
         self.put_down = true;
@@ -162,7 +167,7 @@ impl Live {
         }
     }
 
-    /// Fails when it has ended.
+    /// Returns an error if the process has ended.
     pub(super) fn check(&mut self) -> Result<(), TopologyError> {
         let Some(process) = &mut self.process else { return Ok(()) };
         process.ended().map_or(Ok(()), |status| Err(ended(&self.about.name, status, process)))
@@ -192,7 +197,7 @@ pub(super) fn ended(name: &str, mut status: String, process: &Process) -> Topolo
     }
 }
 
-/// Waits until a component that was started is ready.
+/// Waits until a started component is ready.
 fn wait_until_ready(
     name: &str,
     ready: &Readiness,

@@ -1,6 +1,7 @@
-//! A topology as it is known when it was read.
+//! Topology description: the checked content of a topology file.
 //!
-//! Owns: what a topology is made of. Does not own: how it is read ([`super::read`]), what has to fit ([`super::check`]), running anything.
+//! Owns: the data of a topology. Does not own: reading it ([`super::read`]), checking it
+//! ([`super::check`]), and running it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,34 +14,35 @@ use crate::cgroup::Limits;
 use crate::load::Protocol;
 use crate::provider::Scenario as Flow;
 
-/// A topology, checked.
+/// A checked topology: components, tokens, and where load enters.
 #[derive(Debug, Clone)]
 pub struct Topology {
-    /// Its name: that of the file without its ending.
+    /// Name of the topology: the file name without its extension.
     pub name: String,
-    /// A line for people.
+    /// One-line description for people.
     pub title: String,
     pub(crate) components: Vec<Component>,
     pub(crate) programs: BTreeMap<String, ProgramTable>,
     pub(crate) variables: BTreeMap<String, String>,
-    /// Variables that named a part to include, with what they were then.
+    /// Variables that selected an included part, with the values they had when the topology was
+    /// read.
     pub(crate) chosen: BTreeMap<String, String>,
-    /// Names of secrets that are made for each run.
+    /// Names of the secrets that are created for each run.
     pub(crate) secrets: Vec<String>,
     pub(crate) tokens: Option<Tokens>,
-    /// The provider that flows go through, with names in its texts.
+    /// The provider that flows use, with names in its texts.
     pub(crate) provider: Option<toml::Table>,
     pub(crate) load: Entry,
     pub(crate) revocations: Option<Revocations>,
-    /// Components in the order in which a request meets them.
+    /// Components in the order in which a request passes them.
     pub(crate) path: Vec<String>,
-    /// The same for the requests of flows.
+    /// Components in the order in which a request of a flow passes them.
     pub(crate) flow_path: Vec<String>,
-    /// Every text that it is made of, by name: what its digest is taken over.
+    /// Every source text of the topology, by name. The digest of the topology covers all of them.
     pub(crate) sources: BTreeMap<String, String>,
 }
 
-/// A component.
+/// A component of a topology.
 #[derive(Debug, Clone)]
 pub(crate) struct Component {
     pub(crate) name: String,
@@ -48,144 +50,147 @@ pub(crate) struct Component {
     pub(crate) metrics: Option<Metrics>,
 }
 
-/// What a component is.
+/// Where a component runs.
 #[derive(Debug, Clone)]
 pub(crate) enum Kind {
-    /// A program that is started here.
+    /// A program that the lab starts.
     Program(Box<Program>),
-    /// Something that runs elsewhere.
+    /// A component that runs elsewhere.
     Remote { url: String },
 }
 
-/// A program to start.
+/// A program that the lab starts.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
-    /// Its name in the search path, or a path.
+    /// Name in the search path, or a path.
     pub(crate) name: String,
-    /// Programs in whose folders it finds what it needs.
+    /// Programs whose folders this program must know.
     pub(crate) needs: Vec<String>,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ports: Vec<String>,
-    /// Name in the component's folder, and content with names in it.
+    /// Files in the component's folder: name, and content with names in it.
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) ready: Option<Ready>,
     pub(crate) ready_timeout: Duration,
     pub(crate) limits: Limits,
-    /// Files that it may open; what the lab may where absent.
+    /// Limit of open files; `None` for the lab's own limit.
     pub(crate) open_files: Option<u64>,
     pub(crate) cores: Vec<u32>,
     pub(crate) stop: StopSignal,
-    /// It does its work and ends, so many times one after the other; the next component starts when it has. 0: it serves.
+    /// Number of consecutive executions of a program that does its work and exits. The next
+    /// component starts after the last one. 0: the program is a server.
     pub(crate) times: u32,
-    /// An event of a load starts it, not the beginning of the run.
+    /// `true` if an event during load starts the program, instead of the begin of the run.
     pub(crate) standby: bool,
-    /// The account it runs as when the lab runs as root.
+    /// Account of the program if the lab runs as root.
     pub(crate) user: Option<String>,
-    /// File in its folder that gets what it prints to standard output.
+    /// File in the component's folder that receives standard output.
     pub(crate) stdout: Option<String>,
 }
 
-/// How it is known that a component is ready.
+/// Probe that shows whether a component is ready.
 #[derive(Debug, Clone)]
 pub(crate) enum Ready {
-    /// This URL answers with a status below 400, and, where that is given, with just this line.
+    /// This URL responds with a status below 400 and, if given, with exactly this line.
     Http(String, Option<String>),
-    /// This port accepts connections.
+    /// This port accepts TCP connections.
     Tcp(String),
 }
 
-/// With what a program is asked to end.
+/// Signal that asks a program to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StopSignal {
-    /// SIGTERM.
+    /// SIGTERM, the default.
     #[default]
     Term,
     /// SIGINT, which ends PostgreSQL without waiting for clients.
     Int,
-    /// SIGQUIT.
+    /// Signal SIGQUIT.
     Quit,
 }
 
-/// Where figures of a component are read that `/proc` does not have.
+/// Source of component figures that `/proc` does not have.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Metrics {
-    /// Metrics in the Prometheus text format.
+    /// URL of the metrics in the Prometheus text format.
     pub(crate) url: String,
-    /// Labels that a sample must have.
+    /// Labels that a sample must have to be used.
     #[serde(default)]
     pub(crate) labels: BTreeMap<String, String>,
-    /// The counter of accepted connections, where it has one.
+    /// Name of the counter of accepted connections, if it exists.
     pub(crate) connections: Option<String>,
-    /// The counter of requests that it has received, where it has one.
+    /// Name of the counter of received requests, if it exists.
     pub(crate) calls: Option<String>,
-    /// The counter of TLS handshakes, where it has one.
+    /// Name of the counter of TLS handshakes, if it exists.
     pub(crate) handshakes: Option<String>,
-    /// Other counters that it has, by the name that the record gives them.
+    /// Further counters, by the name that the record gives them.
     #[serde(default)]
     pub(crate) counters: BTreeMap<String, String>,
-    /// Any certificate is believed.
+    /// Accepts any certificate of the metrics server.
     #[serde(default)]
     pub(crate) insecure: bool,
-    /// Certificates that are believed.
+    /// PEM file of the certificate authorities to accept.
     pub(crate) ca: Option<PathBuf>,
-    /// A file with the token that is sent.
+    /// File with the bearer token to send.
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// Who gives tokens.
+/// Where the tokens of the load come from.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tokens {
-    /// Token endpoint (RFC 6749 §3.2).
+    /// URL of the token endpoint (RFC 6749 §3.2).
     pub(crate) url: Option<String>,
-    /// The clients' secret.
+    /// File with the secret of the clients.
     pub(crate) secret_file: Option<String>,
-    /// By token mode: `oauth` (opaque) or `oidc` (JWT).
+    /// How to get tokens, by token mode: `oauth` (opaque) or `oidc` (JWT).
     pub(crate) mode: BTreeMap<String, TokenMode>,
-    /// Any certificate is believed.
+    /// Accepts any certificate of the token endpoint.
     #[serde(default)]
     pub(crate) insecure: bool,
 }
 
-/// How tokens of one mode are got.
+/// How the lab gets the tokens of one mode.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenMode {
-    /// The client that asks, with grant `client_credentials`.
+    /// Client ID for the grant `client_credentials` at the token endpoint.
     pub(crate) client: Option<String>,
-    /// A file with tokens, one a line, in place of asking.
+    /// File with one token per line, instead of the token endpoint.
     pub(crate) file: Option<PathBuf>,
-    /// Claims of JWTs that the lab signs itself, in place of asking.
+    /// Claims of JWTs that the lab signs, instead of the token endpoint.
     pub(crate) claims: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Such a JWT is filled up to so many bytes.
+    /// Size in bytes to which such a JWT is padded; 0 for no padding.
     #[serde(default)]
     pub(crate) bytes: usize,
 }
 
-/// Where credentials are revoked while load lasts, and who is asked about them; they are issued as those of the load are.
+/// Where credentials are revoked during load, and which places are watched. The credentials are
+/// issued like those of the load.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Revocations {
     /// Revocation endpoints (RFC 7009).
     pub(crate) revoke: Vec<String>,
-    /// Token endpoints; that of `[tokens]` when there is none.
+    /// Token endpoints; if empty, the one of `[tokens]`.
     #[serde(default)]
     pub(crate) issue: Vec<String>,
-    /// Where Postern's administration revokes tokens by the list: `POST {"tokens": […]}`.
+    /// Endpoints of Postern's admin API that revoke a list of tokens: `POST {"tokens": […]}`.
     #[serde(default)]
     pub(crate) lists: Vec<String>,
-    /// The client that may do so, with the scope `postern:admin`.
+    /// Client for these endpoints; it needs the scope `postern:admin`.
     pub(crate) operator: Option<String>,
-    /// The client that introspects.
+    /// Client that sends introspection requests.
     pub(crate) introspecting_client: Option<String>,
-    /// Who is asked.
+    /// Places at which the lab checks whether a credential is still accepted.
     pub(crate) place: Vec<WatchedPlace>,
 }
 
-/// Where a credential is accepted or not: asked by a request, or by introspection (RFC 7662).
+/// A place that accepts or refuses a credential. The lab checks it with a request or by
+/// introspection (RFC 7662).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WatchedPlace {
@@ -195,22 +200,22 @@ pub(crate) struct WatchedPlace {
     pub(crate) introspection: Option<String>,
 }
 
-/// Where load enters.
+/// Where load enters the topology.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// One, or several that share the load.
+    /// One URL, or several that share the load.
     pub(crate) urls: Vec<String>,
     pub(crate) protocol: Protocol,
     pub(crate) ca: Option<String>,
     pub(crate) insecure: bool,
     pub(crate) connect: Option<String>,
-    /// Requests without a token must be refused; checked before load.
+    /// `true` if requests without a token must be refused. This is checked before the load starts.
     pub(crate) guarded: bool,
-    /// The component whose `Server-Timing` answers carry.
+    /// Component whose `Server-Timing` phases the responses carry.
     pub(crate) timing: Option<String>,
 }
 
-/// How a program tells its version, and how to get it.
+/// How to get the version of a program, and how to install the program.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProgramTable {
@@ -219,9 +224,10 @@ pub(crate) struct ProgramTable {
 }
 
 impl Topology {
-    /// Where load enters, with these variables in place of its own; names of what is known when it runs only stay.
+    /// URLs where load enters, with `variables` replacing those of the topology. Names whose value
+    /// is known only during a run remain.
     pub(crate) fn entries_with(&self, variables: &BTreeMap<String, String>) -> Vec<String> {
-        // Variables may name variables.
+        // Values of variables may contain variables: replace twice.
         let with = |text: String| {
             let all = self.variables.iter().map(|(name, value)| (name, variables.get(name).unwrap_or(value)));
             all.fold(text, |text, (name, value)| text.replace(&format!("@{name}@"), value))
@@ -229,7 +235,7 @@ impl Topology {
         self.load.urls.iter().map(|url| with(with(url.clone()))).collect()
     }
 
-    /// The components in the order in which a request meets them, in words.
+    /// The title and the components in the order in which a request passes them.
     pub fn words(&self) -> String {
         if self.path.is_empty() {
             self.title.clone()
@@ -238,17 +244,18 @@ impl Topology {
         }
     }
 
-    /// Its tokens are signed by the lab.
+    /// Whether the lab signs its tokens.
     pub(crate) fn wants_signer(&self) -> bool {
         self.tokens.iter().flat_map(|tokens| tokens.mode.values()).any(|mode| mode.claims.is_some())
     }
 
-    /// Token modes it knows; empty without tokens.
+    /// Supported token modes; empty for a topology without tokens.
     pub fn modes(&self) -> Vec<&str> {
         self.tokens.iter().flat_map(|tokens| tokens.mode.keys().map(String::as_str)).collect()
     }
 
-    /// Components in order, and what each is: the program that is started here, or the URL of what runs elsewhere.
+    /// Components in order, and what each is: the program that is started here, or the URL of a
+    /// component elsewhere.
     pub fn places(&self) -> impl Iterator<Item = (&str, String)> {
         self.components.iter().map(|component| {
             let what = match &component.kind {
@@ -259,7 +266,7 @@ impl Topology {
         })
     }
 
-    /// Where load enters, with the names in it as they stand in the file.
+    /// URLs where load enters, with names as they are in the file.
     pub fn entries(&self) -> &[String] {
         &self.load.urls
     }
@@ -268,7 +275,8 @@ impl Topology {
         self.components.iter().find(|component| component.name == name)
     }
 
-    /// Components that are started here, their programs and those that they need, and what the topology says about those.
+    /// Programs of the components that are started here, including required ones: component,
+    /// program, and the topology's own entry for it.
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &str, Option<&ProgramTable>)> {
         self.components.iter().flat_map(|component| {
             let names = match &component.kind {
@@ -280,7 +288,10 @@ impl Topology {
         })
     }
 
-    /// Whether its provider has everything that a flow needs.
+    /// Checks whether the provider has everything that a flow needs.
+    ///
+    /// # Errors
+    /// The topology has no provider, or its description lacks a key for the flow.
     pub(crate) fn takes(&self, flow: Flow) -> Result<(), String> {
         let Some(provider) = &self.provider else {
             return Err("it describes no provider for a flow: give [provider]".to_owned());
@@ -289,7 +300,7 @@ impl Topology {
         described.check(flow).map_err(|error| error.to_string())
     }
 
-    /// A component waits until an event starts it.
+    /// Whether the component waits until an event starts it.
     pub(crate) fn stands_by(&self, component: &str) -> bool {
         let kind = self.component(component).map(|component| &component.kind);
         matches!(kind, Some(Kind::Program(program)) if program.standby)

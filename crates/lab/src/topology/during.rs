@@ -1,7 +1,7 @@
-//! What is done to a topology while load lasts.
+//! Actions on a running topology while load lasts.
 //!
-//! Owns: signals to components, starting them anew or for the first time, ending them, writing their files anew, and where credentials are revoked and
-//! asked about. Does not own: when it happens.
+//! Owns: signals to components, restarts, delayed starts, stops, rewritten files, and the endpoints
+//! where credentials are revoked and checked. Does not own: when an action happens.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,46 +19,46 @@ use crate::load::{Protocol, Target, Trust};
 use crate::revoke::{Place, Question, Site};
 use crate::topology::component::Live;
 
-/// Something that is done to a component.
+/// An action on a component during load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// It is sent a signal.
+    /// Sends a signal to the component.
     Signal(Signalled),
-    /// It is ended where it still runs, and started again.
+    /// Ends the component if it still runs, and starts it again.
     Restart,
-    /// It is started: one that stands by.
+    /// Starts a component that stands by.
     Start,
-    /// It is asked to end, and has to within this time, with exit code 0.
+    /// Asks the component to end. It must end within this time, with exit code 0.
     End(Duration),
 }
 
-/// A file of a component that is written anew.
+/// A component's file that is rewritten during load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Anew {
-    /// Its name in the component's folder.
+    /// File name in the component's folder.
     pub file: String,
-    /// Variables of the topology in it, in place of what they are.
+    /// Variables of the topology to replace in the file, with their new values.
     pub with: BTreeMap<String, String>,
 }
 
-/// A signal, by its name without `SIG`.
+/// Name of a signal without `SIG`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Signalled {
-    /// It and all it started stand still.
+    /// Stops the process and all its children.
     Stop,
-    /// They go on.
+    /// Continues the process and all its children.
     Cont,
-    /// They end at once.
+    /// Kills the process and all its children.
     Kill,
-    /// It is asked to end.
+    /// Asks the process to end.
     Term,
-    /// It is asked to read its configuration again.
+    /// Asks the process to reload its configuration.
     Hup,
 }
 
 impl Act {
-    /// In words, for whoever reads what happened.
+    /// Describes the action for a report.
     pub fn words(self, component: &str) -> String {
         match self {
             Self::Signal(signal) => format!("SIG{} to `{component}`", format!("{signal:?}").to_uppercase()),
@@ -70,7 +70,11 @@ impl Act {
 }
 
 impl Running {
-    /// Does something to a component; returns when it is done, after a start when it is ready.
+    /// Performs an action on a component. Returns when it is done; after a start, when the
+    /// component is ready.
+    ///
+    /// # Errors
+    /// The component is not started here, is not in a state for the action, or the action fails.
     pub(crate) fn act(&mut self, component: &str, act: Act) -> Result<(), TopologyError> {
         let interrupt = self.interrupt.clone();
         let failed = |error: io::Error| TopologyError::Act { what: act.words(component), error };
@@ -104,12 +108,12 @@ impl Running {
         }
     }
 
-    /// Writes a file of a component anew.
+    /// Rewrites a file of a component.
     pub(crate) fn write_anew(&mut self, component: &str, anew: &Anew) -> Result<(), TopologyError> {
         self.write(component, &anew.file, &anew.with)
     }
 
-    /// Writes all files as they were in the beginning.
+    /// Restores the original content of all files.
     pub(crate) fn write_back(&mut self) -> Result<(), TopologyError> {
         let other = |live: &Live| {
             let files = live.files.other.iter();
@@ -152,12 +156,13 @@ impl Running {
         Ok(())
     }
 
-    /// A component was ended on purpose, and not started since.
+    /// Whether the component was ended on purpose and not started since.
     pub(crate) fn is_put_down(&self, component: &str) -> bool {
         self.live.iter().any(|live| live.about.name == component && live.put_down)
     }
 
-    /// Where credentials of a mode are revoked and asked about; `None` where the topology does not say.
+    /// Endpoints where credentials of a token mode are revoked and checked. `None` if the topology
+    /// does not describe them.
     pub(crate) fn site(&self, mode: Option<&str>) -> Result<Option<Site>, TopologyError> {
         let (Some(revocations), Some(tokens)) = (&self.topology.revocations, &self.topology.tokens) else {
             return Ok(None);

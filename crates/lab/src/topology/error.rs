@@ -1,4 +1,4 @@
-//! Why a topology cannot be used, started or kept running.
+//! Topology errors: why a topology cannot be used, started or kept running.
 
 use std::path::PathBuf;
 
@@ -7,137 +7,137 @@ use crate::cgroup::CgroupError;
 /// Why a topology cannot be used, started or kept running.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// Nothing of this name ships, and there is no such file.
+    /// The name is neither a shipped text nor an existing file.
     #[error("there is no {kind} `{name}`: neither a file nor one of those that ship ({known})")]
     Unknown {
-        /// `topology`, `scenario` or `template`.
+        /// Kind of the text: `topology`, `scenario`, `part` or `template`.
         kind: &'static str,
-        /// What was asked for.
+        /// Name that was requested.
         name: String,
-        /// What ships.
+        /// Shipped names of this kind, as a list.
         known: String,
     },
     /// A file cannot be read or written.
     #[error("cannot {action} `{path}`: {error}")]
     File {
-        /// `read`, `write`, `make`, `remove` or `give away`.
+        /// Failed action: `read`, `write`, `make`, `remove` or `give away`.
         action: &'static str,
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// The system's words.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// It is not TOML of this form.
+    /// The file is not valid TOML, or has unknown or missing keys.
     #[error("`{file}` is not understood: {error}")]
     Toml {
-        /// Which file.
+        /// Path of the file.
         file: String,
-        /// Place, key, and what is known instead.
+        /// Position, key, and expected keys.
         error: toml::de::Error,
     },
-    /// A value cannot be meant.
+    /// A value is invalid.
     #[error("`{file}`: {place}: {what}")]
     Value {
-        /// Which file.
+        /// Path of the file.
         file: String,
         /// Component and key.
         place: String,
-        /// What is wrong, and what to write instead.
+        /// What is wrong with the value, and what to write instead.
         what: String,
     },
-    /// A program is not there.
+    /// A program is not installed.
     #[error("component `{component}` needs `{program}`, which is {missing}; {get}")]
     Program {
-        /// Which component.
+        /// Name of the component.
         component: String,
-        /// Which program.
+        /// Name of the program.
         program: String,
-        /// Where it was looked for.
+        /// Where the program was searched.
         missing: String,
-        /// How to get it.
+        /// How to install the program.
         get: String,
     },
-    /// A limit cannot be set.
+    /// A CPU or memory limit cannot be set.
     #[error("component `{component}` is to be limited, which needs a control group: {error}")]
     Limit {
-        /// Which component.
+        /// Name of the component.
         component: String,
-        /// What is missing, and what to do.
+        /// What is missing for a control group, and what to do.
         error: CgroupError,
     },
-    /// A program does not start.
+    /// A program cannot be started.
     #[error("cannot start component `{component}` (`{program}`): {error}")]
     Start {
-        /// Which component.
+        /// Name of the component.
         component: String,
-        /// Which program.
+        /// Path of the program.
         program: String,
-        /// The system's words.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// It ended before it was ready, or while it was needed.
+    /// A component ended before it was ready, or while it was needed.
     #[error("component `{component}` ended ({status}); the end of its log, {}:\n{tail}", log.display())]
     Ended {
-        /// Which component.
+        /// Name of the component.
         component: String,
-        /// How.
+        /// Exit code or signal.
         status: String,
-        /// Where all of it is.
+        /// Path of the complete log.
         log: PathBuf,
-        /// The last lines of it.
+        /// Last lines of the log.
         tail: String,
     },
-    /// It was asked to end, and has not.
+    /// A component did not end in time after it was asked to.
     #[error("component `{component}` had not ended {seconds} s after it was asked to; the end of its log, {}:\n{tail}", log.display())]
     Unended {
-        /// Which component.
+        /// Name of the component.
         component: String,
-        /// How long it was waited for.
+        /// Length of the wait, in seconds.
         seconds: f64,
-        /// Where all of it is.
+        /// Path of the complete log.
         log: PathBuf,
-        /// The last lines of it.
+        /// Last lines of the log.
         tail: String,
     },
-    /// It does not become ready.
+    /// A component did not become ready in time.
     #[error("component `{component}` was not ready within {seconds} s: {why}; the end of its log, {}:\n{tail}", log.display())]
     Unready {
-        /// Which component.
+        /// Name of the component.
         component: String,
-        /// How long it was waited for.
+        /// Length of the wait, in seconds.
         seconds: f64,
-        /// The last answer.
+        /// Result of the last probe.
         why: String,
-        /// Where all of it is.
+        /// Path of the complete log.
         log: PathBuf,
-        /// The last lines of it.
+        /// Last lines of the log.
         tail: String,
     },
-    /// A token is not given.
+    /// A token cannot be obtained.
     #[error("no token from {url}: {why}")]
     Token {
-        /// Who was asked.
+        /// Token endpoint or other source of the token.
         url: String,
-        /// What happened.
+        /// What went wrong.
         why: String,
     },
-    /// The way through does not work.
+    /// The check of the whole path before the load failed.
     #[error("{url} {what}; load would measure something else")]
     Check {
-        /// Where load enters.
+        /// URL where load enters.
         url: String,
-        /// What it did.
+        /// How it responded.
         what: String,
     },
-    /// Something was to be done to a component while load lasted, and could not be.
+    /// An action on a component during load failed.
     #[error("{what} failed: {error}")]
     Act {
-        /// What, with the component.
+        /// Description of the action, with the component.
         what: String,
-        /// The system's words.
+        /// Error of the operating system.
         error: std::io::Error,
     },
-    /// The run was asked to end.
+    /// The run was interrupted.
     #[error("ended by request")]
     Interrupted,
 }

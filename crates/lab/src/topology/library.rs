@@ -1,15 +1,17 @@
-//! Topologies, scenarios and templates that ship with the lab, and files beside them.
+//! Library: the topologies, scenarios and templates that ship with the lab, and files beside them.
 //!
-//! Owns: where a name leads. A file of the caller's comes before one that ships; a file that includes another finds it beside itself
-//! first, so that a topology of one's own can use the parts that ship, or replace one of them. What ships includes only what ships, whatever
-//! lies in the current folder.
+//! A file of the caller takes precedence over a shipped one. An included name is searched beside
+//! the including file first, so that a custom topology can use the shipped parts or replace one of
+//! them. A shipped text includes only shipped texts, regardless of the current folder.
+//!
+//! Owns: the resolution of names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::TopologyError;
 
-/// Largest file that is read, bytes.
+/// Largest file that is read, in bytes.
 const MOST_BYTES: u64 = 4 << 20;
 
 macro_rules! texts {
@@ -49,27 +51,27 @@ const SCENARIOS: Texts = texts!("scenarios":
     "provider-size.toml", "counts.toml", "generators.toml",
 );
 
-/// A text and where it is from.
+/// A text and its origin.
 #[derive(Debug, Clone)]
 pub(crate) struct Text {
-    /// What errors call it.
+    /// Name of the text in error messages.
     pub(crate) name: String,
     pub(crate) content: String,
-    /// Its folder, when it is a file.
+    /// Folder that contains it, if it is a file.
     pub(crate) folder: Option<PathBuf>,
 }
 
-/// Texts by name.
+/// Lookup of shipped texts and files by name.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Library;
 
 impl Library {
-    /// Names of the topologies that ship.
+    /// Names of the shipped topologies.
     pub fn topologies() -> impl Iterator<Item = &'static str> {
         TOPOLOGIES.iter().filter_map(|(name, _)| name.strip_suffix(".toml"))
     }
 
-    /// Names of the scenarios that ship.
+    /// Names of the shipped scenarios.
     pub fn scenarios() -> impl Iterator<Item = &'static str> {
         SCENARIOS.iter().filter_map(|(name, _)| name.strip_suffix(".toml"))
     }
@@ -91,12 +93,13 @@ impl Library {
     }
 }
 
-/// The file that the caller means. A bare word is a name that ships, even where a folder of that name stands in the current one.
+/// Path that the caller means. A bare word is a shipped name, even if the current folder has a file
+/// or folder with that name.
 fn named(name: &str) -> Option<PathBuf> {
     name.contains(['/', '.']).then(|| PathBuf::from(name))
 }
 
-/// The file, where there is one; otherwise what ships under this name.
+/// Returns the file if it exists, otherwise the shipped text with this name.
 fn find(kind: &'static str, name: &str, texts: Texts, file: Option<PathBuf>) -> Result<Text, TopologyError> {
     if let Some(path) = file.filter(|path| path.is_file()) {
         return read(&path);

@@ -1,12 +1,21 @@
 //! Topologies: which programs run, how they connect, and where load enters.
 //!
-//! Owns: the TOML form of a topology ([`Topology`]), those that ship with the lab ([`Library`]), finding programs, starting components in
-//! order, knowing when each is ready, limiting them, and ending them in the reverse order with everything they started ([`Running`]).
-//! Does not own: load, measuring, rounds. A component is any program, so that a peer is run exactly as Postern is.
+//! A component can be any program, so that a peer runs exactly as Postern does. For Unix only:
+//! processes are ended by process group and observed through `/proc`.
 //!
-//! Flow: file → [`Topology`] (names, placeholders and numbers checked) → [`Running::start`]: ports, files, processes, readiness → tokens
-//! of the topology's own provider → one request that has to pass and one that must not → load → dropped: everything is ended.
-//! Only for Unix: processes are ended by group, and watched over `/proc`.
+//! Owns:
+//! - the TOML form of a topology ([`Topology`]), and the shipped topologies ([`Library`]);
+//! - finding programs, starting components in order, readiness, limits, and ending components in
+//!   reverse order with all their child processes ([`Running`]).
+//!
+//! Does not own: load, measurement, rounds.
+//!
+//! 1. A file is read into a [`Topology`]; names, placeholders and numbers are checked.
+//! 2. [`Running::start`] takes ports, writes files, starts processes and waits until each is ready.
+//! 3. Tokens are obtained from the topology's own provider.
+//! 4. One request must pass, and one without a valid token must be refused.
+//! 5. Load runs.
+//! 6. When [`Running`] is dropped, all processes are ended.
 
 mod account;
 mod check;

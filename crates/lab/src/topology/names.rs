@@ -1,12 +1,12 @@
-//! What texts of a topology can refer to: `@NAME@`.
+//! Names: the placeholders `@NAME@` that texts of a topology can use.
 //!
-//! Owns: what ports, files, folders and secrets are called there. Does not own: what is put in their place ([`crate::topology::workdir`]), and the form
-//! ([`super::template`]).
+//! Owns: the names of ports, files, folders and secrets. Does not own: their values
+//! ([`crate::topology::workdir`]), and the syntax ([`super::template`]).
 
 use super::description::{Kind, Program, Topology};
 use super::template::Values;
 
-/// Names that every text can use, beside ports, files, secrets and variables.
+/// Names that every text can use, in addition to ports, files, secrets and variables.
 const BUILT_IN: [&str; 9] = [
     "run",
     "work",
@@ -18,11 +18,11 @@ const BUILT_IN: [&str; 9] = [
     "token_key",
     "token_keys",
 ];
-/// What stands for the number of the time, where a program does its work several times.
+/// Name of the execution number of a program that is executed several times.
 pub(super) const NUMBER: &str = "n";
 
 impl Topology {
-    /// Names that every text can use, with something that looks like what they stand for.
+    /// Names that every text can use, each with a sample value.
     pub(super) fn names(&self) -> Values {
         let mut shared: Values = BUILT_IN.map(|name| (name.to_owned(), String::new())).into();
         shared.extend(self.variables.keys().map(|name| (name.clone(), String::new())));
@@ -40,7 +40,7 @@ impl Topology {
     }
 }
 
-/// Names that texts of a program can use, with something that looks like what they stand for.
+/// Names that texts of a program can use, each with a sample value.
 pub(super) fn own_names(program: &Program, shared: &Values) -> Values {
     let mut own = shared.clone();
     own.extend(program.files.keys().map(|name| (file_name(name), String::new())));
@@ -52,22 +52,22 @@ pub(super) fn own_names(program: &Program, shared: &Values) -> Values {
     own
 }
 
-/// What a component's own file is called in its texts.
+/// Placeholder name of a file in the texts of its component.
 pub(super) fn file_name(name: &str) -> String {
     format!("file.{}", name.to_ascii_lowercase())
 }
 
-/// What a component's own port is called in its texts.
+/// Placeholder name of a port in the texts of its component.
 pub(super) fn port_name(name: &str) -> String {
     format!("port.{name}")
 }
 
-/// What the folder of a program is called in the texts of a component that needs it.
+/// Placeholder name of a program's folder, in the texts of a component that needs the program.
 pub(super) fn folder_name(program: &str) -> String {
     format!("folder.{program}")
 }
 
-/// What a secret and the file that holds it are called.
+/// Placeholder names of a secret and of the file that contains it.
 pub(super) fn secret_names(name: &str) -> [String; 2] {
     [format!("secret.{name}"), format!("secret_file.{name}")]
 }

@@ -1,9 +1,14 @@
-//! Free ports of the loopback.
+//! Ports: claims free ports on the loopback interface.
 //!
-//! Owns: which were given to whom, by any run on this machine. A port is free when nobody listens on it at the moment, and no run has claimed it: between
-//! being given and being listened on a port is nobody's to the kernel, so runs tell each other by an abstract Unix socket of its name, which is there for as
-//! long as they hold it, in the same network namespace as the port. Whoever else takes one meanwhile is not asked; a component that finds it taken says so in
-//! its log. Ports lie below the range that clients take theirs from.
+//! A port is free when no process listens on it and no run has claimed it. Between the claim and
+//! the listening socket the kernel does not know that a port is taken. Therefore a run claims a
+//! port by binding an abstract Unix socket with the port in its name. The claim lasts as long as
+//! the socket, and is visible in the same network namespace as the port.
+//!
+//! Other programs do not respect these claims. A component that finds its port taken reports that
+//! in its log. The ports lie below the ephemeral range of clients.
+//!
+//! Owns: which ports the runs on this machine have claimed.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,16 +18,19 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 const FIRST: u16 = 18_000;
 const COUNT: u16 = 12_000;
 
-/// Ports that are kept until this is dropped.
+/// Claims on ports; dropped with this value.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     own: Vec<UnixListener>,
 }
 
 impl Ports {
-    /// A port that nobody listens on and that no run has been given.
+    /// Claims a port on which no process listens and that no run has claimed.
+    ///
+    /// # Errors
+    /// No port in the range is free.
     pub(super) fn take(&mut self) -> io::Result<u16> {
-        // Several runs at a time begin at different places.
+        // Concurrent runs begin at different ports.
         let begin = std::process::id().wrapping_mul(0x9E37_79B1) >> 16;
         for step in 0..COUNT {
             let offset = (begin % u32::from(COUNT) + u32::from(step)) % u32::from(COUNT);
@@ -40,7 +48,7 @@ impl Ports {
     }
 }
 
-/// Claims a port until what is returned is dropped; `None` when another run has.
+/// Claims a port until the returned socket is dropped; `None` if another run has claimed it.
 fn claim(port: u16) -> io::Result<Option<UnixListener>> {
     let name = SocketAddr::from_abstract_name(format!("postern-lab-port-{port}"))?;
     match UnixListener::bind_addr(&name) {

@@ -1,10 +1,13 @@
-//! A program that runs: started, watched, and ended with everything it started.
+//! Process: a running program, ended together with all its child processes.
 //!
-//! Owns: the process, its group, its log and its control group. Does not own: which program, and when it is ready.
+//! Owns: the process, its process group, its log and its control group. Does not own: which program
+//! runs, and when it is ready.
 //!
-//! Each program leads a process group of its own. So Ctrl-C at a terminal reaches the lab alone, which ends programs in order; and so
-//! what a program started is found again. What left the group (PostgreSQL's workers do) is remembered by number and start time before the
-//! program is asked to end, and what is in its control group is ended too. Nothing else is ever sent a signal.
+//! Each program leads a process group of its own. Therefore Ctrl-C at a terminal reaches only the
+//! lab, which then ends the programs in order. The group is also how child processes are found.
+//! Children that left the group, such as the workers of PostgreSQL, are recorded by process ID and
+//! start time before the program is asked to end. Processes in its control group are ended too. No
+//! other process ever receives a signal.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,18 +27,19 @@ use super::description::StopSignal;
 use crate::cgroup::Group;
 use crate::observe::process::{children, started_at};
 
-/// How long a program may take to end by itself when nothing is said.
+/// Default time that a program may take to end after the stop signal.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks at whether it has.
+/// Time between two checks of whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// Most bytes of a log's end that are shown.
+/// Most bytes at the end of a log that are shown.
 const TAIL_BYTES: u64 = 4096;
-/// Most lines of them.
+/// Most lines at the end of a log that are shown.
 const TAIL_LINES: usize = 12;
-/// Takes its limit of open files, enters the groups, then becomes the program: nothing of it runs outside.
+/// Shell script that sets the limit of open files, enters the control groups, then becomes the
+/// program by `exec`. No code of the program runs outside the groups.
 const ENTER: &str = "[ \"$1\" = - ] || ulimit -n \"$1\" || exit 126; shift; n=$1; shift; while [ \"$n\" -gt 0 ]; do echo $$ >\"$1\" || exit 126; shift; n=$((n-1)); done; exec \"$@\"";
 
-/// What to start.
+/// How to start a program.
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) program: PathBuf,
@@ -44,14 +48,15 @@ pub(super) struct Launch {
     pub(super) folder: PathBuf,
     pub(super) cores: Vec<u32>,
     pub(super) stop: StopSignal,
-    /// How long it may take to end by itself.
+    /// How long the program may take to end after the stop signal.
     pub(super) patience: Duration,
-    /// Files that it may open; as many as the lab may where absent.
+    /// Limit of open files; `None` for the limit of the lab.
     pub(super) open_files: Option<u64>,
     pub(super) group: Option<Group>,
-    /// File that gets its standard output; the log otherwise.
+    /// File for standard output; `None` for the log.
     pub(super) output: Option<PathBuf>,
-    /// Whom it runs as, when not as the lab does, and the program that changes that.
+    /// Account to run as, with the path of the program that switches to it; `None` for the account
+    /// of the lab.
     pub(super) account: Option<(Account, PathBuf)>,
 }
 
@@ -66,7 +71,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program; what it prints goes to `log` in its folder.
+    /// Starts a program. Its output is appended to the file `log` in its folder.
     pub(super) fn start(launch: Launch) -> io::Result<Self> {
         let log = launch.folder.join("log");
         let child = spawn(&launch, &log)?;
@@ -74,7 +79,7 @@ impl Process {
         Ok(Self { launch, child, pid, log, ended: false })
     }
 
-    /// Ends it where it still runs, and starts it anew: the same program with the same arguments and limits.
+    /// Ends the program if it still runs, and starts it again with the same arguments and limits.
     pub(super) fn restart(&mut self) -> io::Result<()> {
         self.end_all();
         self.child = spawn(&self.launch, &self.log)?;
@@ -83,52 +88,57 @@ impl Process {
         Ok(())
     }
 
-    /// Sends a signal to it, or to it and everything that it started and that still runs.
+    /// Sends a signal to the program or, with `everybody`, also to its running descendants.
+    ///
+    /// # Errors
+    /// The program has ended, or the signal cannot be sent.
     pub(super) fn signal(&self, signal: Signal, everybody: bool) -> io::Result<()> {
-        // Its number may be another's by now.
+        // The process ID may belong to another process by now.
         if self.ended {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended"));
         }
-        // Looked for before it hears of it: whose parent has ended is not known to be of the family any more. And after it: it may have started more.
+        // Descendants are listed before the signal, because a process whose parent has ended can no
+        // longer be recognized as one. They are listed again after it, because the program may have
+        // started more.
         let of_family = || if everybody { family(self.pid()) } else { BTreeSet::new() };
         let before = of_family();
         kill_process(self.pid, signal)?;
         let same = |(pid, start): &(u32, u64)| started_at(*pid) == Some(*start);
         for (pid, _) in before.union(&of_family()).filter(|one| same(one)) {
-            // Who has ended in between needs none.
+            // A process that has ended in the meantime needs no signal.
             let _ = i32::try_from(*pid).ok().and_then(Pid::from_raw).map(|pid| kill_process(pid, signal));
         }
         Ok(())
     }
 
-    /// Its control group.
+    /// Control group of the program, if it has one.
     pub(super) fn group(&self) -> Option<&Group> {
         self.launch.group.as_ref()
     }
 
-    /// Its number.
+    /// Process ID of the program.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where what it prints is.
+    /// Path of the log with its output.
     pub(super) fn log(&self) -> &Path {
         &self.log
     }
 
-    /// How it ended, when it has.
+    /// How the program ended; `None` while it runs.
     pub(super) fn ended(&mut self) -> Option<String> {
         if self.ended {
             return self.child.try_wait().ok().flatten().map(words);
         }
-        // Until it is waited for, its number is not given to another.
+        // The process ID is not reused until the process has been waited for.
         let status = is_zombie(self.pid()).then(|| self.child.try_wait().ok().flatten()).flatten()?;
         self.kill_rest(&BTreeSet::new());
         self.ended = true;
         Some(words(status))
     }
 
-    /// The last lines that it printed.
+    /// Last lines of the log, indented and without control characters.
     pub(super) fn tail(&self) -> String {
         let read = || -> io::Result<Vec<u8>> {
             let mut file = File::open(&self.log)?;
@@ -155,23 +165,24 @@ impl Process {
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
-    /// Asks it to end, with the signal that it takes for that.
+    /// Sends the program its stop signal.
     pub(super) fn ask_to_end(&self) {
         let signal = match self.launch.stop {
             StopSignal::Term => Signal::TERM,
             StopSignal::Int => Signal::INT,
             StopSignal::Quit => Signal::QUIT,
         };
-        // Who has ended by itself needs none, and until it is waited for its number is not given to another.
+        // A program that has ended needs no signal. Until it is waited for, its process ID is not
+        // reused.
         if !self.ended {
             let _ = kill_process(self.pid, signal);
         }
     }
 
-    /// Ends it and everything it started: asks first, then insists.
+    /// Ends the program and all its descendants: with the stop signal first, then by SIGKILL.
     pub(super) fn end(&mut self) {
         self.end_all();
-        // Removed now, not when somebody forgets about it.
+        // Remove the group now, not when this value is dropped.
         self.launch.group = None;
     }
 
@@ -181,7 +192,7 @@ impl Process {
         }
         let family = family(self.pid());
         self.ask_to_end();
-        // Who was made to stand still hears it only then.
+        // A stopped process handles the stop signal only after SIGCONT.
         let _ = self.signal(Signal::CONT, true);
         let until = Instant::now() + self.launch.patience;
         while !is_zombie(self.pid()) && Instant::now() < until {
@@ -192,7 +203,8 @@ impl Process {
         self.ended = true;
     }
 
-    /// Ends what is left of its group and of what it started. It has not been waited for, so that its number is its own still.
+    /// Kills the rest of its process group and its descendants. The program has not been waited
+    /// for, so its process ID cannot belong to another process.
     fn kill_rest(&self, family: &BTreeSet<(u32, u64)>) {
         let _ = kill_process_group(self.pid, Signal::KILL);
         let same = family.iter().filter(|(pid, start)| started_at(*pid) == Some(*start)).map(|(pid, _)| *pid);
@@ -212,7 +224,7 @@ impl Drop for Process {
 fn spawn(launch: &Launch, log: &Path) -> io::Result<Child> {
     let file = File::options().create(true).append(true).open(log)?;
     let doors: Vec<PathBuf> = launch.group.iter().flat_map(Group::doors).collect();
-    // The account is left behind last: only root may write into the groups.
+    // Switching the account comes last: only root can write to the control groups.
     let mut words: Vec<OsString> = Vec::new();
     if !doors.is_empty() || launch.open_files.is_some() {
         words.extend(["/bin/sh", "-c", ENTER, "lab"].map(OsString::from));
@@ -242,7 +254,8 @@ fn spawn(launch: &Launch, log: &Path) -> io::Result<Child> {
     on_cores(&launch.cores, || command.spawn())?
 }
 
-/// Everything that a process started and that still runs, with start times: numbers are given again, but not both.
+/// All running descendants of a process, with start times. Process IDs are reused, but not together
+/// with the start time.
 fn family(root: u32) -> BTreeSet<(u32, u64)> {
     let mut found = BTreeSet::new();
     let mut waiting = children(root);
@@ -256,7 +269,7 @@ fn family(root: u32) -> BTreeSet<(u32, u64)> {
     found
 }
 
-/// It has ended and was not waited for.
+/// Whether the process has ended but was not waited for.
 fn is_zombie(pid: u32) -> bool {
     let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     let state = text.rfind(')').and_then(|at| text[at + 1..].trim_start().chars().next());
@@ -271,7 +284,11 @@ fn words(status: ExitStatus) -> String {
     }
 }
 
-/// Does something on these cores only, which a process that it starts inherits; on all when there are none. An error: one of them cannot be used.
+/// Runs `work` with its thread bound to these cores. A process that it starts inherits the binding.
+/// Without cores there is no binding.
+///
+/// # Errors
+/// One of the cores is not available to this process.
 pub(crate) fn on_cores<T>(cores: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
     if cores.is_empty() {
         return Ok(work());

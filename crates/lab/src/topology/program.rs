@@ -1,6 +1,6 @@
-//! Programs: where they are, which version, and how to get one that is missing.
+//! Programs: where they are, which version they have, and how to install a missing one.
 //!
-//! Owns: the search and its words. Does not own: how a program is started.
+//! Owns: the search, and the hints for installation. Does not own: how a program is started.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use super::TopologyError;
 use super::description::{Kind, ProgramTable, Topology};
 
-/// Folders that a user's search path often leaves out.
+/// Folders that the search path of a user often lacks.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
-/// A program that does not tell its version by then has none.
+/// A program that does not print its version within this time has no version.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Programs that the lab knows: how they tell their version, and how to get them.
+/// Known programs: name, arguments that print the version, and how to install the program.
 const KNOWN: [(&str, &[&str], &str); 14] = [
     (
         "postern",
@@ -62,12 +62,12 @@ const KNOWN: [(&str, &[&str], &str); 14] = [
         "install the package nghttp2-client (Debian) or nghttp2 (Fedora), or name it with --program h2load=PATH",
     ),
     ("oha", &["--version"], "install it with `cargo install oha`, or name it with --program oha=PATH"),
-    // It has no word for its version.
+    // `hey` cannot print its version.
     ("hey", &[], "install the package hey (Debian), or name it with --program hey=PATH"),
     ("k6", &["version"], "download it from the k6 project's releases, or name it with --program k6=PATH"),
 ];
 
-/// Where programs are.
+/// Finds programs: in the search path, or at given paths.
 #[derive(Debug, Clone, Default)]
 pub struct Programs {
     own: BTreeMap<String, PathBuf>,
@@ -75,26 +75,29 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Programs of the search path, and those that are `given` by name.
+    /// Creates a finder for the search path; `given` paths take precedence by name.
     pub fn new(given: BTreeMap<String, PathBuf>) -> Self {
         Self { own: BTreeMap::new(), given }
     }
 
-    /// The same, with `path` for `name` where none is given: the program that the lab itself is part of.
+    /// Uses `path` for `name` unless a path was given: for the program that contains the lab.
     #[must_use]
     pub fn with_own(mut self, name: &str, path: PathBuf) -> Self {
         self.own.insert(name.to_owned(), path);
         self
     }
 
-    /// The same, with one more given by name.
+    /// Adds a given path for a name.
     #[must_use]
     pub fn with(mut self, name: &str, path: PathBuf) -> Self {
         self.given.insert(name.to_owned(), path);
         self
     }
 
-    /// The path of a program.
+    /// Finds the path of a program.
+    ///
+    /// # Errors
+    /// The program is not found; the error says how to install it.
     pub(crate) fn find(
         &self,
         component: &str,
@@ -118,7 +121,8 @@ impl Programs {
             return absolute(Path::new(name)).ok_or_else(|| missing("not there".to_owned()));
         }
         let paths = std::env::var_os("PATH").unwrap_or_default();
-        // What Debian has in the search path changes to another account, and loses the environment.
+        // The wrapper that Debian puts into the search path switches to another account and loses
+        // the environment.
         let before = (name == "rabbitmq-server").then(|| PathBuf::from("/usr/lib/rabbitmq/bin"));
         let folders = before
             .into_iter()
@@ -131,7 +135,10 @@ impl Programs {
             .ok_or_else(|| missing("not in the search path".to_owned()))
     }
 
-    /// Whether every program that a topology starts is here; the error is about the first that is not.
+    /// Checks that every program of a topology is installed.
+    ///
+    /// # Errors
+    /// The first program that is missing.
     pub(crate) fn find_all(&self, topology: &Topology) -> Result<(), TopologyError> {
         for component in &topology.components {
             let Kind::Program(program) = &component.kind else { continue };
@@ -142,7 +149,7 @@ impl Programs {
         Ok(())
     }
 
-    /// The first line that a program says about its version; `None` when it says nothing.
+    /// First line of the program's version output; `None` if there is none.
     pub(crate) fn version(name: &str, path: &Path, table: Option<&ProgramTable>) -> Option<String> {
         let usual = KNOWN.iter().find(|known| known.0 == name).map(|known| known.1);
         let words: Vec<&str> = match table.and_then(|table| table.version.as_ref()) {
@@ -188,7 +195,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
-/// Where Debian keeps the programs of PostgreSQL, the newest version first.
+/// Folders where Debian installs the PostgreSQL programs, newest version first.
 fn databases() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()

@@ -1,20 +1,24 @@
-//! The provider of a topology: what flows are told of it.
+//! Provider of a topology: its description with names replaced.
 //!
-//! Owns: names in its texts, and its check before anything runs. Does not own: its keys ([`crate::provider::Description`]).
+//! Owns: the names in its texts, and its check before anything runs. Does not own: its keys
+//! ([`crate::provider::Description`]).
 
 use toml::{Table, Value};
 
 use super::template::{self, Values};
 use crate::provider::Description;
 
-/// The description with names replaced; otherwise the key and why.
+/// Replaces the names and parses the description.
+///
+/// # Errors
+/// The key that is wrong, and the reason.
 pub(super) fn filled(table: &Table, values: &Values) -> Result<Description, String> {
     let mut whole = Value::Table(table.clone());
     fill(&mut whole, values)?;
     whole.try_into().map_err(|error: toml::de::Error| error.message().to_owned())
 }
 
-/// Every name stands for something, and the description has the keys that it must have.
+/// Checks that every name is known and that the description has all required keys.
 pub(super) fn check(table: &Table, names: &Values) -> Result<(), String> {
     filled(table, names).map(drop)
 }

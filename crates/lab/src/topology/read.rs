@@ -1,7 +1,10 @@
-//! Reading a topology: a file, or what ships, with everything that it includes.
+//! Topology reader: reads a topology from a file or from the library, with all included parts.
 //!
-//! Owns: where the text comes from, and what has to be there once all of it is gathered. Does not own: keys, and joining a file with its parts
-//! ([`super::table`]). What can be checked without starting a program is ([`super::check`]), so that a spelling mistake does not show after half an hour of load.
+//! Everything that can be checked without starting a program is checked here and in
+//! [`super::check`]. Otherwise a spelling mistake would show up only after half an hour of load.
+//!
+//! Owns: the source of the text, and the check for required tables in the combined topology. Does
+//! not own: keys, and merging a file with its parts ([`super::table`]).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,21 +14,24 @@ use super::description::{Entry, Topology};
 use super::library::{Library, Text};
 use super::table::Gathered;
 
-/// Most places where load enters.
+/// Largest number of URLs where load enters.
 const MOST_ENTRIES: usize = 64;
 
 impl Topology {
-    /// Reads a topology that ships, or a file.
+    /// Reads a shipped topology or a file.
+    ///
+    /// # Errors
+    /// The text cannot be read or parsed, or the topology is invalid.
     pub fn read(name: &str) -> Result<Self, TopologyError> {
         Self::read_with(name, &BTreeMap::new())
     }
 
-    /// The same with these variables, on which the parts that it includes may depend.
+    /// Like [`Topology::read`], with these variables. Included parts may depend on them.
     pub fn read_with(name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
         Self::parse(&Library::topology(name)?, name, variables)
     }
 
-    /// Reads a topology from a text; `name` is what errors call it.
+    /// Reads a topology from a text; `name` is its name in errors.
     pub fn from_text(content: &str, name: &str) -> Result<Self, TopologyError> {
         let text = Text { name: name.to_owned(), content: content.to_owned(), folder: None };
         Self::parse(&text, name, &BTreeMap::new())
@@ -94,7 +100,7 @@ mod tests {
         for name in Library::topologies() {
             let topology = Topology::read(name).unwrap_or_else(|error| panic!("{error}"));
             assert!(topology.title.len() > name.len(), "{name} says what it is");
-            // Whoever signs in brings no token.
+            // Requests of a sign-in carry no token.
             let enters = topology.tokens.is_some() || topology.provider.is_some() || name == "direct";
             assert!(enters, "{name}");
         }

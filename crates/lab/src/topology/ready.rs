@@ -1,6 +1,6 @@
-//! Knowing when a component is ready.
+//! Readiness: probes a component until it is ready.
 //!
-//! Owns: the questions and the wait. Does not own: the component.
+//! Owns: the probes and the wait. Does not own: the component.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -10,24 +10,25 @@ use crate::fetch::Client;
 use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust};
 
-/// Between two questions when nothing is said.
+/// Default pause between two probes.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
-/// Longest wait for one answer.
+/// Longest wait for the response to one probe.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Most bytes of an answer.
+/// Largest response to a probe, in bytes.
 const MOST: usize = 1 << 20;
 
-/// How the wait ended.
+/// How the wait for readiness ended.
 pub(super) enum Waited {
     Ready,
-    /// Not in time; what the last question came to.
+    /// Timeout; holds the result of the last probe.
     Late(String),
-    /// The component ended; how.
+    /// The component ended; holds how.
     Ended(String),
     Interrupted,
 }
 
-/// Asks, with a pause between two questions, until the component is ready, it has `ended`, time is over, or the run is to end. `how` has no names in it any more.
+/// Probes with pauses until the component is ready or has `ended`, the timeout passes, or the run
+/// is interrupted. All names in `how` must already be replaced.
 pub(super) fn wait(
     how: &Ready,
     timeout: Duration,

@@ -1,7 +1,7 @@
-//! A topology that runs.
+//! Running topology: starts, checks and ends the components of a topology.
 //!
-//! Owns: the order of starting and ending, folders with configurations and logs, and the check that the way through works before
-//! load goes there. Does not own: what a single process is.
+//! Owns: the order of start and end, the folders with configurations and logs, and the check of the
+//! whole path before load starts. Does not own: a single process.
 
 use std::fs;
 use std::io;
@@ -26,32 +26,32 @@ use crate::topology::component;
 use crate::topology::component::{Files, Live, Readiness, Root, Started};
 use crate::topology::workdir::{Change, Workdir, failed, make_folder, private, values};
 
-/// So many times as long a program may take under a tool: to become ready, and to end.
+/// Factor for the timeouts (readiness and end) of a program that runs under a tool.
 const SLOWER: u32 = 20;
-/// Between two questions whether a program under a tool is ready: answers are work of its that is counted.
+/// Pause between two readiness probes of a program under a tool: the work of responding is counted.
 const UNDER_PAUSE: Duration = Duration::from_secs(1);
-/// Longest wait until the way through the whole topology works.
+/// Longest wait until a request passes the whole topology.
 const THROUGH: Duration = Duration::from_secs(20);
-/// Between two tries, and longest wait for one answer.
+/// Pause between two attempts, and longest wait for one response.
 const PAUSE: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(10);
-/// Between two looks at whether a program has done its work.
+/// Time between two checks of whether a one-time program has ended.
 const LOOK: Duration = Duration::from_millis(10);
-/// Most bytes of an answer.
+/// Largest response in bytes.
 const MOST: usize = 1 << 22;
 
-/// A tool that executes the program of one component, and takes its time: a profiler.
+/// A tool that executes the program of one component more slowly, such as a profiler.
 #[derive(Debug, Clone)]
 pub(crate) struct Under {
-    /// Whose program.
+    /// Component whose program runs under the tool.
     pub(crate) component: String,
-    /// The tool.
+    /// Program of the tool.
     pub(crate) program: String,
-    /// What stands before the path of the program.
+    /// Arguments of the tool, before the path of the program.
     pub(crate) arguments: Vec<String>,
 }
 
-/// A topology that runs; ended when dropped.
+/// A running topology. Its components are ended when it is dropped.
 pub struct Running {
     pub(super) topology: Topology,
     pub(super) live: Vec<Live>,
@@ -59,13 +59,18 @@ pub struct Running {
     signer: Option<Arc<Signer>>,
     pub(super) interrupt: Interrupt,
     under: Option<Under>,
-    /// The checked answer told phases.
+    /// `true` if the checked response reported phases in `Server-Timing`.
     tells_phases: bool,
     _ports: Ports,
 }
 
 impl Running {
-    /// Starts every component in order and waits for each; when one fails, those that run are ended. `label` names its folder.
+    /// Starts the components in order and waits until each is ready. If one fails, the running ones
+    /// are ended. `label` is the name of the run's folder.
+    ///
+    /// # Errors
+    /// A program, port, limit or file is not available, a component does not become ready, or the
+    /// run is interrupted.
     pub fn start(
         topology: &Topology,
         change: &Change,
@@ -75,7 +80,7 @@ impl Running {
         Self::start_under(topology, change, place, label, None)
     }
 
-    /// The same, with the program of one component executed by a tool.
+    /// Like [`Running::start`], with the program of one component executed by a tool.
     pub(crate) fn start_under(
         topology: &Topology,
         change: &Change,
@@ -84,7 +89,7 @@ impl Running {
         under: Option<Under>,
     ) -> Result<Self, TopologyError> {
         let folder = place.folder().join(label);
-        // What an earlier run kept here would be found by this one: a database, say.
+        // Data of an earlier run, such as a database, must not be used by this one.
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(failed("remove", &folder)(error));
@@ -127,25 +132,25 @@ impl Running {
         Ok(running)
     }
 
-    /// The topology.
+    /// The topology that runs.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The text with the names of this run replaced.
+    /// Replaces the names in a text by their values in this run.
     pub fn fill(&self, text: &str) -> Result<String, TopologyError> {
         template::fill(text, &self.values)
             .map_err(|unknown| TopologyError::value(&self.topology.name, text, unknown.words(&self.values)))
     }
 
-    /// The provider that flows go through; absent where the topology describes none.
+    /// The provider that flows use; `None` if the topology describes none.
     pub(crate) fn provider(&self) -> Result<Option<Description>, TopologyError> {
         let Some(table) = &self.topology.provider else { return Ok(None) };
         let described = provider::filled(table, &self.values);
         described.map(Some).map_err(|what| TopologyError::value(&self.topology.name, "provider", what))
     }
 
-    /// Process ids of the components that were started here, by name.
+    /// Process IDs of the components that were started here, by name.
     pub fn processes(&self) -> Vec<(String, u32)> {
         let ids = self
             .live
@@ -154,28 +159,30 @@ impl Running {
         ids.collect()
     }
 
-    /// What whoever watches has to know of each component.
+    /// What the samplers need to know about each component.
     pub(crate) fn started(&self) -> Vec<Started> {
         self.live.iter().map(|live| live.about.clone()).collect()
     }
 
-    /// The component whose phases the answers told when they were checked.
+    /// The component whose phases the checked responses reported.
     pub(crate) fn phases_of(&self) -> Option<&str> {
         self.topology.load.timing.as_deref().filter(|_| self.tells_phases)
     }
 
-    /// Where load enters: at one place, or at several that share it; `path` stands in place of those of the topology's URLs.
+    /// Targets where load enters: one, or several that share the load. `path` replaces the path of
+    /// the topology's URLs.
     pub fn targets(&self, path: Option<&str>) -> Result<Vec<Target>, TopologyError> {
         let target = |url: &String| self.target(url, path, self.topology.load.protocol);
         self.topology.load.urls.iter().map(target).collect()
     }
 
-    /// The first place where load enters, over another protocol; `path` stands in place of that of its URL.
+    /// The first target where load enters, with another protocol. `path` replaces the path of its
+    /// URL.
     pub(crate) fn entry(&self, path: Option<&str>, protocol: Protocol) -> Result<Target, TopologyError> {
         self.target(&self.topology.load.urls[0], path, protocol)
     }
 
-    /// Whose certificates are believed where load enters, and by flows.
+    /// Certificates that are accepted where load enters, and by flows.
     pub(crate) fn trust(&self) -> Result<Option<Trust>, TopologyError> {
         let load = &self.topology.load;
         Ok(match &load.ca {
@@ -185,7 +192,7 @@ impl Running {
         })
     }
 
-    /// A URL that is reached as those are where load enters.
+    /// Creates a target with the connection settings of the load entry.
     pub(super) fn target(
         &self,
         url: &str,
@@ -205,7 +212,7 @@ impl Running {
             .map_err(|error| TopologyError::value(&self.topology.name, "load", error.to_string()))
     }
 
-    /// `count` tokens of a mode; none where the topology knows no tokens.
+    /// Obtains `count` tokens of a mode; none if the topology has no tokens or no mode is given.
     pub fn tokens(&self, mode: Option<&str>, count: usize) -> Result<Vec<String>, TopologyError> {
         let (Some(tokens), Some(mode)) = (&self.topology.tokens, mode) else { return Ok(Vec::new()) };
         let Some(how) = tokens.mode.get(mode) else {
@@ -215,7 +222,11 @@ impl Running {
         tokens::get(tokens, how, count, &self.values, self.signer.as_deref(), &self.interrupt)
     }
 
-    /// Checks that a request with a token passes wherever load enters, and that one without does not where the topology is guarded.
+    /// Checks that a request with a token passes at every load entry. If the topology is guarded,
+    /// also checks that a request without a token is refused.
+    ///
+    /// # Errors
+    /// A response is not the expected one, or a component has ended.
     pub fn check(&mut self, token: Option<&str>) -> Result<(), TopologyError> {
         for url in self.topology.load.urls.clone() {
             let target = self.target(&url, None, Protocol::Http1)?;
@@ -256,7 +267,8 @@ impl Running {
                     answer.status
                 )));
             }
-            // Whoever believes any signature would look fast as well.
+            // A gateway that does not verify signatures would be fast too, so a forged token must
+            // be refused.
             if let Some(forged) = token.and_then(signer::forged) {
                 let answer = client.get(Some(&forged), ANSWER).map_err(wrong)?;
                 if answer.status < 400 {
@@ -270,12 +282,12 @@ impl Running {
         Ok(())
     }
 
-    /// Fails when a component has ended, other than on purpose.
+    /// Returns an error if a component has ended that was not ended on purpose.
     pub fn check_alive(&mut self) -> Result<(), TopologyError> {
         self.live.iter_mut().filter(|live| !live.put_down).try_for_each(Live::check)
     }
 
-    /// The account that a component runs as, where the lab can change to it.
+    /// Account of the component; `None` if the lab cannot switch accounts.
     fn account(&self, component: &str, user: &str) -> Result<Option<Account>, TopologyError> {
         Account::find(user).map_err(|error| {
             let place = format!("component `{component}`: user");
@@ -297,7 +309,7 @@ impl Running {
     }
 
     fn metrics(&self, component: &Component) -> Result<Option<Metrics>, TopologyError> {
-        // Under a tool nobody asks: answers are work of its that is counted.
+        // Under a tool metrics are not scraped: the work of responding is counted.
         let asked = component.metrics.as_ref().filter(|_| self.under.is_none());
         let Some(metrics) = asked else { return Ok(None) };
         Ok(Some(Metrics { url: self.fill(&metrics.url)?, ..metrics.clone() }))
@@ -333,7 +345,7 @@ impl Running {
             }
         }
         let (mut ready_timeout, mut pause, mut patience) = (program.ready_timeout, ready::PAUSE, PATIENCE);
-        // What stands before the program's own arguments.
+        // The tool's arguments, then the path of the program, precede the program's own arguments.
         let mut before = Vec::new();
         if let Some(under) = self.under.as_ref().filter(|under| under.component == *name) {
             let tool = place.programs().find(name, &under.program, None)?;
@@ -381,7 +393,7 @@ impl Running {
             None => None,
         };
         let ready = Readiness { how, timeout: ready_timeout, pause };
-        // Who asks for health or metrics is no client.
+        // Health and metrics requests are not client traffic.
         let ports = program.ports.iter().filter(|port| *port != "admin");
         let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
         let about = Started {
@@ -402,7 +414,7 @@ impl Running {
         Ok(())
     }
 
-    /// Waits for a program that does its work and ends.
+    /// Waits for the end of a program that does its work and exits.
     fn wait_for_end(
         &self,
         name: &str,
@@ -424,7 +436,7 @@ impl Running {
         }
     }
 
-    /// Writes a component's files; its values with their places.
+    /// Writes the files of a component. Returns its values, including the paths of the files.
     fn own_values(
         &self,
         component: &Component,
@@ -466,7 +478,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Whoever is asked last goes last: nobody misses somebody that it still asks.
+        // Components end in the reverse order of their start, so that none loses a component on
+        // which it still depends.
         while let Some(live) = self.live.pop() {
             drop(live.process);
         }

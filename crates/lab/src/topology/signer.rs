@@ -1,7 +1,14 @@
-//! Tokens that the lab signs itself, for topologies without a provider.
+//! Signer: tokens that the lab signs itself, for topologies without a provider.
 //!
-//! Owns: an RSA key of the run, its public half as gateways want it (a JWK set and a PEM file), and JWTs (RFC 7519) signed with it (RS256). Does not
-//! own: which claims they have, which a topology says. So a gateway is measured beside others that know no provider, and nobody is asked for keys.
+//! With them a gateway is measured beside peers that support no provider, and no key request is
+//! necessary.
+//!
+//! Owns:
+//! - an RSA key of the run;
+//! - its public half in the forms that gateways read: a JWK set and a PEM file;
+//! - JWTs (RFC 7519) signed with it (RS256).
+//!
+//! Does not own: the claims, which come from the topology.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,16 +20,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Map, Value, json};
 
-/// The key's name in the set and in the tokens.
+/// Key ID in the JWK set and in the tokens.
 const KEY_ID: &str = "lab";
-/// How long a token is good for, seconds: longer than any run.
+/// Lifetime of a token in seconds: longer than any run.
 const LIFETIME: u64 = 24 * 3600;
-/// Characters of a line of PEM (RFC 7468 §2).
+/// Characters per line of PEM (RFC 7468 §2).
 const LINE: usize = 64;
-/// The claim that a token is filled up with to its size.
+/// Claim that pads a token to its size.
 const PADDING: &str = "padding";
 
-/// The key of a run.
+/// RSA key of a run, which signs tokens.
 pub(super) struct Signer {
     key: KeyPair,
 }
@@ -34,12 +41,12 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// A new key of 2048 bits; `None` when the system has no random numbers for it.
+    /// Creates a 2048-bit key; `None` if the key cannot be generated.
     pub(super) fn new() -> Option<Self> {
         Some(Self { key: KeyPair::generate(KeySize::Rsa2048).ok()? })
     }
 
-    /// The public half as a JWK set (RFC 7517).
+    /// Public key as a JWK set (RFC 7517).
     pub(super) fn jwks(&self) -> String {
         let public = self.key.public_key();
         let number = |number: &[u8]| URL_SAFE_NO_PAD.encode(number);
@@ -51,7 +58,7 @@ impl Signer {
         json!({ "keys": [key] }).to_string()
     }
 
-    /// The public half as a PEM file (RFC 7468 §13); `None` when it cannot be encoded.
+    /// Public key as a PEM file (RFC 7468 §13); `None` if it cannot be encoded.
     pub(super) fn public_pem(&self) -> Option<String> {
         let der: PublicKeyX509Der<'_> = self.key.public_key().as_der().ok()?;
         let text = STANDARD.encode(der.as_ref());
@@ -64,7 +71,8 @@ impl Signer {
         Some(pem)
     }
 
-    /// `count` different tokens with these claims, and with `iat`, `exp` and `jti`; filled up to `bytes` where they would be shorter.
+    /// Creates `count` different tokens with these claims, and with `iat`, `exp` and `jti`. A
+    /// shorter token is padded to about `bytes`. Returns `None` if signing fails.
     pub(super) fn tokens(
         &self,
         claims: &Map<String, Value>,
@@ -79,7 +87,8 @@ impl Signer {
             claims.insert("jti".to_owned(), format!("lab-{number}").into());
             let token = self.sign(&claims)?;
             let short = bytes.saturating_sub(token.len());
-            // The name of the claim takes room as well; base64 makes four characters of three.
+            // The name of the claim also takes space. Base64 turns three bytes into four
+            // characters.
             let room = (short * 3 / 4).saturating_sub(PADDING.len() + 6);
             if room == 0 {
                 return Some(token);
@@ -108,7 +117,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The same JWT with another signature; `None` for what is no JWT.
+/// The same JWT with a changed signature; `None` if the text is not a JWT.
 pub(super) fn forged(token: &str) -> Option<String> {
     let (signed, signature) = token.rsplit_once('.')?;
     let first = signature.chars().next().filter(|_| signed.matches('.').count() == 1)?;

@@ -1,6 +1,8 @@
-//! The tables of a topology's TOML file, and how a file and the parts that it includes become one.
+//! Topology tables: the tables of a topology's TOML file, and how a file and its included parts are
+//! merged.
 //!
-//! Owns: keys and the faults of single values. Does not own: what has to fit together ([`super::check`]).
+//! Owns: keys, and faults of single values. Does not own: the consistency of several keys
+//! ([`super::check`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,11 +19,11 @@ use crate::amount;
 use crate::cgroup::Limits;
 use crate::load::Protocol;
 
-/// Longest wait for readiness when nothing is said.
+/// Default timeout of the readiness wait.
 const READY: Duration = Duration::from_secs(30);
-/// Parts that include parts, at most.
+/// Largest nesting depth of included parts.
 const DEPTH: usize = 4;
-/// Most times that a program does its work: each is a start of it.
+/// Largest number of executions of a one-time program. Each execution starts the program.
 const MOST_TIMES: u32 = 10_000;
 
 #[derive(Debug, Deserialize)]
@@ -64,7 +66,7 @@ pub(super) struct LoadTable {
     pub(super) server_timing_of: Option<String>,
 }
 
-/// A protocol as files name it.
+/// Name of a protocol in TOML files.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 pub(crate) enum Wire {
     #[default]
@@ -75,7 +77,7 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// The protocol.
+    /// Converts the name to the protocol.
     pub(crate) fn protocol(self) -> Protocol {
         match self {
             Self::Http1 => Protocol::Http1,
@@ -128,13 +130,16 @@ struct ReadyTable {
 }
 
 impl ReadyTable {
-    /// How it is known that a component is ready, and the longest wait for it; the key that is wrong, and how.
+    /// Readiness probe of a component, and the timeout of its wait.
+    ///
+    /// # Errors
+    /// The wrong key, and what is wrong with it.
     fn read(self, once: bool) -> Result<(Option<Ready>, Duration), (&'static str, String)> {
         let timeout = self.timeout.as_deref().map(amount::duration).transpose();
         let timeout = timeout.map_err(|what| ("ready.timeout", what))?;
         let wrong = |what: &str| Err(("ready", what.to_owned()));
         let how = match (self.http, self.tcp) {
-            // One that ends by itself is ready when it has.
+            // A one-time program is ready when it has ended.
             (None, None) if once && self.says.is_none() => None,
             (Some(url), None) => Some(Ready::Http(url, self.says)),
             (None, Some(_)) if self.says.is_some() => {
@@ -147,13 +152,13 @@ impl ReadyTable {
     }
 }
 
-/// A name of a component, a port or a secret.
+/// Whether `name` is a valid name of a component, a port or a secret.
 fn letters(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !name.is_empty() && name.bytes().all(known)
 }
 
-/// A name of a file in a component's folder; what it prints by itself is in `log`.
+/// Whether `name` is a valid file name in a component's folder. `log` is reserved for its output.
 fn is_file_name(name: &str) -> bool {
     !(name.is_empty() || name.contains('/') || name.starts_with('.') || name == "log")
 }
@@ -162,12 +167,12 @@ fn not_a_file_name(name: &str) -> String {
     format!("`{name}` is not the name of a file in the component's folder")
 }
 
-/// What a topology and the parts that it includes say together.
+/// The merged content of a topology and its included parts.
 #[derive(Default)]
 pub(super) struct Gathered {
-    /// Variables that are given from outside, in place of those that stand here.
+    /// Variables from outside that replace those of the file.
     pub(super) given: BTreeMap<String, String>,
-    /// Variables that named a part.
+    /// Variables that selected a part, with their values.
     pub(super) chosen: BTreeMap<String, String>,
     pub(super) components: Vec<Component>,
     pub(super) programs: BTreeMap<String, ProgramTable>,
@@ -183,7 +188,7 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Takes a text and what it includes, which comes first; its title.
+    /// Merges a text after its included parts. Returns its title.
     pub(super) fn take(&mut self, text: &Text, depth: usize) -> Result<Option<String>, TopologyError> {
         let table: Table = toml::from_str(&text.content)
             .map_err(|error| TopologyError::Toml { file: text.name.clone(), error })?;
@@ -223,7 +228,7 @@ impl Gathered {
         Ok(table.title)
     }
 
-    /// The name of a part, in which a variable of the same text may stand: `connector-@connector@.toml`.
+    /// Name of a part. It may contain a variable of the same text: `connector-@connector@.toml`.
     fn chosen(
         &mut self,
         part: &str,

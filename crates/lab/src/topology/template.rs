@@ -1,19 +1,21 @@
-//! Text with names in it: `@provider.http@`.
+//! Templates: text with placeholders such as `@provider.http@`.
 //!
-//! Owns: where a name stands and what takes its place. Does not own: which names there are. An `@` that is no such name stays as it is,
-//! because configurations of other programs use it too.
+//! An `@` that does not start a placeholder is kept, because configurations of other programs use
+//! it too.
+//!
+//! Owns: the syntax and the replacement. Does not own: which names exist.
 
 use std::collections::BTreeMap;
 
-/// Names and what stands for them.
+/// Placeholder names and their values.
 pub(crate) type Values = BTreeMap<String, String>;
 
-/// A name that nothing stands for.
+/// A placeholder without a value; holds its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unknown(pub(crate) String);
 
 impl Unknown {
-    /// In words, with the names that would have been known and look like it.
+    /// Error text with similar known names or, if there are none, all known names.
     pub(crate) fn words(&self, values: &Values) -> String {
         let name = &self.0;
         let stem = name.split('.').next().unwrap_or_default();
@@ -26,7 +28,10 @@ impl Unknown {
     }
 }
 
-/// The text with every name replaced.
+/// Replaces every placeholder in the text.
+///
+/// # Errors
+/// The first placeholder without a value.
 pub(crate) fn fill(text: &str, values: &Values) -> Result<String, Unknown> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
@@ -45,7 +50,8 @@ pub(crate) fn fill(text: &str, values: &Values) -> Result<String, Unknown> {
     Ok(filled)
 }
 
-/// The text with `@include NAME@` replaced by that text, once.
+/// Replaces each `@include NAME@` by the text of that name. The inserted text is not searched
+/// again.
 pub(crate) fn include<E>(
     text: &str,
     mut look_up: impl FnMut(&str) -> Result<String, E>,
@@ -64,7 +70,7 @@ pub(crate) fn include<E>(
     Ok(whole)
 }
 
-/// The name that stands at the beginning of `text` before the next `@`.
+/// The placeholder name at the beginning of `text`, before the next `@`.
 fn name(text: &str) -> Option<&str> {
     let name = &text[..text.find('@')?];
     let first = name.as_bytes().first()?.is_ascii_alphanumeric();

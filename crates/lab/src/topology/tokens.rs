@@ -1,6 +1,7 @@
-//! Tokens for the load: from the topology's own provider, a file, or signed by the lab.
+//! Tokens for the load: from the topology's provider, from a file, or signed by the lab.
 //!
-//! Owns: asking (RFC 6749 §4.4) and the population. Does not own: which token a request carries. Tokens are secrets and are printed nowhere.
+//! Owns: the token requests (RFC 6749 §4.4) and the population. Does not own: which token a request
+//! carries. Tokens are secrets and are never printed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,10 +18,14 @@ use crate::load::{Protocol, Target, Trust};
 
 /// Longest wait for one token.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Most bytes of an answer of the token endpoint.
+/// Largest response of the token endpoint in bytes.
 const MOST: usize = 1 << 20;
 
-/// `count` different tokens of a mode.
+/// Obtains `count` different tokens of a mode.
+///
+/// # Errors
+/// The token endpoint refuses, a file has too few tokens, two tokens are equal, or the run is
+/// interrupted.
 pub(super) fn get(
     tokens: &Tokens,
     mode: &TokenMode,

@@ -1,7 +1,7 @@
-//! Where topologies run: the folder of a run, and what names in them stand for.
+//! Work directory: the folder of a run, and the values of names in its topologies.
 //!
-//! Owns: files that all topologies of a run share (a secret for clients, a certificate, a key that signs tokens), and the values of names,
-//! ports and secrets of one topology. Does not own: starting anything.
+//! Owns: shared files of a run (a client secret, a certificate, a token signing key), and the
+//! values of names, ports and secrets of one topology. Does not own: starting programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use super::{Topology, TopologyError};
 use crate::cgroup::{Hierarchy, Limits};
 use crate::interrupt::Interrupt;
 
-/// What all topologies of a run share.
+/// Folder and resources that all topologies of a run share.
 #[derive(Debug)]
 pub struct Workdir {
     folder: PathBuf,
@@ -28,25 +28,29 @@ pub struct Workdir {
     interrupt: Interrupt,
     hierarchy: OnceLock<Hierarchy>,
     signer: OnceLock<Arc<Signer>>,
-    /// Places every topology can use by name.
+    /// Values of names that every topology can use.
     values: Values,
 }
 
-/// What a scenario changes about a topology.
+/// Overrides of a topology by a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {
-    /// Variables of the topology.
+    /// Values of topology variables, by name.
     pub variables: BTreeMap<String, String>,
-    /// Limits by component, in place of the topology's.
+    /// Limits by component; they replace those of the topology.
     pub limits: BTreeMap<String, Limits>,
-    /// Files that a component may open, in place of the topology's.
+    /// Limit of open files by component; it replaces that of the topology.
     pub open_files: BTreeMap<String, u64>,
-    /// Cores that a component may run on, in place of the topology's.
+    /// Cores by component; they replace those of the topology.
     pub cores: BTreeMap<String, Vec<u32>>,
 }
 
 impl Workdir {
-    /// A place in `folder`, which is made when missing: a secret for clients, a certificate for servers.
+    /// Creates the work directory in `folder`, which is created if necessary, with a client secret
+    /// and a server certificate.
+    ///
+    /// # Errors
+    /// A file cannot be written, or the certificate cannot be created.
     pub fn new(folder: &Path, programs: Programs, interrupt: Interrupt) -> Result<Self, TopologyError> {
         make_folder(folder)?;
         let folder = fs::canonicalize(folder).map_err(failed("read", folder))?;
@@ -69,17 +73,18 @@ impl Workdir {
         Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), signer: OnceLock::new(), values })
     }
 
-    /// Where files of the run go.
+    /// Folder for the files of the run.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Programs as they are found here.
+    /// Finder of the programs to start.
     pub(crate) fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Who signs tokens in this run, with its public key in two files that topologies find by name: made when first asked for.
+    /// The token signer of this run. At the first call it creates the key, and two files with the
+    /// public key that topologies find by name.
     pub(super) fn signer(&self, values: &mut Values) -> Result<Arc<Signer>, TopologyError> {
         let path = |name: &str| self.folder.join(name);
         let (key, keys) = (path("token-key.pem"), path("token-keys.json"));
@@ -98,18 +103,18 @@ impl Workdir {
         Ok(signer)
     }
 
-    /// What ends the run early.
+    /// Handle that ends the run early.
     pub(super) fn interrupt(&self) -> &Interrupt {
         &self.interrupt
     }
 
-    /// Control groups of this machine.
+    /// Control group hierarchy of this machine.
     pub(crate) fn hierarchy(&self) -> &Hierarchy {
         self.hierarchy.get_or_init(Hierarchy::find)
     }
 }
 
-/// Cores that this process can use.
+/// Number of cores that this process can use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -121,21 +126,21 @@ pub(super) fn failed<'a>(
     move |error| TopologyError::File { action, path: path.display().to_string(), error }
 }
 
-/// A folder that programs which drop root's rights can enter.
+/// Creates a folder that programs under another account can enter.
 pub(super) fn make_folder(path: &Path) -> Result<(), TopologyError> {
     fs::create_dir_all(path).map_err(failed("make", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(failed("make", path))
 }
 
-/// A file that only its owner reads.
+/// Writes a file that only its owner can read.
 pub(super) fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
     let open = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     open.and_then(|mut file| io::Write::write_all(&mut file, content.as_bytes()))
         .map_err(failed("write", path))
 }
 
-/// A new secret: 32 random bytes in base64, of those only ones that need neither `+` nor `/`, so that it fits into a URL, a command line
-/// and a file of any form as it is.
+/// Creates a secret: 32 random bytes in base64. Only values without `+` and `/` are used, so that
+/// the secret fits unchanged into a URL, a command line and any file format.
 fn secret() -> String {
     use base64::Engine as _;
     loop {
@@ -148,7 +153,7 @@ fn secret() -> String {
     }
 }
 
-/// What stands for the names of a topology in this run.
+/// Values of the names of a topology in this run.
 pub(super) fn values(
     topology: &Topology,
     change: &Change,
@@ -178,7 +183,8 @@ pub(super) fn values(
         values.insert(own, text);
         values.insert(file, path.display().to_string());
     }
-    // Parts were chosen when the topology was read: another choice now would not be the topology that runs.
+    // The parts were selected when the topology was read. Another value now would not match the
+    // running topology.
     let other = topology
         .chosen
         .iter()

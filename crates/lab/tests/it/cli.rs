@@ -1,4 +1,4 @@
-//! The program: help, reports and exit codes.
+//! Program `postern-load`: help, reports and exit codes.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};

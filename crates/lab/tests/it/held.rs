@@ -1,4 +1,4 @@
-//! Idle and slow connections.
+//! Held connections: idle and slow ones.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ fn slow_connections_never_finish_their_head() {
     assert_eq!(server.counts.requests(), 0);
 }
 
-/// A server that reads a little and then turns the client away.
+/// The server reads a few bytes and then rejects the client.
 #[test]
 fn slow_connections_that_are_turned_away_come_back() {
     use std::io::{Read as _, Write as _};

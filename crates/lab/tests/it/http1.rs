@@ -1,4 +1,4 @@
-//! HTTP/1.1 runs: what is counted, and from when latency counts.
+//! HTTP/1.1 runs: what is counted, and from which time latency counts.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ fn a_timed_run_sends_what_falls_into_its_time() {
     assert!((report.totals.seconds - 1.0).abs() < 1e-9);
 }
 
-/// The heart of the matter: one stall of half a second under 200 requests a second delays a hundred requests. A
-/// generator that waits for each answer would have sent, and seen, one.
+/// The main property: one stall of half a second at 200 requests a second delays a hundred
+/// requests. A generator that waits for each response would have sent, and seen, one.
 #[test]
 fn latency_counts_a_stall_for_every_request_it_delayed() {
     let stalling = || {
@@ -65,7 +65,8 @@ fn latency_counts_a_stall_for_every_request_it_delayed() {
     };
     let server = stalling();
     let open_loop = load::run(&plan(&server.url(), 200.0, 200)).unwrap();
-    // Those due in the first half of the stall, a quarter of all, waited longer than a quarter of a second.
+    // Requests that were due in the first half of the stall, a quarter of all, waited longer than a
+    // quarter of a second.
     assert!(open_loop.latency_us.p75 > 240_000.0, "{:?}", open_loop.latency_us);
     assert!(open_loop.service_us.p75 < 100_000.0, "{:?}", open_loop.service_us);
     assert!(open_loop.service_us.max >= 500_000.0);
@@ -215,7 +216,7 @@ fn tls_is_spoken_and_verified() {
     let report = load::run(&Plan { connections: 3, ..plan(&server.tls_url(), 1000.0, 60) }).unwrap();
     assert_eq!((report.totals.ok, server.counts.connections()), (60, 3), "{:?}", report.faults);
     assert!(report.plan.tls);
-    // A plain server cannot be spoken to with TLS.
+    // A server without TLS cannot complete a TLS handshake.
     let plain = Server::start(|_| Reply::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n\r\n\r\n"));
     let report =
         load::run(&Plan { timeout: Duration::from_millis(500), ..plan(&plain.tls_url(), 100.0, 1) }).unwrap();
@@ -271,7 +272,7 @@ fn watched_processes_are_in_the_report() {
     assert!(me.rss_max_bytes > 1 << 20 && me.series.len() >= 3, "{me:?}");
     let used = me.series.last().unwrap().usage.since(&me.series[0].usage);
     assert!(used.cpu_ns > 0 && me.cpu_error_s > 0.0, "{me:?}");
-    // Half a second tells CPU only where more was used than the clock's step.
+    // In half a second a CPU figure exists only if more time was used than one clock step.
     assert!(me.cpu_us_per_request.is_none() || me.cpu_cores.is_some(), "{me:?}");
 }
 

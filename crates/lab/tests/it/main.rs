@@ -1,4 +1,4 @@
-//! The load driver against a small server that misbehaves on demand.
+//! Load generator tests, against a small server that misbehaves on demand.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails with it")]
 

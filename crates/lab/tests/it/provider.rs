@@ -1,4 +1,4 @@
-//! Transactions against a small provider that follows the rules, or breaks one.
+//! Provider transactions, against a small provider that follows the protocol or violates it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use lab::provider::{
 };
 use lab::report::{ProviderReport, provider_table};
 
-/// A request as the provider saw it.
+/// A request as the provider received it.
 #[derive(Debug, Clone, Default)]
 struct Seen {
-    /// Method and target.
+    /// Method and request target.
     line: String,
     head: String,
     body: String,
@@ -27,7 +27,7 @@ impl Seen {
     }
 }
 
-/// A provider on loopback; its threads end with the test's process.
+/// A provider on loopback; its threads end with the test process.
 struct Provider {
     origin: String,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -37,7 +37,8 @@ struct Provider {
 type Answering = dyn Fn(&Seen, u64) -> String + Send + Sync;
 
 impl Provider {
-    /// `answering` gets each request with its number and says the whole answer; an empty one closes the connection.
+    /// Starts a provider. `answering` gets each request with its number and returns the complete
+    /// response; an empty one closes the connection.
     fn start(answering: impl Fn(&Seen, u64) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -62,7 +63,7 @@ impl Provider {
     }
 }
 
-/// Answers on a connection until either side has enough.
+/// Answers requests on a connection until either side closes it.
 fn converse(stream: &TcpStream, answering: &Answering, all: &Mutex<Vec<Seen>>, number: &AtomicU64) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream);
@@ -107,7 +108,7 @@ const LOGIN: &str = r#"<form action="/login?tab=1&amp;x=2" method=post><input ty
 const CONSENT: &str = r#"<form action="consent" method="post"><input type="hidden" name="code" value="c0">
     <button name="decision" value="allow">Yes</button><button name="decision" value="deny">No</button></form>"#;
 
-/// A provider that follows the rules: two redirects, cookies with paths, forms with hidden fields.
+/// A correct provider: two redirects, cookies with paths, forms with hidden fields.
 fn right(seen: &Seen, number: u64) -> String {
     let has = |text: &str| seen.head.contains(text);
     let state = seen.line.split("state=").nth(1).and_then(|rest| rest.split('&').next()).unwrap_or_default();
@@ -185,7 +186,7 @@ fn measure(
     run(&plan(&provider, scenario)).unwrap()
 }
 
-/// The only way transactions failed.
+/// The only kind of failure in the report.
 fn fault(report: &ProviderReport) -> (Step, Class, &str) {
     assert_eq!(report.faults.len(), 1, "{}", provider_table(report));
     assert_eq!(report.totals.ok, 0);

@@ -1,4 +1,5 @@
-//! A small HTTP server that answers, stalls, resets and babbles as it is told.
+//! Test server: a small HTTP server that responds, stalls, resets or sends invalid bytes, as the
+//! test requires.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,23 +18,23 @@ use tokio_rustls::TlsAcceptor;
 /// What the server does with a request.
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// Answers with this status and a short body.
+    /// Responds with this status and a short body.
     Status(u16),
-    /// Answers with 200 after a time.
+    /// Responds with 200 after a time.
     After(Duration),
     /// Sends exactly these bytes.
     Raw(&'static [u8]),
     /// Sends these bytes and closes.
     Last(&'static [u8]),
-    /// Never answers.
+    /// Never responds.
     Silence,
     /// Resets the connection (or stream).
     Reset,
-    /// Closes without an answer.
+    /// Closes without a response.
     Close,
 }
 
-/// A request as the server saw it.
+/// A request as the server received it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) number: u64,
@@ -43,7 +44,7 @@ pub(crate) struct Seen {
 
 type Behaviour = dyn Fn(&Seen) -> Reply + Send + Sync;
 
-/// What the server has counted.
+/// Counters of the server.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) connections: AtomicU64,
@@ -79,7 +80,7 @@ pub(crate) struct Server {
     _stop: tokio::sync::oneshot::Sender<()>,
 }
 
-/// How connections are spoken to.
+/// Protocol of the connections, with or without TLS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Speaks {
     Http1,
@@ -134,7 +135,7 @@ async fn accept(listener: TcpListener, speaks: Speaks, shared: Shared) {
         shared.1.connections.fetch_add(1, Ordering::SeqCst);
         let (shared, acceptor) = (shared.clone(), acceptor.clone());
         tokio::spawn(async move {
-            // A connection ends with whatever error the test provoked.
+            // The test provokes connection errors, so the result is ignored.
             let _ = match speaks {
                 Speaks::Http1 => http1(stream, shared).await,
                 Speaks::Http2 => http2(stream, shared).await,
@@ -159,10 +160,11 @@ fn tls_config(speaks: Speaks) -> ServerConfig {
     config
 }
 
-/// How a stream ends, where that can be chosen.
+/// How a stream ends, for streams where that can be chosen.
 trait Abort {
     fn reset_on_drop(&self);
-    /// The last bytes leave with the FIN: however late this thread runs again, no request meets an end that is still to come.
+    /// Sends the last bytes together with the FIN. Even if this thread is delayed, no request then
+    /// meets a connection that closes later.
     fn hold_until_end(&self);
 }
 
@@ -274,7 +276,7 @@ async fn http2<S: AsyncRead + AsyncWrite + Unpin>(stream: S, (behave, counts): S
                 }
             };
             let answer = http::Response::builder().status(status).body(()).unwrap();
-            // The client may have given up by now.
+            // The client may have timed out by now.
             if let Ok(mut stream) = respond.send_response(answer, false) {
                 let _ = stream.send_data(Bytes::from_static(b"hello"), true);
             }

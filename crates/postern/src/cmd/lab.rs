@@ -1,6 +1,7 @@
-//! `postern lab`: the commands of crate `lab`, mounted.
+//! `postern lab`: runs the commands of crate `lab`.
 //!
-//! Owns: how an ending of the lab becomes one of this binary, and which program the lab starts as `postern`. Does not own: arguments and work, which are the lab's.
+//! Owns: mapping results of the lab to exit codes of this binary, and choosing the program that the
+//! lab starts as `postern`. Does not own: arguments and work, which belong to the lab.
 
 use std::io::Write as _;
 
@@ -10,9 +11,9 @@ use lab::topology::Programs;
 
 use crate::exit::{Failure, Outcome};
 
-/// Runs the command.
+/// Runs `postern lab`.
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
-    // What the lab measures as `postern` is this very program, unless it is told another.
+    // By default, the lab measures this very program as `postern`.
     let own = std::env::current_exe();
     let programs =
         own.map_or_else(|_| Programs::default(), |own| Programs::default().with_own("postern", own));

@@ -1,4 +1,4 @@
-//! The commands, one module each.
+//! Commands of the binary, one module each.
 
 pub mod admin;
 pub mod check;

@@ -1,4 +1,4 @@
-//! `postern serve`: the gateway and the provider, until it is told to stop.
+//! `postern serve`: runs the gateway and the provider until a signal stops them.
 
 use std::path::PathBuf;
 
@@ -25,11 +25,11 @@ cannot be put into force, since a port is in use or the database is away, is tri
 
 Exit codes: 0 ended as told, 1 the configuration is faulty, 3 it cannot run here or was cut off.")]
 pub struct Arguments {
-    /// The configuration file
+    /// The configuration file.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Listen where another `postern serve` of this user does, and take new connections over from it: stop that
-    /// one then. Without it, an address that is listened on is an error
+    /// Listen on the addresses of another `postern serve` of this user, and take over its new
+    /// connections; stop the other one then. Without this option, an address in use is an error.
     #[arg(long)]
     take_over: bool,
 }

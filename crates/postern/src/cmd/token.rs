@@ -1,5 +1,5 @@
-//! `postern token`: gets an access token by client credentials (RFC 6749 section 4.4), and shows what is in
-//! one.
+//! `postern token`: gets an access token by client credentials (RFC 6749 section 4.4), or decodes a
+//! token.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -29,37 +29,39 @@ Prints the token and nothing else, so that it can stand in a command:
 
 Exit codes: 0 there is a token, 1 the server refused, 3 the server could not be asked.")]
 pub struct Arguments {
-    /// The issuer; its discovery document names the token endpoint
+    /// The issuer; its discovery document names the token endpoint.
     #[arg(long, value_name = "URL", required_unless_present_any = ["endpoint", "token"])]
     issuer: Option<String>,
-    /// The token endpoint itself, instead of discovery
+    /// The token endpoint, instead of discovery.
     #[arg(long, value_name = "URL", conflicts_with = "issuer")]
     endpoint: Option<String>,
-    /// The client
+    /// The `client_id` of the client.
     #[arg(long, value_name = "ID", allow_hyphen_values = true, required_unless_present = "token")]
     client_id: Option<String>,
-    /// The client's secret: @FILE, - for standard input, or the secret itself (others on this machine can see it)
+    /// The client's secret: @FILE, - for standard input, or the secret itself (other users of this
+    /// machine can see it).
     #[arg(long, value_name = "SECRET", allow_hyphen_values = true, required_unless_present = "token")]
     client_secret: Option<String>,
-    /// Scopes to ask for, separated by spaces
+    /// Scopes to request, separated by spaces.
     #[arg(long, value_name = "SCOPES")]
     scope: Option<String>,
-    /// The API the token is meant for (RFC 8707 `resource`); can be given several times
+    /// The API that will receive the token (RFC 8707 `resource`); can be given several times.
     #[arg(long, value_name = "URI")]
     resource: Vec<String>,
-    /// The API the token is meant for, for servers that call it `audience`; can be given several times
+    /// The API that will receive the token, for servers that call it `audience`; can be given
+    /// several times.
     #[arg(long, value_name = "NAME")]
     audience: Vec<String>,
-    /// PEM file with the authorities to trust instead of the system's
+    /// PEM file with the certificate authorities to trust instead of the system's.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Send the client's secret over plain http to another machine
+    /// Permit sending the client's secret over plain http to another machine.
     #[arg(long)]
     insecure_http: bool,
-    /// Print header and claims instead of the token; nothing is verified
+    /// Print header and claims instead of the token; nothing is verified.
     #[arg(long)]
     decode: bool,
-    /// Get no token, use this one: @FILE, - for standard input, or the token itself
+    /// Use this token and get none: @FILE, - for standard input, or the token itself.
     #[arg(
         long,
         value_name = "TOKEN",
@@ -96,7 +98,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     Ok(Outcome::Good)
 }
 
-/// A value from the command line: itself, `@FILE`, or `-`.
+/// Reads a value of the command line: the text itself, `@FILE`, or `-` for standard input.
 pub(crate) fn value(text: &str, what: &str) -> Result<String, Failure> {
     let unread = |from: &str, error: std::io::Error| {
         Failure::new(format!("cannot read the {what} from {from}: {error}"))
@@ -116,7 +118,7 @@ pub(crate) fn value(text: &str, what: &str) -> Result<String, Failure> {
     }
 }
 
-/// Header and claims of a JWT, unverified; `None` when it is not one.
+/// Decodes header and claims of a JWT without verification. `None`: it is not a JWT.
 pub(crate) fn decode(token: &[u8]) -> Option<(Map<String, Value>, Map<String, Value>)> {
     let mut parts = token.split(|b| *b == b'.');
     let mut part = || serde_json::from_slice(&URL_SAFE_NO_PAD.decode(parts.next()?).ok()?).ok();
@@ -126,7 +128,7 @@ pub(crate) fn decode(token: &[u8]) -> Option<(Map<String, Value>, Map<String, Va
 fn shown(header: &Map<String, Value>, claims: &Map<String, Value>, now: Timestamp) -> String {
     let mut out = String::new();
     for (name, members) in [("header", header), ("claims", claims)] {
-        // writing to a string cannot fail
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "{BOLD}{name}{BOLD:#}");
         for (key, value) in members {
             let _ = writeln!(out, "  {key:<12} {value}{}", when(key, value, now));
@@ -135,7 +137,7 @@ fn shown(header: &Map<String, Value>, claims: &Map<String, Value>, now: Timestam
     out
 }
 
-/// What an instant among the claims means for people.
+/// Relative time of a claim that is an instant. Empty for other claims.
 fn when(key: &str, value: &Value, now: Timestamp) -> String {
     let (true, Some(seconds)) = (matches!(key, "exp" | "nbf" | "iat" | "auth_time"), value.as_u64()) else {
         return String::new();
@@ -149,7 +151,7 @@ fn when(key: &str, value: &Value, now: Timestamp) -> String {
     format!("  {DIM}{text}{DIM:#}")
 }
 
-/// A refusal in the server's words.
+/// Refusal of the server, as a message.
 type Refused = String;
 
 fn fetch(arguments: &Arguments) -> Result<Result<String, Refused>, Failure> {
@@ -176,7 +178,7 @@ fn fetch(arguments: &Arguments) -> Result<Result<String, Refused>, Failure> {
     })
 }
 
-/// Refuses an endpoint that the secret would travel to in clear text.
+/// Refuses an endpoint that would receive the secret in plain text.
 fn keeps_secrets(endpoint: &str, issuer: Option<&str>) -> Result<(), Failure> {
     let place = url(endpoint, "token endpoint")?;
     let downgraded =
@@ -189,7 +191,7 @@ fn keeps_secrets(endpoint: &str, issuer: Option<&str>) -> Result<(), Failure> {
     )))
 }
 
-/// A request of the client credentials grant.
+/// Token request with the client credentials grant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenRequest<'a> {
     pub(crate) id: &'a str,
@@ -199,14 +201,14 @@ pub(crate) struct TokenRequest<'a> {
     pub(crate) audiences: &'a [String],
 }
 
-/// A successful answer (RFC 6749 section 5.1).
+/// Successful token response (RFC 6749 section 5.1).
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
     token_type: String,
 }
 
-/// A refusal (RFC 6749 section 5.2).
+/// Error response (RFC 6749 section 5.2).
 #[derive(Deserialize)]
 struct Denied {
     error: String,
@@ -227,7 +229,7 @@ impl TokenRequest<'_> {
         for (name, value) in scope.chain(resources).chain(audiences) {
             let _ = write!(form, "&{name}={}", form_encoded(value));
         }
-        // RFC 6749 section 2.3.1: both halves are form-encoded before they are joined
+        // RFC 6749 section 2.3.1: form-encode both parts before joining them.
         let pair = format!("{}:{}", form_encoded(self.id), form_encoded(self.secret));
         let authorization = format!("Basic {}", STANDARD.encode(pair));
         let fields = [
@@ -269,7 +271,7 @@ fn remedy(error: &str) -> &'static str {
     }
 }
 
-/// The token endpoint of an issuer, by its discovery document.
+/// Finds the token endpoint of an issuer in its discovery document.
 pub(crate) async fn discover(client: &Client, issuer: &str) -> Result<String, Failure> {
     #[derive(Deserialize)]
     struct Metadata {
@@ -311,7 +313,7 @@ fn url(text: &str, what: &str) -> Result<Url, Failure> {
     Url::parse(text).map_err(|fault| Failure::new(format!("{what}: {fault}")))
 }
 
-/// `application/x-www-form-urlencoded`.
+/// Encodes a text as `application/x-www-form-urlencoded`.
 fn form_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

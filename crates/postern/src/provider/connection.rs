@@ -1,6 +1,6 @@
-//! What one connection does, watched: whether a head takes too long, whether it rests for too long.
+//! Connection timeouts of the provider: slow request heads and idle connections.
 //!
-//! Owns: the bounds in time that hyper does not know: its own for heads also ends connections that merely rest.
+//! Owns: the time limits that hyper does not have. Its limit for heads also ends idle connections.
 //! Does not own: the protocol (hyper).
 
 use std::pin::Pin;
@@ -13,36 +13,37 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// From the first byte of a head to its end.
+/// Time limit from the first byte of a head to its end.
 const HEAD: Duration = Duration::from_secs(10);
-/// A connection on which nothing is asked and nothing moves.
+/// How long a connection may stay open without requests and traffic.
 const IDLE: Duration = Duration::from_mins(1);
-/// How often somebody looks.
+/// Time between two checks.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
-/// What is to be done with a connection.
+/// What to do with a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectionVerdict {
-    /// All is well.
+    /// Nothing: no limit is exceeded.
     GoOn,
-    /// It has rested for long enough.
+    /// Close it gracefully: it has been idle for too long.
     Close,
-    /// A head does not come to its end.
+    /// Close it at once: a head is not complete in time.
     Cut,
 }
 
-/// What a connection does. Cheap to clone; clones are one.
+/// Activity of a connection. Clones share their state.
 #[derive(Clone)]
 pub(super) struct Activity(Arc<Mutex<State>>);
 
 struct State {
-    /// Requests that are being answered.
+    /// Number of requests that are being answered.
     asked: usize,
-    /// When a byte last moved, or a request ended.
+    /// When a byte was last transferred, or a request ended.
     moved: Instant,
-    /// When the first byte came of a head that is not whole yet.
+    /// When the first byte of an incomplete head arrived.
     head: Option<Instant>,
-    /// Frames of HTTP/2 come without a request too, and hyper bounds its heads in size; what is left is a connection that rests.
+    /// Whether the connection uses HTTP/2. Its frames also arrive without a request, and hyper
+    /// limits the size of heads. So only the idle limit applies.
     http2: bool,
     begun: bool,
 }
@@ -53,7 +54,8 @@ impl Activity {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// A request's head is whole. It is over when what is answered is dropped.
+    /// Notes that a request's head is complete. The request ends when the returned value is
+    /// dropped.
     pub(super) fn asked(&self) -> ConnectionAsked {
         let mut state = self.0.lock();
         state.asked += 1;
@@ -89,7 +91,7 @@ impl Activity {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct ConnectionAsked(Activity);
 
 impl Drop for ConnectionAsked {
@@ -100,7 +102,7 @@ impl Drop for ConnectionAsked {
     }
 }
 
-/// A stream that tells what moves.
+/// A stream that records the bytes it transfers.
 pub(super) struct Watched<S> {
     stream: S,
     activity: Activity,

@@ -1,4 +1,4 @@
-//! Who calls, where proxies stand in between.
+//! Address of the caller behind proxies.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,8 +8,9 @@ use ipnet::IpNet;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address of the caller. Each proxy appends whom it was called by, so the list is read from its end, for as long as who
-/// wrote an entry is trusted. What is no address ends it: nobody vouches for what stands before.
+/// Address of the caller. Each proxy appends the address of its own peer. So the list is read from
+/// its end, as long as the writer of an entry is trusted. An entry that is not an address ends the
+/// search, because nothing before it can be trusted.
 pub(super) fn caller(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
     let mut caller = peer.to_canonical();
@@ -23,7 +24,7 @@ pub(super) fn caller(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Ip
     caller
 }
 
-/// An address, with or without brackets and port, as some proxies write it.
+/// Parses an address, with or without brackets and port. Some proxies write these.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

@@ -1,14 +1,16 @@
-//! The provider in this process: its database, its threads, its server.
+//! Provider in this process: its database, its threads, its server.
 //!
-//! Owns: opening the database and the secret ([`open`]), starting and ending a provider ([`RunningProvider`]), putting a new
-//! configuration in the place of the old. Does not own: what a provider does (`idp`), what it keeps (`store`), what the file
-//! says of it ([`config`]).
+//! Owns: opening the database and the secret ([`open`]), starting and stopping a provider
+//! ([`RunningProvider`]), replacing its configuration. Does not own: what a provider does (`idp`),
+//! what it stores (`store`), its configuration keys ([`config`]).
 //!
-//! It runs on threads of its own, named `provider`: hashing, signing and the database must not stand in the way of the
-//! gateway's workers, nor they in its.
+//! It runs on its own threads, named `provider`: hashing, signing and the database must not delay
+//! the gateway's workers, and the workers must not delay them.
 //!
-//! Flow: `open → Provider::start → bind → server::serve`, beside it `idp::maintenance` and a look at the database for `/readyz`. A
-//! reload builds another `Provider` over the same database, and [`Live`] is replaced as a whole.
+//! 1. The address is bound, and [`open`] opens the database and the secret.
+//! 2. The provider is built, and `server::serve` answers requests.
+//! 3. In parallel, `idp::maintenance` runs, and a task checks the database for `/readyz`.
+//! 4. A reload builds another `Provider` over the same database and replaces [`Live`] as a whole.
 
 mod connection;
 mod forwarded;
@@ -45,30 +47,31 @@ use zeroize::Zeroizing;
 use crate::exit::Failure;
 use crate::revocation::{FollowedLog, LogSource, LogTransports, beside, together, view};
 
-/// How often the database is looked at for `/readyz`.
+/// Time between two checks of the database for `/readyz`.
 const LOOK: Duration = Duration::from_secs(2);
-/// Conflicts of names that the log is told of one by one.
+/// Largest number of name conflicts that are logged one by one.
 const TOLD_CONFLICTS: usize = 20;
-/// What is left on the provider's threads at the end may take this long.
+/// Time limit for the work that is left on the provider's threads at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A provider's configuration, database and secret, ready to be worked with.
+/// Configuration, database and secret of a provider, ready for use.
 pub struct OpenedProvider {
-    /// The configuration, checked.
+    /// The checked configuration.
     pub checked: idp::config::Checked,
-    /// The database, its schema up to date.
+    /// The database with an up-to-date schema.
     pub store: Store,
-    /// The secret, which fits the database.
+    /// The secret. It has been verified against the database.
     pub secrets: Secrets,
-    /// The secret once more, for a provider that is built anew.
+    /// Text of the secret, for a provider that a reload builds.
     text: Zeroizing<String>,
 }
 
-/// Opens what a configuration names, for `serve` and for commands beside it. Makes the secret of a database that is new.
-/// Call it within a tokio runtime, where changes are then made.
+/// Opens the database and the secret of a configuration, for `serve` and for admin commands that
+/// run at the same time. Creates the secret of a new database. Call it within a tokio runtime,
+/// where changes then run.
 ///
 /// # Errors
-/// In one line, with a remedy.
+/// A message in one line, with a hint.
 pub async fn open(provider: &config::ProviderSettings) -> Result<OpenedProvider, Failure> {
     let checked = check(&provider.config)?;
     let text = secret::read_or_make(&provider.secret, &provider.database)?;
@@ -102,7 +105,7 @@ fn parse(text: &str) -> Result<Secrets, Failure> {
     Secrets::parse(text).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// The URL may hold a password, so it is not shown.
+/// The URL may contain a password, so the message does not show it.
 fn unopened(database: &config::DatabaseSettings, error: &OpenError) -> Failure {
     let (place, hint) = match &database.file {
         Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
@@ -113,12 +116,12 @@ fn unopened(database: &config::DatabaseSettings, error: &OpenError) -> Failure {
     Failure::new(format!("the provider's database{place} cannot be opened: {error}; {hint}"))
 }
 
-/// A provider that serves.
+/// A provider that serves requests.
 pub struct RunningProvider {
     runtime: tokio::runtime::Runtime,
     live: Arc<RwLock<Arc<Live>>>,
     store: Store,
-    /// Where it was at the start, and is until the end.
+    /// Settings of the database. They do not change while the process runs.
     database: config::DatabaseSettings,
     secret: Zeroizing<String>,
     stats: Arc<ProviderStats>,
@@ -131,7 +134,7 @@ pub struct RunningProvider {
     ways: LogTransports,
     following: Arc<FollowedLog>,
     answers: QueryAnswers<Store>,
-    /// Of what followers share.
+    /// Generations of the secret that consumers share.
     generations: Vec<u8>,
 }
 
@@ -139,7 +142,7 @@ impl RunningProvider {
     /// Opens the database, binds the address and serves, on `threads` threads.
     ///
     /// # Errors
-    /// In one line, with a remedy.
+    /// A message in one line, with a hint.
     pub fn start(
         config: &config::ProviderSettings,
         ways: &LogTransports,
@@ -155,7 +158,8 @@ impl RunningProvider {
         let address = listener.local_addr().unwrap_or(config.address);
         let OpenedProvider { checked, store, secrets, text } = runtime.block_on(open(config))?;
         if store.dialect() == Dialect::Sqlite {
-            // The file may have been put back since, with numbers that others know of something else.
+            // The file may have been restored since. Then consumers know other events under the
+            // same numbers, so begin a new history.
             let history = BeginHistory(drawn_epoch()?);
             let written = runtime.block_on(store.write(history));
             written.map_err(|error| unopened(&config.database, &OpenError::Database(error)))?;
@@ -195,48 +199,49 @@ impl RunningProvider {
         })
     }
 
-    /// Its database, which others may keep things in too.
+    /// The database of the provider, which other parts may share.
     pub fn database(&self) -> (&config::DatabaseSettings, &Store) {
         (&self.database, &self.store)
     }
 
-    /// Its log, followed in this process.
+    /// The provider's log, which this process follows too.
     pub fn following(&self) -> &Arc<FollowedLog> {
         &self.following
     }
 
-    /// Tells what came of telling others what happened.
+    /// Returns a function that counts the deliveries of security events to receivers.
     pub fn told_others(&self) -> impl Fn() -> Vec<ToldSample> + Send + Sync + 'static {
         let provider = self.provider.clone();
         move || provider.read().told_others()
     }
 
-    /// Where it listens.
+    /// Address that the provider listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it answers, counted.
+    /// Counters of the provider's responses.
     pub fn stats(&self) -> Arc<ProviderStats> {
         self.stats.clone()
     }
 
-    /// Tells why requests should not be sent here, if there is a reason.
+    /// Returns a function that says why requests should not be sent here, if there is a reason.
     pub fn unready(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let unready = self.unready.clone();
         move || unready.lock().clone()
     }
 
-    /// Tells what is not as it should be although requests are answered.
+    /// Returns a function that describes a degraded provider that still answers requests.
     pub fn note(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let storing = self.store.storing();
         move || storing.fault().map(|error| format!("provider: changes could not be stored lately: {error}"))
     }
 
-    /// Builds the provider of a new configuration over the same database. It takes over with [`RunningProvider::take_over`].
+    /// Builds the provider of a new configuration over the same database.
+    /// [`RunningProvider::take_over`] activates it.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// Returns why it cannot be built. Nothing has changed then.
     pub fn prepare(&self, config: &config::ProviderSettings) -> Result<NextProvider, Failure> {
         let checked = check(&config.config)?;
         let secrets = parse(&self.secret)?;
@@ -256,7 +261,8 @@ impl RunningProvider {
         Ok(NextProvider { live, provider, following, answers, generations })
     }
 
-    /// Serves what was prepared from the next request on; those under way finish as they began.
+    /// Serves the prepared provider from the next request on. Requests in flight finish with the
+    /// old one.
     pub fn take_over(&mut self, next: NextProvider) {
         let old = std::mem::replace(&mut *self.live.write(), next.live);
         self.tending.abort();
@@ -264,16 +270,17 @@ impl RunningProvider {
         self.tending = self.runtime.spawn(tend(next.provider, next.following.clone()));
         (self.following, self.answers) = (next.following, next.answers);
         self.generations = next.generations;
-        // the last one to hold it waits for its password threads
+        // Dropping the last reference waits for the password threads.
         self.runtime.spawn_blocking(move || drop(old));
     }
 
-    /// Stops accepting; requests under way go on until [`RunningProvider::end`].
+    /// Stops accepting. Requests in flight continue until [`RunningProvider::end`].
     pub fn begin_to_drain(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Lets requests under way finish until then, and ends. True when all did.
+    /// Waits for requests in flight until `until`, and ends. Returns true when all of them
+    /// finished.
     pub fn end(self, until: Instant) -> bool {
         self.begin_to_drain();
         let left = until.saturating_duration_since(Instant::now());
@@ -281,7 +288,7 @@ impl RunningProvider {
         let clean = runtime.block_on(async {
             let clean = tokio::time::timeout(left, serving).await;
             tending.abort();
-            // what was begun is made durable
+            // Makes pending changes durable.
             let _ = tokio::time::timeout(FAREWELL, store.close()).await;
             matches!(clean, Ok(Ok(true)))
         });
@@ -290,7 +297,8 @@ impl RunningProvider {
     }
 }
 
-/// Tends a provider, which looks at its keys when something was revoked at whatever node: it may have been one of them.
+/// Runs the maintenance of a provider. It reads its keys again when any node revokes something,
+/// because that may be a key.
 async fn tend(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
     let heed = async {
         loop {
@@ -301,7 +309,8 @@ async fn tend(provider: Arc<idp::Provider>, following: Arc<FollowedLog>) {
     tokio::join!(idp::maintain(provider.clone()), heed);
 }
 
-/// Tells of names that were given before there were forms of them and need somebody's decision. Nothing else is done about them.
+/// Logs user names from before normalization that need a decision by an operator. It changes
+/// nothing.
 async fn tell_name_conflicts(store: Store) {
     match store.name_conflicts().await {
         Ok(conflicts) => {
@@ -320,18 +329,18 @@ async fn tell_name_conflicts(store: Store) {
     }
 }
 
-/// What takes over next.
+/// A prepared provider that replaces the running one.
 pub struct NextProvider {
     live: Arc<Live>,
     provider: Arc<idp::Provider>,
-    /// Its log, followed in this process.
+    /// The provider's log, which this process follows too.
     pub following: Arc<FollowedLog>,
     answers: QueryAnswers<Store>,
     generations: Vec<u8>,
 }
 
-/// Follows the log of a provider in this process, and answers for it: its own questions itself. Its nodes tell each other over the
-/// database that they share, and everybody else over a broker.
+/// Follows the log of the provider in this process and answers queries about it, including its own.
+/// Its nodes exchange messages over their database, and all other consumers over a message broker.
 fn follow(
     checked: &idp::config::Checked,
     config: &config::ProviderSettings,
@@ -360,7 +369,7 @@ fn follow(
     Ok((Arc::new(following), answers))
 }
 
-/// What those are told over HTTP who follow the provider from elsewhere.
+/// HTTP endpoints for consumers that follow the provider from other processes.
 fn facts_of(
     checked: &idp::config::Checked,
     config: &config::ProviderSettings,
@@ -370,10 +379,10 @@ fn facts_of(
     Ok(revocation_api::router(checked.issuer().path(), shared(config, secrets)?, answers.clone()))
 }
 
-/// What the provider's nodes share with those who follow it.
+/// Secret that the provider's nodes share with their consumers.
 ///
 /// # Errors
-/// None of what was checked.
+/// None for a checked configuration.
 pub fn shared(config: &config::ProviderSettings, secrets: &Secrets) -> Result<SharedSecret, Failure> {
     let shared = secrets.shared(&config.generations);
     shared.map_err(|error| Failure::new(format!("provider.follow_generations: {error}")))
@@ -412,8 +421,8 @@ impl Live {
     }
 }
 
-/// Looks at the database from time to time, and keeps what is wrong with it. One that answers and does not prove that it is in force is of no
-/// use: whoever follows it is not answered.
+/// Checks the database periodically and stores what is wrong with it. A database that answers but
+/// cannot prove that it is current counts as wrong, because its consumers get no answers.
 async fn look(store: Store, unready: Arc<Mutex<Option<String>>>, stats: Arc<ProviderStats>) {
     loop {
         let seen = store.prove_head().await.err().as_ref().map(unproven);

@@ -1,4 +1,5 @@
-//! The provider's way to clients, which it tells of logouts, and to those who are told of security events.
+//! Outbound requests of the provider: logout notifications to clients, and security events to
+//! receivers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,11 @@ use idp::{Answered, Outbound, Post};
 
 use crate::client::{Client, Version};
 
-/// How long one exchange may take.
+/// Time limit of one exchange.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// HTTP/1.1, over TLS with the system's authorities. Each exchange has a connection of its own, redirects are answers like
-/// others, and answers are read to a bound.
+/// HTTP/1.1 client, over TLS with the system's certificate authorities. Each exchange uses its own
+/// connection. Redirects are not followed, and response bodies have a size limit.
 #[derive(Default)]
 pub(super) struct Https {
     client: Arc<Client>,

@@ -1,9 +1,17 @@
-//! What those hear over HTTP who follow the provider from elsewhere.
+//! Revocation API: HTTP endpoints for consumers that follow the provider from other processes.
 //!
-//! Owns: four endpoints below the issuer's path: `POST coherence/denials`, all that is denied, page by page; `POST coherence/confirm`,
-//! what of some tags is; `POST coherence/messages`, the answer to one message of the protocol; `GET coherence/events`, an event stream of
-//! what is taken back from now on. Whoever asks shows that they have the secret; each answer carries a MAC that binds it to its question.
-//! Does not own: the protocol and the form of questions and answers (`coherence`), the facts (`store`).
+//! Owns: four endpoints below the issuer's path:
+//!
+//! - `POST coherence/denials` returns the whole denylist, page by page.
+//! - `POST coherence/confirm` returns which of some tags are denied.
+//! - `POST coherence/messages` returns the answer to one message of the protocol.
+//! - `GET coherence/events` is an event stream of new revocations.
+//!
+//! The client authenticates with the shared secret. Each response carries a MAC that binds it to
+//! its query.
+//!
+//! Does not own: the protocol and the format of queries and answers (`coherence`), the data
+//! (`store`).
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -29,15 +37,15 @@ use tokio::sync::{broadcast, mpsc};
 use super::server::Stop;
 use crate::revocation::asked::{DATA, MessageStream, STIR, text_of};
 
-/// Tags of one page.
+/// Number of tags in one page.
 const PAGE: u32 = 5000;
-/// Bytes of a question.
+/// Size limit of a query, in bytes.
 const QUESTION: usize = 256 << 10;
-/// Bytes of the event stream that are sent at once, if there are as many.
+/// Bytes of the event stream to send in one piece, if there are as many.
 const PIECE: usize = 16 << 10;
-/// Pieces that wait to be sent.
+/// Number of pieces that may wait to be sent.
 const PIECES: usize = 4;
-/// What says nothing.
+/// A comment line of the event stream: it keeps the connection alive.
 const STIRRED: &[u8] = b":\n\n";
 
 struct RevocationApi {
@@ -116,7 +124,7 @@ async fn messages(State(facts): State<Arc<RevocationApi>>, headers: HeaderMap, b
     }
 }
 
-/// Server-sent events (WHATWG HTML section 9.2), a message of the protocol in each.
+/// Server-sent events (WHATWG HTML section 9.2), with one message of the protocol in each.
 async fn events(
     State(facts): State<Arc<RevocationApi>>,
     Extension(stop): Extension<Stop>,
@@ -131,9 +139,9 @@ async fn events(
     (fields, Body::new(Pieces(pieces))).into_response()
 }
 
-/// Until whoever listens is gone, the server ends, or the log is another's.
+/// Sends events until the client disconnects, the server stops, or the log is replaced.
 async fn tell(mut heard: broadcast::Receiver<Bytes>, to: mpsc::Sender<Bytes>, mut stop: Stop) {
-    // So that proxies pass the head on.
+    // A first piece makes proxies forward the head.
     let mut piece = STIRRED.to_vec();
     loop {
         tokio::select! {
@@ -143,7 +151,7 @@ async fn tell(mut heard: broadcast::Receiver<Bytes>, to: mpsc::Sender<Bytes>, mu
         tokio::select! {
             first = heard.recv() => match first {
                 Ok(message) => put(&mut piece, &message),
-                // Whoever follows asks for what it missed.
+                // The consumer queries what it missed.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             },
@@ -165,7 +173,7 @@ fn put(piece: &mut Vec<u8>, message: &[u8]) {
     piece.extend(b"\n\n");
 }
 
-/// A body whose pieces are made elsewhere.
+/// A response body that gets its pieces from a channel.
 struct Pieces(mpsc::Receiver<Bytes>);
 
 impl HttpBody for Pieces {

@@ -1,4 +1,4 @@
-//! The file with the provider's secret, made where there is none yet.
+//! Provider secret: reads its file, and creates the file if there is none.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 
 use crate::exit::Failure;
 
-/// The secret as the configuration read it, or a new one, in a file that nobody else can read.
+/// Returns the secret that the configuration read, or creates one in a file that only this user can
+/// read.
 pub(super) fn read_or_make(
     secret: &SecretFile,
     database: &DatabaseSettings,
@@ -36,7 +37,7 @@ pub(super) fn read_or_make(
     })
 }
 
-/// Makes the file whole or not at all; another process may do the same at the same time.
+/// Creates the complete file or nothing. Another process may do this at the same time.
 fn make(path: &Path) -> io::Result<()> {
     let text = Secrets::generate(&SystemRandom::new()).map_err(io::Error::other)?;
     let mut new = path.to_owned().into_os_string();
@@ -50,7 +51,7 @@ fn make(path: &Path) -> io::Result<()> {
     });
     std::fs::remove_file(&new)?;
     linked?;
-    // the name is as durable as the content
+    // Make the name as durable as the content.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::File::open(folder)?.sync_all()
 }

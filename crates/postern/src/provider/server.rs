@@ -1,9 +1,11 @@
-//! The provider's HTTP server.
+//! HTTP server of the provider.
 //!
-//! Owns: accepting, TLS, the bounds on connections and heads, telling who calls, ending in order.
-//! Does not own: what is answered ([`idp::router`]), bodies and their bounds (`idp`'s endpoints read them).
+//! Owns: accepting connections, TLS, limits of connections and heads, the caller's address, ordered
+//! shutdown. Does not own: the responses ([`idp::router`]), request bodies and their limits (the
+//! endpoints of `idp` read them).
 //!
-//! A connection keeps the TLS it began with; each request is answered by whatever is live when it comes.
+//! A connection keeps the TLS configuration that it started with. Each request uses the provider
+//! that is live when it arrives.
 
 use std::convert::Infallible;
 use std::io;
@@ -36,39 +38,40 @@ use super::connection::{Activity, ConnectionVerdict, LOOK, Watched};
 use super::forwarded::caller;
 use crate::exit::Failure;
 
-/// Connections at once; further ones are closed.
+/// Largest number of open connections. Further ones are closed.
 const CONNECTIONS: usize = 10_000;
-/// Largest head of a request.
+/// Size limit of a request head, in bytes.
 const HEAD: u32 = 32 << 10;
-/// Most fields of a head.
+/// Largest number of fields in a head.
 const FIELDS: usize = 100;
-/// Requests at once on a connection of HTTP/2.
+/// Largest number of concurrent requests on an HTTP/2 connection.
 const STREAMS: u32 = 128;
-/// A TLS handshake may take this long.
+/// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A connection that was told to end may take this long.
+/// How long a connection may take to close after it was asked to.
 const CLOSING: Duration = Duration::from_secs(10);
-/// After a failed accept (no descriptor left) wait before the next.
+/// Pause after a failed accept, for example when no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What requests are answered by now.
+/// What answers requests now. A reload replaces it as a whole.
 pub(super) struct Live {
     pub(super) router: Router,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) trusted_proxies: Vec<IpNet>,
-    /// The issuer's path, which endpoints are below.
+    /// Path of the issuer. The endpoints are below it.
     pub(super) path: Box<str>,
     pub(super) stats: Arc<ProviderStats>,
 }
 
-/// Whether the server ends: for answers that otherwise would not. Every request carries one.
+/// Shutdown signal of the server, for responses that would otherwise not end. Every request carries
+/// one.
 #[derive(Clone)]
 pub(super) struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// Waits until it does.
+    /// Waits until the server stops.
     pub(super) async fn told(&mut self) {
-        // Whoever would tell is gone: so is the server.
+        // An error means that the sender is dropped, and so is the server.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 }
@@ -83,7 +86,8 @@ pub(super) fn bind(address: SocketAddr, claim: Claim) -> Result<TcpListener, Fai
     })
 }
 
-/// Serves until told to stop, then lets requests under way finish. True when there is nothing left.
+/// Serves until it is stopped, then waits for requests in flight. Returns true when all connections
+/// have ended.
 pub(super) async fn serve(
     listener: TcpListener,
     live: Arc<RwLock<Arc<Live>>>,
@@ -101,7 +105,7 @@ pub(super) async fn serve(
                 outage.succeeded();
                 accepted
             }
-            // the client gave up while it waited
+            // The client closed the connection while it waited.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
                 outage.failed(error);
@@ -109,7 +113,7 @@ pub(super) async fn serve(
                 continue;
             }
         };
-        // dropped: closed at once
+        // Dropping the stream closes it at once.
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
         let (live, stop) = (live.clone(), stop.clone());
         tokio::spawn(async move {
@@ -129,7 +133,7 @@ async fn connection(
     live: Arc<RwLock<Arc<Live>>>,
     stop: watch::Receiver<bool>,
 ) {
-    // it can fail when the peer is gone already, which shows soon enough
+    // This can fail when the peer has already disconnected. Then the next read fails too.
     let _ = stream.set_nodelay(true);
     let tls = live.read().tls.clone();
     let Some(tls) = tls else { return talk(stream, peer, live, stop).await };
@@ -155,7 +159,7 @@ async fn talk(
         answer(request, peer, live.clone(), watched.clone())
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // heads are timed by `Activity`
+    // `Activity` limits the time of heads.
     let http1 = HEAD as usize;
     builder
         .http1()
@@ -168,7 +172,8 @@ async fn talk(
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(HEAD)
-        // A proxy that gives up what takes too long resets all of it at once, and whatever else it asks is not to end with it.
+        // A proxy that gives up slow requests resets all of them at once. Its other requests must
+        // not end with them.
         .max_pending_accept_reset_streams(2 * STREAMS as usize);
     let mut connection = pin!(builder.serve_connection(stream, service));
     let mut closing = None::<Instant>;
@@ -183,7 +188,7 @@ async fn talk(
             () = sleep(LOOK) => {}
             _ = stop.wait_for(|stop| *stop), if closing.is_none() => {
                 connection.as_mut().graceful_shutdown();
-                // requests under way have the drain timeout
+                // Requests in flight have the drain timeout.
                 closing = Some(Instant::now());
                 continue;
             }
@@ -209,7 +214,7 @@ async fn answer(
     let (asked, began) = (activity.asked(), Instant::now());
     let live = live.read().clone();
     let endpoint = endpoint(request.uri().path(), &live.path);
-    // HTTP/2 has no bound of its own on the number of fields
+    // HTTP/2 has no limit of its own for the number of fields.
     if request.headers().len() > FIELDS {
         let refused = refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
         live.stats.answered(endpoint, refused.status().as_u16(), began.elapsed());
@@ -225,9 +230,9 @@ async fn answer(
     answered
 }
 
-/// What metrics call a path.
+/// Name of an endpoint in metrics.
 fn endpoint(path: &str, issuer: &str) -> &'static str {
-    // RFC 8414 section 3.1 puts its word before the issuer's path
+    // RFC 8414 section 3.1 inserts the well-known string before the issuer's path.
     if path.starts_with("/.well-known/") {
         return "discovery";
     }

@@ -1,12 +1,14 @@
-//! A way for messages to a provider elsewhere that needs nothing but HTTP.
+//! HTTP transport: carries messages to and from a remote provider without a broker.
 //!
-//! Owns: questions, each of which is a request whose answer carries the messages that answer it; and an event stream
-//! (`GET …/coherence/events`), over which the provider tells at once what it takes back. The stream may break, and may be none: then
-//! what was taken back is heard with the next question, half a second later. Does not own: the exchanges ([`Remote`]).
+//! Owns: queries, each of which is a request whose response carries the messages that answer it.
+//! Also an event stream (`GET …/coherence/events`), over which the provider sends new revocations
+//! at once. If the stream breaks or does not exist, a revocation arrives with the next query, half
+//! a second later. Does not own: the exchanges ([`Remote`]).
 //!
-//! A question is never kept from being sent by those before it that hang: where there is no place for it, one of those is given up. The
-//! first of them is not, unless the provider is silent: it may only be slow. While it is silent one question is under way at a time, each until
-//! the next comes, a tenth of a second later, over another connection: what swallowed the ones before may be gone.
+//! Hanging queries never block a new one. If the limit of queries in flight is reached, one is
+//! given up. The oldest one is kept, because it may only be slow. If the provider is silent, one
+//! query is in flight at a time. The next one replaces it after a tenth of a second over another
+//! connection, because the old connection may be broken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,35 +33,35 @@ use tokio::time::{sleep, timeout};
 use super::random;
 use super::remote::Remote;
 
-/// Questions that are under way at once.
+/// Largest number of queries in flight.
 const UNDER_WAY: usize = 8;
-/// The same, to a provider that is silent.
+/// Largest number of queries in flight to a silent provider.
 const TO_SILENT: usize = 1;
-/// How often the event stream says something, though there be nothing to say.
+/// Longest pause in the event stream. The provider sends a comment line when there is no event.
 pub const STIR: Duration = Duration::from_secs(2);
-/// A stream over which nothing comes for so long is given up.
+/// The stream is closed when nothing arrives for this time.
 const SILENCE: Duration = Duration::from_secs(7);
-/// Between two attempts at the stream: at first, and at most.
+/// Pause between two attempts to open the stream: the first and the longest.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
-/// Before a provider that has no such stream is asked for it again.
+/// Pause before another attempt at a provider that has no event stream.
 const NONE_THERE: Duration = Duration::from_mins(1);
-/// What stands before a message on its line of the stream.
+/// Prefix of a message on its line of the stream.
 pub const DATA: &[u8] = b"data: ";
 
-/// Messages, each in base64.
+/// Messages in a response, each in base64.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MessageStream {
-    /// In the order in which they were made.
+    /// The messages in the order in which they were created.
     pub messages: Vec<String>,
 }
 
-/// Bytes as these texts have them.
+/// Encodes bytes in the form that these messages use (base64).
 pub fn text_of(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The way.
+/// Transport over HTTP to one remote provider.
 pub struct AskedLog {
     questions: mpsc::Sender<(Topic, Bytes)>,
     subscribers: Arc<Subscribers>,
@@ -67,11 +69,12 @@ pub struct AskedLog {
     listening: AbortHandle,
 }
 
-/// Those who want what the provider says.
+/// Channels that receive the provider's messages.
 type Subscribers = Mutex<Vec<mpsc::Sender<Bytes>>>;
 
 impl AskedLog {
-    /// To this provider, which may be silent; what it takes runs on this runtime, and ends with it.
+    /// Creates the transport to a provider, which may be silent. Its tasks run on this runtime and
+    /// end with the transport.
     pub fn new(remote: Remote, silence: Arc<Silence>, outage: Outage, on: &Handle) -> Self {
         let (questions, waiting) = mpsc::channel(QUEUE);
         let (tell, state) = watch::channel(TransportState::Starting);
@@ -90,7 +93,7 @@ impl Drop for AskedLog {
     }
 }
 
-/// What carries the questions.
+/// State of the task that sends queries.
 struct AskingState {
     remote: Remote,
     silence: Arc<Silence>,
@@ -105,7 +108,7 @@ impl AskingState {
         let mut under_way = QuestionInFlight::default();
         while let Some((_, question)) = waiting.recv().await {
             let silent = asking.silence.is_silent();
-            // Whether it answers at all is found out first.
+            // First find out with a probe whether it answers at all.
             if silent && !wire::is_probe(&question) {
                 continue;
             }
@@ -127,7 +130,7 @@ impl AskingState {
         }
     }
 
-    /// Says how it is.
+    /// Updates the state of the transport.
     fn said(&self, now: TransportState) {
         match &now {
             TransportState::Down(why) => self.outage.failed(why),
@@ -136,7 +139,7 @@ impl AskingState {
         self.tell.send_if_modified(|before| {
             let (was, is) =
                 (matches!(before, TransportState::Down(_)), matches!(now, TransportState::Down(_)));
-            // Another cause of the same outage is no news.
+            // A different cause of the same outage is not a change.
             let news = *before != now && was != is || *before == TransportState::Starting;
             *before = now;
             news
@@ -144,12 +147,13 @@ impl AskingState {
     }
 }
 
-/// Exchanges under way, in the order in which they began.
+/// Exchanges in flight, in the order in which they started.
 #[derive(Default)]
 struct QuestionInFlight(VecDeque<AbortHandle>);
 
 impl QuestionInFlight {
-    /// Gives up as many as are one too many where `most` may be; whether there were any. The first one stays where another one can go.
+    /// Cancels as many exchanges as needed to stay below `most`. Returns whether it cancelled any.
+    /// It keeps the oldest one if it can cancel another.
     fn make_room(&mut self, most: usize) -> bool {
         self.0.retain(|exchange| !exchange.is_finished());
         let given_up = self.0.len() >= most;
@@ -176,7 +180,7 @@ async fn exchange(remote: &Remote, question: Bytes) -> Result<Vec<Bytes>, String
     messages.collect::<Result<_, _>>().map_err(|_| "it answers nothing that makes sense".to_owned())
 }
 
-/// Hands on what the stream brings, and begins it anew when it ends.
+/// Delivers the messages of the event stream, and opens the stream again when it ends.
 async fn listening(remote: Remote, subscribers: Arc<Subscribers>) {
     let mut pause = AGAIN;
     loop {
@@ -195,15 +199,15 @@ async fn listening(remote: Remote, subscribers: Arc<Subscribers>) {
             }
             Err(why) => tracing::debug!(%why, "an issuer that is followed cannot be listened to"),
         }
-        // Not all at once, after a node has ended that many listened to.
+        // Spread the reconnects of many consumers after a node has ended.
         let share = random().map_or(0, u16::from_le_bytes);
         sleep(pause.mul_f64(0.5 + f64::from(share) / f64::from(u16::MAX) / 2.0)).await;
         pause = (pause * 2).min(AGAIN_AT_MOST);
     }
 }
 
-/// Until it ends, breaks, or is silent. Whether it was of use: each begins by stirring, and one that brings no more than that would be
-/// begun anew without end.
+/// Reads the stream until it ends, breaks or is silent. Returns whether it was useful: every stream
+/// begins with a comment line, so one that brings no more must not be reopened at once.
 async fn heard(mut stream: StreamedAnswer, subscribers: &Subscribers) -> bool {
     let (mut lines, mut pieces) = (Lines::default(), 0_u64);
     while let Ok(Ok(Some(bytes))) = timeout(SILENCE, stream.next()).await {
@@ -214,21 +218,21 @@ async fn heard(mut stream: StreamedAnswer, subscribers: &Subscribers) -> bool {
     pieces > 1
 }
 
-/// The messages of an event stream, whose pieces end anywhere.
+/// Parses an event stream whose pieces end anywhere.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 
 impl Lines {
-    /// A line that is longer holds no message.
+    /// Length limit of a line. A longer one contains no message.
     const MAX: usize = DATA.len() + wire::MAX.div_ceil(3) * 4 + 2;
 
-    /// What has come whole with this piece; `None` when it is no such stream.
+    /// Messages that this piece completes. `None`: this is not such an event stream.
     fn take(&mut self, piece: &[u8]) -> Option<Vec<Bytes>> {
         self.0.extend_from_slice(piece);
         let mut messages = Vec::new();
         let whole = self.0.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         for line in self.0[..whole].split(|byte| *byte == b'\n') {
-            // Other lines stir, or are of a later version.
+            // Other lines are comments, or belong to a later version.
             if let Some(text) = line.trim_ascii_end().strip_prefix(DATA) {
                 messages.push(Bytes::from(STANDARD.decode(text).ok()?));
             }
@@ -240,7 +244,7 @@ impl Lines {
 
 fn deliver(subscribers: &Subscribers, messages: &[Bytes]) {
     subscribers.lock().retain(|to| {
-        // A queue that is full drops.
+        // A full queue drops the message.
         for message in messages {
             let _ = to.try_send(message.clone());
         }
@@ -250,7 +254,7 @@ fn deliver(subscribers: &Subscribers, messages: &[Bytes]) {
 
 impl Transport for AskedLog {
     fn send(&self, topic: &Topic, message: Bytes) {
-        // What others are to hear is nobody's here.
+        // This transport sends queries only. No other node receives messages from it.
         if matches!(topic, Topic::Questions(_)) {
             let _ = self.questions.try_send((topic.clone(), message));
         }
@@ -258,7 +262,7 @@ impl Transport for AskedLog {
 
     fn subscribe(&self, topic: Topic) -> Subscription {
         let (to, subscription) = mpsc::channel(QUEUE);
-        // It is asked about one log, and nobody asks questions here.
+        // It serves one log, and no queries arrive here.
         if matches!(topic, Topic::Events(_)) {
             self.subscribers.lock().push(to);
         }

@@ -1,11 +1,11 @@
-//! What is revoked, told and heard: a provider's log followed by whoever believes its tokens in this process.
+//! Revocation in this process: follows the logs of the issuers whose tokens it accepts.
 //!
-//! Owns: putting the protocol's parts together for one issuer ([`FollowedLog`]): the way for its messages, the loop that follows and the
-//! one that asks, what is counted of them. Does not own: the protocol (`coherence`), the log (`store`), what becomes of a token
-//! (`gateway`).
+//! Owns: combining the parts of the protocol for one issuer ([`FollowedLog`]): the transport of its
+//! messages, the loops that consume and query, and their counters. Does not own: the protocol
+//! (`coherence`), the log (`store`), what happens to a token (`gateway`).
 //!
-//! Flow: `a provider's log → answer → way → follow → View → Followed → the gateway's cache`. The provider may be in this process, or
-//! elsewhere ([`remote`]).
+//! Flow: `a provider's log → answer → transport → consumer → View → FollowedIssuer → the gateway's
+//! cache`. The provider is in this process, or in another one ([`remote`]).
 
 pub mod asked;
 pub mod remote;
@@ -55,92 +55,93 @@ use self::asked::AskedLog;
 use self::remote::Remote;
 use crate::exit::Failure;
 
-/// Tombstones of one issuer: about 100 bytes each.
+/// Largest number of tombstones for one issuer, about 100 bytes each.
 const TOMBSTONES: usize = 200_000;
-/// Tags that are denied by one issuer: about 50 bytes each. Beyond that each token is asked about when it is new.
+/// Largest number of denied tags for one issuer, about 50 bytes each. Beyond that, each new token
+/// is queried.
 const DENIALS: usize = 1_000_000;
-/// Events on their way from the database to the way for messages.
+/// Largest number of events that wait between the database and the transport.
 const APPENDED: usize = 1024;
-/// A log to which nothing was appended for so long gets an event of ours.
+/// After this time without an event, a heartbeat event is appended to the log.
 const QUIET: Duration = Duration::from_mins(1);
-/// How often the list of followers is looked through.
+/// Time between two checks of the list of consumers.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often an issuer is asked whether it answers, while nothing is heard of it.
+/// Time between two probes of an issuer from which nothing arrives.
 const TRY: Duration = Duration::from_secs(1);
-/// How often what is over is looked for among what is denied.
+/// Time between two searches for expired entries of the denylist.
 const EXPIRE: Duration = Duration::from_mins(1);
 
-/// Who is followed, and by what means.
+/// Which issuer to follow, and by what means.
 pub struct LogSource<S> {
-    /// Its `iss`.
+    /// Issuer identifier (`iss`).
     pub issuer: Box<str>,
-    /// Makes its tags.
+    /// Key that makes the tags of its tokens.
     pub tags: TagKey,
-    /// Who may have written a message of its nodes.
+    /// Keys that verify the messages of its nodes.
     pub keys: Keys,
-    /// The way for messages.
+    /// Transport of its messages.
     pub transport: Arc<dyn Transport>,
-    /// L, the time for which what was heard is believed.
+    /// Lease: how long an entry stays valid after the probe that renewed it was sent.
     pub lease: Duration,
-    /// All that it denies, and whether it denies something.
+    /// Source of its whole denylist, and of answers about single tags.
     pub facts: S,
-    /// What this process is called there.
+    /// Name of this process for the issuer.
     pub called: ConsumerName,
-    /// What is counted of what it says.
+    /// Counters of its messages.
     pub counts: Arc<ChannelCounts>,
-    /// What is known of it: nothing yet.
+    /// Local state of the issuer's revocations, empty at first.
     pub view: Arc<View>,
-    /// What is said of it when it is silent.
+    /// Log messages for the time in which the issuer is silent.
     pub outage: Outage,
 }
 
-/// Where it is noted what is known of an issuer.
+/// Creates the local state of an issuer's revocations.
 pub fn view() -> Arc<View> {
     Arc::new(View::new(TOMBSTONES).with_denials(DENIALS))
 }
 
-/// An issuer that is followed. What runs for it ends when this is dropped.
+/// A followed log. Its background tasks end when this value is dropped.
 pub struct FollowedLog {
-    /// As the gateway sees it.
+    /// The followed issuer in the form that the gateway uses.
     pub followed: Arc<FollowedIssuer>,
-    /// Of whose tokens others tell in its log.
+    /// Issuers whose tokens other issuers report in this log.
     told_of: Vec<Box<str>>,
     end: MessageChannel,
     told: Arc<HeardState>,
-    /// Who follows, where this process answers.
+    /// Consumers of the log, if this process answers for it.
     roster: Option<Arc<Consumers>>,
     tasks: Vec<AbortHandle>,
 }
 
-/// How an issuer that is followed stands.
+/// Status of a followed issuer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FollowerRow {
-    /// Its `iss`.
+    /// Issuer identifier (`iss`).
     pub issuer: String,
-    /// What is gone by.
+    /// How tokens are checked now.
     pub mode: Mode,
-    /// Seconds for which what is known is believed, if nothing more is heard; absent: it is not believed any more.
+    /// Seconds until the lease ends if nothing more arrives. Absent: there is no lease.
     pub lease_left: Option<f64>,
-    /// Number of the last event that is applied with all before it.
+    /// Number of the last event that is applied together with all events before it.
     pub applied: u64,
-    /// Events that are known to be there and are not applied.
+    /// Number of known events that are not applied yet.
     pub lag: u64,
-    /// Tags that are denied.
+    /// Number of denied tags.
     pub denials: u64,
-    /// The way for messages: `up`, `starting`, or `down` and why.
+    /// State of the transport: `up`, `starting`, or `down` with its cause.
     pub way: String,
 }
 
-/// What is gone by when a token is to be believed.
+/// How a token is checked for revocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Nothing was heard yet.
+    /// Nothing has arrived yet.
     Starting,
-    /// What is known, while the lease lasts.
+    /// By local state, while the lease lasts.
     Leased,
-    /// The issuer is asked about each token.
+    /// By a query to the issuer for each token.
     Asking,
 }
 
@@ -154,24 +155,24 @@ impl std::fmt::Display for Mode {
     }
 }
 
-/// What was learnt, counted.
+/// Counters and flags of what arrived from the issuer.
 #[derive(Default)]
 struct HeardState {
     revoked: std::sync::atomic::AtomicU64,
     flushed: Mutex<BTreeMap<&'static str, u64>>,
-    /// Something was revoked, or everything is to be learnt anew.
+    /// Something was revoked, or all state must be loaded again.
     news: Notify,
-    /// Whether there ever was a lease, or an answer in its place.
+    /// Whether there has been a lease, or an answer in its place.
     begun: AtomicBool,
-    /// A lease after the issuer was last heard of, or answered when it was asked: a [`Boot`].
+    /// A lease after the last message or answer of the issuer: a [`Boot`].
     answers_until: std::sync::atomic::AtomicU64,
 }
 
 impl FollowedLog {
-    /// Begins to follow, on this runtime.
+    /// Starts to follow, on this runtime.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// When the system has no randomness.
     pub fn start<S>(source: LogSource<S>, on: &Handle) -> Result<Self, Failure>
     where
         S: DenylistCopy + RevocationQuery,
@@ -211,8 +212,8 @@ impl FollowedLog {
         Ok(Self { followed, told_of: Vec::new(), end, told, roster: None, tasks })
     }
 
-    /// Has this process answer for the log as well, whose database it reaches; on this runtime. What answers, for those who ask over
-    /// HTTP.
+    /// Also answers for the log, whose database this process reaches, on this runtime. Returns what
+    /// answers queries over HTTP.
     pub fn answer(&mut self, store: &Store, on: &Handle) -> QueryAnswers<Store> {
         let answers = QueryAnswers::new(self.end.clone(), store.clone());
         self.roster = Some(answers.roster.clone());
@@ -222,7 +223,7 @@ impl FollowedLog {
             on.spawn(async move {
                 loop {
                     match made.recv().await {
-                        // Whoever follows asks for what it missed.
+                        // The consumer queries what it missed.
                         Err(broadcast::error::RecvError::Lagged(_)) => {}
                         Err(broadcast::error::RecvError::Closed) => return,
                         Ok(event) => {
@@ -242,10 +243,11 @@ impl FollowedLog {
         answers
     }
 
-    /// An issuer elsewhere. It is asked over HTTP, and heard over a broker where there is one.
+    /// Follows an issuer in another process. It is queried over HTTP, and sends messages over a
+    /// broker if there is one.
     ///
     /// # Errors
-    /// As [`FollowedLog::start`].
+    /// Like [`FollowedLog::start`].
     pub fn remote(follow: &FollowConfig, ways: &LogTransports, on: &Handle) -> Result<Self, Failure> {
         let _runtime = on.enter();
         let (counts, view) = (Arc::<ChannelCounts>::default(), view());
@@ -287,12 +289,12 @@ impl FollowedLog {
         Ok(following)
     }
 
-    /// Waits until something was revoked since this was last called, as far as this process hears. For one task.
+    /// Waits until this process receives a revocation after the last call. Only one task may wait.
     pub async fn news(&self) {
         self.told.news.notified().await;
     }
 
-    /// Waits until it is heard of, at most for so long. Blocks.
+    /// Waits until the first state has arrived, up to `patience`. Blocks the thread.
     pub fn begin(&self, patience: Duration) {
         let until = Instant::now() + patience;
         while self.unready().is_some() && Instant::now() < until {
@@ -300,7 +302,8 @@ impl FollowedLog {
         }
     }
 
-    /// The same log as that of another issuer, whose tags are made by these, and whose tokens are believed for so long at most.
+    /// View of the same log for another issuer. `tags` makes its tags, and `longest` is the longest
+    /// lifetime of its tokens.
     pub fn of(&self, issuer: &str, tags: TagKey, longest: Duration) -> Arc<FollowedIssuer> {
         let FollowedIssuer { name, view, clock, desk, lease, counts, .. } = &*self.followed;
         Arc::new(FollowedIssuer {
@@ -318,12 +321,13 @@ impl FollowedLog {
         })
     }
 
-    /// Where messages go in and out.
+    /// Channel that sends and receives the log's messages.
     pub fn end(&self) -> &MessageChannel {
         &self.end
     }
 
-    /// Why requests should not be sent here: nothing was heard of the issuer yet, and it did not answer either.
+    /// Why requests should not be sent here: nothing has arrived from the issuer yet, and it has
+    /// not answered a query.
     pub fn unready(&self) -> Option<String> {
         if self.told.begun.load(Ordering::Relaxed) || self.lease_left().is_some() || self.answers() {
             self.told.begun.store(true, Ordering::Relaxed);
@@ -332,17 +336,19 @@ impl FollowedLog {
         Some(format!("issuer {} has not said yet what is revoked", self.followed.issuer))
     }
 
-    /// Whether this is what tells of an issuer's tokens: it is the issuer's own log, or one that keeps what others tell of it.
+    /// Whether this log concerns an issuer's tokens: it is the issuer's own log, or one with the
+    /// reports of other issuers about it.
     pub fn is_about(&self, issuer: &str) -> bool {
         *self.followed.issuer == *issuer || self.told_of.iter().any(|one| **one == *issuer)
     }
 
-    /// Says of whose tokens others tell in this log.
+    /// Adds issuers whose tokens other issuers report in this log.
     pub fn tells_of(&mut self, issuers: impl Iterator<Item = Box<str>>) {
         self.told_of.extend(issuers);
     }
 
-    /// Why no token of the issuer is admitted: it was heard of, is not any more, and has not answered for a lease.
+    /// Why no token of the issuer is accepted: it was reachable, but sends no messages any more and
+    /// has not answered for a lease.
     pub fn gone(&self) -> Option<String> {
         let gone = self.lease_left().is_none() && !self.answers() && self.unready().is_none();
         gone.then(|| {
@@ -353,12 +359,13 @@ impl FollowedLog {
         })
     }
 
-    /// Whether the issuer was heard of or answered within the last lease, as far as it was looked at.
+    /// Whether the issuer sent a message or an answer within the last lease, as far as this process
+    /// has checked.
     fn answers(&self) -> bool {
         self.end.clock.now() < Boot(self.told.answers_until.load(Ordering::Relaxed))
     }
 
-    /// What is not as it should be although requests are answered.
+    /// One line for each problem, although requests are answered.
     pub fn notes(&self) -> Vec<String> {
         let issuer = &self.followed.issuer;
         let mut notes: Vec<String> =
@@ -390,7 +397,7 @@ impl FollowedLog {
         (now < lease).then(|| lease.since(now))
     }
 
-    /// How it stands, for people.
+    /// Status of the issuer for operators.
     pub fn standing(&self) -> FollowerRow {
         let view = &self.followed.view;
         let lease = self.lease_left();
@@ -414,7 +421,7 @@ impl FollowedLog {
         }
     }
 
-    /// How it stands, for metrics.
+    /// Status of the issuer for metrics.
     pub fn sample(&self) -> RevocationSample {
         let (view, counts, asked) = (&self.followed.view, &self.end.counts, &self.followed.counts);
         let denials = view.denials();
@@ -448,14 +455,14 @@ impl FollowedLog {
 #[derive(Debug, Clone, Copy)]
 enum Lease {
     Left(Duration),
-    /// Nothing; the issuer is asked about each token.
+    /// Nothing: each token is queried.
     Over,
-    /// Nothing, and the issuer answers no questions either.
+    /// Nothing, and the issuer does not answer queries either.
     Silent,
 }
 
-/// How an issuer is heard, where that is not as it should be. `known` of its `lease`: it is renewed twice a second while the issuer
-/// is heard in any way.
+/// Describes an issuer whose messages do not arrive normally. `known` is what is left of its
+/// `lease`, which is renewed twice a second while messages arrive over any transport.
 fn heard(issuer: &str, known: Lease, lease: Duration, way: &TransportState) -> Option<String> {
     let way = match way {
         TransportState::Down(why) => format!("the way for messages is down: {why}"),
@@ -479,7 +486,7 @@ fn heard(issuer: &str, known: Lease, lease: Duration, way: &TransportState) -> O
     }
 }
 
-/// A provider elsewhere: copies are had over HTTP, questions over every way.
+/// Remote provider: its denylist is loaded over HTTP, and queries use every transport.
 #[derive(Clone)]
 struct RemoteIssuer {
     remote: Remote,
@@ -498,22 +505,22 @@ impl RevocationQuery for RemoteIssuer {
     }
 }
 
-/// What a process has for messages beyond a provider's own nodes.
+/// What a process uses to exchange messages beyond a provider's own nodes.
 #[derive(Clone)]
 pub struct LogTransports {
-    /// A broker.
+    /// Connection to a message broker. `None`: no broker is configured.
     pub broker: Option<Arc<dyn Transport>>,
-    /// L.
+    /// Lease: how long an entry stays valid after the probe that renewed it was sent.
     pub lease: Duration,
-    /// What this process is called by those whom it follows.
+    /// Name of this process for the issuers that it follows.
     pub called: ConsumerName,
 }
 
 impl LogTransports {
-    /// As configured; connections live on this runtime.
+    /// Opens the configured transports. Connections run on this runtime.
     ///
     /// # Errors
-    /// When the system has no randomness to give.
+    /// When the system has no randomness.
     pub fn open(config: &config::Coherence, called: ConsumerName, on: &Handle) -> Result<Self, Failure> {
         let _runtime = on.enter();
         let broker: Option<Arc<dyn Transport>> = match &config.broker {
@@ -528,8 +535,8 @@ impl LogTransports {
     }
 }
 
-/// The ways for messages between processes that share a database: within one, and over the database where it carries any. Call it
-/// within the runtime that connections are to live in.
+/// Transports between processes that share a database: within one process, and over the database if
+/// it can carry messages. Call it within the runtime of the connections.
 pub fn beside(database: &config::DatabaseSettings, outage: &Outage) -> Vec<Arc<dyn Transport>> {
     let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
     if let Some(messages) = &database.messages {
@@ -538,7 +545,7 @@ pub fn beside(database: &config::DatabaseSettings, outage: &Outage) -> Vec<Arc<d
     transports
 }
 
-/// Several ways as one, if there are several.
+/// Combines several transports into one.
 pub fn together(mut ways: Vec<Arc<dyn Transport>>) -> Arc<dyn Transport> {
     match ways.pop() {
         Some(only) if ways.is_empty() => only,
@@ -549,15 +556,16 @@ pub fn together(mut ways: Vec<Arc<dyn Transport>>) -> Arc<dyn Transport> {
     }
 }
 
-/// Issuers elsewhere that are followed now.
+/// Issuers in other processes that are followed now.
 #[derive(Default)]
 pub struct Remotes(Vec<(FollowConfig, Arc<FollowedLog>)>);
 
 impl Remotes {
-    /// Those of a configuration. What was followed before and still is, goes on.
+    /// Follows the issuers of a configuration. An issuer that was followed before with the same
+    /// settings keeps its state.
     ///
     /// # Errors
-    /// As [`FollowedLog::start`].
+    /// Like [`FollowedLog::start`].
     pub fn of(
         follows: &[FollowConfig],
         before: &Self,
@@ -575,7 +583,7 @@ impl Remotes {
         follows.iter().map(one).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Each.
+    /// All followed logs.
     pub fn all(&self) -> impl Iterator<Item = &Arc<FollowedLog>> {
         self.0.iter().map(|(_, following)| following)
     }
@@ -611,8 +619,9 @@ fn word(cause: FlushCause) -> &'static str {
     }
 }
 
-/// Asks about nothing, now and then, while there is no lease: whether tokens can be asked about is known before somebody comes with one. Who has
-/// just begun hears of the issuer first, as a rule, and knows more then.
+/// Probes the issuer periodically with an empty query while there is no lease. So it is known
+/// whether queries work before the first token needs one. After a start, the first messages usually
+/// arrive sooner and contain more, so probes wait for a lease.
 async fn try_out(followed: Arc<FollowedIssuer>, told: Arc<HeardState>) {
     let begun = followed.clock.now();
     loop {
@@ -626,7 +635,7 @@ async fn try_out(followed: Arc<FollowedIssuer>, told: Arc<HeardState>) {
     }
 }
 
-/// Drops what is over from what is denied.
+/// Removes expired entries from the denylist.
 async fn expire(view: Arc<View>) {
     loop {
         tokio::time::sleep(EXPIRE).await;
@@ -636,7 +645,7 @@ async fn expire(view: Arc<View>) {
     }
 }
 
-/// Says once when nothing is answered over any way, and when something is again.
+/// Logs once when no transport delivers an answer, and once when one does again.
 async fn tell_silence(view: Arc<View>, outage: Outage) {
     let (outage, mut hearing) = (outage.with_calm(Duration::ZERO), view.silence().watch());
     loop {
@@ -652,22 +661,24 @@ async fn tell_silence(view: Arc<View>, outage: Outage) {
     }
 }
 
-/// Appends something that concerns nobody while nothing else is: so that how long followers take is known before it matters.
+/// Appends a heartbeat event that concerns no token while the log is quiet. So the delay of
+/// consumers is measured before it matters.
 async fn sing(store: Store) {
     loop {
         tokio::time::sleep(QUIET).await;
         let (Ok(tag), now) = (random(), SystemClock.now().wall) else { continue };
-        // What fails is said where it matters.
+        // Ignore a failure: an unavailable database is reported elsewhere.
         let _ = store.write(Canary { tag: Tag(tag), quiet: QUIET, now }).await;
     }
 }
 
-/// Strikes followers off the list that have written nothing for too long, by this process's clock: marks them first, and looks again.
+/// Removes consumers that have not written for too long, by this process's clock. It marks them
+/// first and checks again.
 async fn forget_gone(store: Store) {
     let mut seen: HashMap<ConsumerId, ((u64, bool), tokio::time::Instant)> = HashMap::new();
     loop {
         tokio::time::sleep(LOOK).await;
-        // While the database is away nobody is written down, and nobody is gone for that.
+        // While the database is unavailable, no consumer can write. So none counts as gone.
         let Ok(listed) = store.followers().await else {
             seen.clear();
             continue;
@@ -680,7 +691,7 @@ async fn forget_gone(store: Store) {
             if *last != (beat, marked) {
                 (*last, *since) = ((beat, marked), now);
             }
-            // What fails is tried again.
+            // A failed write is retried.
             let _ = match now.duration_since(*since) {
                 unchanged if marked && unchanged >= GONE.saturating_sub(MARK) => {
                     store.write(ForgetFollower { id, beat }).await
@@ -692,11 +703,13 @@ async fn forget_gone(store: Store) {
     }
 }
 
-/// Bytes of a service's name, and of an address, in the name of a process: what is longer is cut.
+/// Length limit, in bytes, of a service name and of an address in the name of a process. Longer
+/// ones are cut.
 const PART: usize = 20;
 
-/// What people know this process by: what it is, its `telemetry.service`, where its first listener is, its machine (which is its
-/// pod's name on Kubernetes) and its number: `gateway edge :8443 web-7f/12`.
+/// Name of this process for operators: its kind, `telemetry.service`, the address of its first
+/// listener, its host name (on Kubernetes the name of the pod) and its process ID. For example
+/// `gateway edge :8443 web-7f/12`.
 pub fn called(kind: &str, service: &str, address: Option<&ListenAddress>) -> ConsumerName {
     let address = match address {
         Some(ListenAddress::Ip(address)) if address.port() == 0 => String::new(),
@@ -712,29 +725,31 @@ pub fn called(kind: &str, service: &str, address: Option<&ListenAddress>) -> Con
     let before: String = parts.iter().filter(|part| !part.is_empty()).flat_map(|part| [part, " "]).collect();
     let machine = rustix::system::uname();
     let number = format!("/{}", std::process::id());
-    // The number stays whole: it is what tells two processes of a machine apart.
+    // Keep the process ID whole, because it distinguishes processes of one machine.
     let rest =
         cut(&format!("{before}{}", machine.nodename().to_string_lossy()), ConsumerName::MAX - number.len());
     ConsumerName::new(&format!("{rest}{number}")).expect("a name of one to 64 bytes")
 }
 
-/// What an issuer is called as an authority: its URL without the scheme, as much of it as a name may be long. Two that are called
-/// the same do not believe each other's messages.
+/// Name of an issuer in the protocol: its URL without the scheme, cut to the longest permitted
+/// name. Two issuers with the same name do not accept each other's messages.
 fn name_of(issuer: &str) -> ConsumerName {
     let rest = issuer.split_once("://").map_or(issuer, |(_, rest)| rest);
     let end = rest.floor_char_boundary(ConsumerName::MAX.min(rest.len()));
-    // Nobody's URL is only a scheme.
+    // The fallback is for a URL that consists of a scheme only.
     ConsumerName::new(&rest[..end])
         .or_else(|| ConsumerName::new("issuer"))
         .expect("a name of one to 64 bytes")
 }
 
-/// A number of a question that carries no MAC: nothing of it may be guessed, though one be known ([`coherence::query`]).
+/// Nonce of a query without a MAC: each must be unpredictable, even to an attacker who knows
+/// earlier ones ([`coherence::query`]).
 fn drawn() -> Option<Nonce> {
     random().ok().map(Nonce)
 }
 
-/// Numbers that are never used twice and that nobody guesses, for messages that carry a MAC: half drawn once, half counted.
+/// Unique, unpredictable nonces for messages with a MAC: half is random and fixed, half is a
+/// counter.
 fn nonces() -> Result<impl FnMut() -> Nonce + Send + 'static, Failure> {
     let mut nonce = random::<16>()?;
     let mut count = 0_u64;
@@ -808,7 +823,7 @@ mod tests {
             (Some(address("0.0.0.0:8443")), "gateway edge :8443 "),
             (Some(address("127.0.0.1:80")), "gateway edge 127.0.0.1:80 "),
             (Some(ListenAddress::Unix(Path::new("/run/postern.sock").into())), "gateway edge postern.sock "),
-            // Which port that is, is not known yet.
+            // The port is not known yet.
             (Some(address("127.0.0.1:0")), "gateway edge "),
             (None, "gateway edge "),
         ] {
@@ -828,7 +843,7 @@ mod tests {
         let left = |seconds| Lease::Left(Duration::from_secs_f64(seconds));
         assert_eq!(heard("https://a", left(9.8), lease, &TransportState::Up), None);
         for (known, way, text) in [
-            // A broker is down, and the lease is renewed over HTTP all the same.
+            // A broker is down, but the lease is renewed over HTTP.
             (
                 left(9.8),
                 &down,

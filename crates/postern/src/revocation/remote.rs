@@ -1,8 +1,8 @@
-//! A provider elsewhere: what it denies, and what it answers, over HTTP.
+//! Remote provider: loads its denylist and queries it over HTTP.
 //!
-//! Owns: sending the questions, and counting answers that were refused. Does not own: what a question and its answer are
-//! (`coherence::query`), the way for messages ([`super::asked`]), connections (`http_engine::http_client`), the answers
-//! (`crate::provider::revocation_api`).
+//! Owns: sending the queries, and counting refused answers. Does not own: the format of queries and
+//! answers (`coherence::query`), the transport for messages ([`super::asked`]), connections
+//! (`http_engine::http_client`), the server side (`crate::provider::revocation_api`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,12 +25,12 @@ use tokio::time::sleep;
 
 use super::{name_of, random};
 
-/// How often a page of what is denied is asked for before the copy is given up.
+/// Number of attempts for a page of the denylist, before the copy is given up.
 const TRIES: u32 = 3;
-/// Between two of those.
+/// Pause between two of these attempts.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A provider elsewhere. Clones are one.
+/// A remote provider. Clones share their state.
 #[derive(Clone)]
 pub struct Remote(Arc<RemotePlace>);
 
@@ -38,18 +38,19 @@ struct RemotePlace {
     outbound: HttpClient,
     url: Box<str>,
     bearer: HeaderValue,
-    /// What it is called as an authority.
+    /// Name of the provider in the protocol.
     name: ConsumerName,
-    /// Who may have answered.
+    /// Keys that verify the answers.
     keys: Keys,
     counts: Arc<ChannelCounts>,
 }
 
 impl Remote {
-    /// As it is configured; connections live on this runtime. Answers that are refused are counted among these.
+    /// Creates the client of a configured issuer. Connections run on this runtime. Refused answers
+    /// are counted in `counts`.
     pub fn new(follow: &FollowConfig, counts: Arc<ChannelCounts>, on: &Handle) -> Self {
         let bearer = format!("Bearer {}", &*follow.secret.bearer());
-        // Base64 is.
+        // Base64 is always a valid header value.
         let mut bearer = HeaderValue::from_str(&bearer).unwrap_or_else(|_| HeaderValue::from_static(""));
         bearer.set_sensitive(true);
         let outbound = HttpClient::new(&follow.server, on.clone());
@@ -57,7 +58,10 @@ impl Remote {
         Self(Arc::new(RemotePlace { outbound, url: follow.url.clone(), bearer, name, keys, counts }))
     }
 
-    /// What is at a path below `/coherence`, or why it cannot be had.
+    /// Sends a request to a path below `/coherence`.
+    ///
+    /// # Errors
+    /// Returns why there is no answer.
     pub(super) async fn ask(
         &self,
         method: Method,
@@ -82,12 +86,16 @@ impl Remote {
         }
     }
 
-    /// Why there is no answer to a question that was given up.
+    /// Error message for a query that was given up.
     pub(super) fn unanswered(&self) -> String {
         format!("{}: no answer for as long as it is believed", self.0.url)
     }
 
-    /// The stream of what is taken back, and the status of the answer. On the runtime that connections live on.
+    /// Opens the stream of new revocations. Returns its status. Call it on the runtime of the
+    /// connections.
+    ///
+    /// # Errors
+    /// Returns why there is no response.
     pub(super) async fn events(&self) -> Result<(StatusCode, StreamedAnswer), String> {
         let RemotePlace { outbound, url, bearer, .. } = &*self.0;
         let request = Request::builder().uri(format!("{url}/coherence/events"));
@@ -97,7 +105,7 @@ impl Remote {
         Ok((stream.status, stream))
     }
 
-    /// What a node answers to this question, and to no other.
+    /// Sends a query and verifies that the answer belongs to it. `None`: there is no valid answer.
     async fn query(&self, path: &str, question: LogQuestion) -> Option<LogAnswer> {
         let RemotePlace { name, keys, counts, .. } = &*self.0;
         let query = LogQuery::new(name, Nonce(random().ok()?), question);
@@ -111,7 +119,8 @@ impl Remote {
         opened.ok()
     }
 
-    /// The same, asked again where there is no answer: a copy need not begin anew for one that was lost.
+    /// Queries a page of the denylist and retries without an answer, so that one lost answer does
+    /// not restart the copy.
     async fn page(&self, question: LogQuestion) -> Option<LogAnswer> {
         for _ in 1..TRIES {
             let answer = self.query("denials", question.clone()).await;

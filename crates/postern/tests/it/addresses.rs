@@ -1,4 +1,4 @@
-//! Addresses that are listened on already: an error, unless a process is to take over from another one.
+//! Addresses in use: an error, unless a process is told to take over from another one.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Folder, Running, address_in, free, get, postern, said, sources};
 
-/// A configuration of a gateway whose admin listener is at `admin`.
+/// A configuration of a gateway whose admin listener has the address `admin`.
 fn written(folder: &Folder, gateway: &str, admin: &str) -> String {
     let text = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
     let text = text.replace("127.0.0.1:8080", gateway)
@@ -14,7 +14,7 @@ fn written(folder: &Folder, gateway: &str, admin: &str) -> String {
     folder.write("postern.toml", text).display().to_string()
 }
 
-/// Looks that a message says what, where, who and how it may be meant.
+/// Checks that a message contains the address, the cause and both remedies.
 fn names_it(text: &str, address: &str) {
     for part in [address, "in use", "ss -l", "--take-over"] {
         assert!(text.contains(part), "no {part:?} in: {text}");
@@ -23,12 +23,12 @@ fn names_it(text: &str, address: &str) {
 
 fn served(address: &str) {
     for _ in 0..40 {
-        // Nobody is behind it: 502 says that the route is served.
+        // No service runs behind the gateway: 502 means that the route is served.
         assert!(get(address, "/").contains(" 502 "));
     }
 }
 
-/// One request; `None` when there is no connection for it.
+/// Sends one request. `None`: no connection could be opened.
 fn ask_once(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -63,7 +63,7 @@ fn a_process_that_takes_over_has_the_requests_once_the_first_one_ends() {
     std::fs::write(&file, side).unwrap();
     let mut first = Running::start(&["serve", "--config", &file]);
     let address = address_in(&first.wait_for("listener=\"web\""), "address=");
-    // The same file: ports, admin listener and Unix socket.
+    // The same file, with ports, admin listener and Unix socket.
     let mut second = Running::start(&["serve", "--take-over", "--config", &file]);
     second.wait_for("listener=\"web\"");
     served(&address);
@@ -111,7 +111,7 @@ fn admin_listener_provider_and_unix_socket_are_as_exclusive() {
         assert_eq!(output.status.code(), Some(3), "{}", said(&output));
         names_it(&said(&output), at);
     }
-    // What a process that was killed left behind is in nobody's way.
+    // A socket file of a killed process does not prevent a start.
     first.signal("-KILL");
     first.ended();
     let mut again = Running::start(&["serve", "--config", &file]);
@@ -132,13 +132,13 @@ fn a_reload_shares_no_address_with_another_process_and_keeps_its_own() {
     process.signal("-HUP");
     names_it(&process.wait_for("configuration not applied"), &taken);
     served(&own);
-    // Wider, and back: its own sockets are in nobody's way, closed or not.
+    // Change to a wider address and back. The process's own sockets do not conflict, closed or not.
     let wide = own.replace("127.0.0.1", "0.0.0.0");
     for at in [&wide, &own, &wide, &own] {
         written(&folder, at, &admin);
         process.signal("-HUP");
         process.wait_for("configuration applied");
-        // Whoever is queued at a socket that is given up is turned away.
+        // Connections in the queue of a closed socket are reset.
         let until = Instant::now() + Duration::from_secs(20);
         while ask_once(&own).is_none_or(|answer| !answer.contains(" 502 ")) {
             assert!(Instant::now() < until, "nobody listens at {at}");
@@ -160,7 +160,7 @@ fn a_demo_that_was_told_its_port_has_it_or_none() {
 
 #[test]
 fn a_demo_that_was_told_no_port_says_where_it_went() {
-    // Somebody else may have it: it is taken either way.
+    // Another program may already use the port. It is in use either way.
     let _taken = TcpListener::bind("127.0.0.1:8080");
     let mut demo = Running::start(&["demo"]);
     let line = demo.wait_for("In use already");

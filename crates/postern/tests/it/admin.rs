@@ -1,4 +1,4 @@
-//! `postern admin`, from the command line to the database, beside a provider that serves.
+//! `postern admin`, from the command line to the database, while a provider serves.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use crate::support::{Folder, Running, exchange, free, said};
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const PASSWORD: &str = "violet-umbrella-orbit";
 
-/// A provider's configuration in a folder of its own.
+/// Configuration of a provider in its own folder.
 struct Place {
     folder: Folder,
     address: String,
@@ -52,7 +52,7 @@ impl Place {
         self.folder.0.join(name).display().to_string()
     }
 
-    /// Runs a command, with something to read.
+    /// Runs a command with standard input.
     fn with(&self, config: &str, arguments: &[&str], input: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_postern"));
         command.args(["admin", "--config", &self.path(config), "--operator", "grace"]).args(arguments);
@@ -66,7 +66,7 @@ impl Place {
         self.with("postern.toml", arguments, "")
     }
 
-    /// Runs a command that must succeed; what it printed.
+    /// Runs a command that must succeed. Returns its standard output.
     fn did(&self, arguments: &[&str]) -> String {
         let output = self.admin(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", said(&output));
@@ -78,7 +78,7 @@ impl Place {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Runs a command that must be refused, and answers what it says.
+    /// Runs a command that must be refused. Returns its output.
     fn refused(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.admin(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
@@ -179,7 +179,7 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     let output = place.with("postern.toml", &["token", "revoke", file.to_str().unwrap()], "");
     assert!(output.status.success() && said(&output).contains("3 tokens are revoked"), "{}", said(&output));
     assert!(tokens.iter().all(|token| !place.is_active(token)) && place.is_active(&kept));
-    // Some are over, others nobody knows.
+    // Some are already revoked, others are unknown.
     let list = format!("{}\n{}\nnonsense", tokens[0], log_in());
     let revoked = place.with("postern.toml", &["--output", "json", "token", "revoke", "-"], &list);
     let told: serde_json::Value = serde_json::from_slice(&revoked.stdout).unwrap();
@@ -191,7 +191,7 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     let empty = place.refused(3, &["token", "revoke", "/dev/null"]);
     assert!(empty.contains("one in each line"), "{empty}");
 
-    // By what a log says of it.
+    // By the identifier that a log shows.
     let noted = log_in();
     let look = place.with("postern.toml", &["--output", "json", "token", "look", "-"], &noted);
     let look: serde_json::Value = serde_json::from_slice(&look.stdout).unwrap();
@@ -199,7 +199,7 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     let named = place.with("postern.toml", &["token", "revoke", "--jti", "-"], jti);
     assert!(named.status.success() && said(&named).contains("1 tokens are revoked"), "{}", said(&named));
     assert!(!place.is_active(&noted) && place.is_active(&kept));
-    // A file that is not what it should be revokes nothing, wherever that shows.
+    // A faulty file revokes nothing, wherever the fault is.
     let of_kept = place.with("postern.toml", &["--output", "json", "token", "look", "-"], &kept);
     let of_kept: serde_json::Value = serde_json::from_slice(&of_kept.stdout).unwrap();
     let of_kept = of_kept["token"]["jti"].as_str().unwrap();
@@ -256,7 +256,7 @@ fn what_is_refused_says_why_and_how_it_ends() {
     assert_ne!(none.status.code(), Some(0), "{}", said(&none));
 }
 
-/// An id in base64url is one of 64 times led by a hyphen.
+/// One of 64 base64url identifiers begins with a hyphen.
 #[test]
 fn what_is_named_may_begin_with_a_hyphen() {
     let place = Place::new("hyphens");
@@ -381,7 +381,7 @@ fn a_backup_with_another_secret_is_told_apart() {
         "{}",
         said(&other)
     );
-    // Nothing was restored: with the right one it is.
+    // Nothing was restored before: with the right secret it is.
     std::fs::copy(place.folder.0.join("provider.secret"), &secret).unwrap();
     let restored = place.with("other.toml", &["restore", &copy], "");
     assert!(restored.status.success() && said(&restored).contains("rows restored"), "{}", said(&restored));

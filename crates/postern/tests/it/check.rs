@@ -1,15 +1,15 @@
-//! `postern check` and the command line around it.
+//! `postern check` and the top-level command line.
 
 use crate::support::{FILES, Folder, expect, postern, said, sources};
 
-/// Writes a fixture beside the files it names.
+/// Writes a fixture into the folder of the files that it names.
 fn beside_files(fixture: &str) -> String {
     let text = std::fs::read_to_string(sources().join(fixture)).unwrap();
     let name = fixture.replace('/', "-");
     FILES.write(&name, text).display().to_string()
 }
 
-/// Without what differs from run to run.
+/// Removes what differs between runs.
 fn tidy(text: &str) -> String {
     let base = format!("{}/", FILES.0.display());
     let text = text.replace(&base, "");

@@ -1,4 +1,4 @@
-//! The documents say what the program does.
+//! Documentation: the reference and the examples match the program.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,15 @@ use serde_json::Value;
 
 use crate::support::{FILES, difference, load, repository};
 
-/// One definition as the reference shows it: what it is, its keys, and what their words mean.
+/// Reference text of one definition: its description, its keys, and the meaning of their words.
 fn reference(schema: &Value, definition: &str) -> String {
     let table = if definition == "File" { schema } else { &schema["$defs"][definition] };
     let description = table["description"].as_str().unwrap_or_default();
     format!("{description}\n\n{}{}", keys(schema, definition), words(schema, table))
 }
 
-/// The words that keys of a table take, with what is said of each; keys that take the same words stand together.
+/// Words that the keys of a table accept, with their descriptions. Keys with the same words share a
+/// list.
 fn words(schema: &Value, table: &Value) -> String {
     let mut lists = Vec::<(&str, Vec<&str>)>::new();
     for (key, value) in table["properties"].as_object().into_iter().flatten() {
@@ -40,7 +41,7 @@ fn words(schema: &Value, table: &Value) -> String {
     out
 }
 
-/// The table of keys of one definition.
+/// Table of the keys of one definition.
 fn keys(schema: &Value, definition: &str) -> String {
     let table = if definition == "File" { schema } else { &schema["$defs"][definition] };
     let required = |key: &str| table["required"].as_array().is_some_and(|list| list.iter().any(|k| k == key));
@@ -58,7 +59,7 @@ fn keys(schema: &Value, definition: &str) -> String {
     out
 }
 
-/// What stands behind a key, in words.
+/// Kind of value of a key.
 fn kind(schema: &Value, value: &Value) -> String {
     let resolved = match value["$ref"].as_str() {
         Some(pointer) => schema.pointer(pointer.trim_start_matches('#')).unwrap(),
@@ -129,7 +130,7 @@ fn the_examples_hold() {
             continue;
         }
         count += 1;
-        // the files they name are an administrator's; ours stand in
+        // The examples name an administrator's files. Use the test's files instead.
         let text = std::fs::read_to_string(&path).unwrap();
         let text = text.replace("/etc/postern/", &format!("{}/", FILES.0.display()));
         if let Err(refused) = load(&text) {
@@ -156,12 +157,12 @@ fn the_configurations_in_the_readme_hold() {
     }
 }
 
-/// The words of `text` that follow `before`, up to the next quotation mark.
+/// Texts in `text` that follow `before`, each up to the next quotation mark.
 fn quoted<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
     text.split(before).skip(1).filter_map(|rest| rest.split('"').next()).collect()
 }
 
-/// Where families are written: every source file that names one.
+/// Source files that define metric families.
 const COLLECTED: [&str; 11] = [
     "credentials/src/authenticate/authority",
     "credentials/src/events/mod",
@@ -190,7 +191,7 @@ fn no_source_of_metrics_is_forgotten() {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(repository().join("crates")).unwrap() {
         let folder = entry.unwrap().path().join("src");
-        // The lab reads metrics, and writes none.
+        // The lab only reads metrics.
         if !folder.ends_with("lab/src") {
             sources(&folder, &mut files);
         }
@@ -220,7 +221,7 @@ fn operators_find_every_metric_and_every_reason() {
     let families = [names("postern"), names("process")].concat();
     assert!(families.len() > 80, "{families:?}");
     for family in families {
-        // What only grows is called `_total`, what only tells `_info`.
+        // Counters end in `_total`, information metrics in `_info`.
         let spelled = ["", "_total", "_info"].map(|suffix| format!("`{family}{suffix}`"));
         assert!(spelled.iter().any(|name| documents.contains(name)), "no word of the metric {family}");
     }

@@ -62,7 +62,7 @@ fn scenes_are_played() {
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     let mut stream = std::net::TcpStream::connect(&address).unwrap();
     stream.write_all(upgrade.as_bytes()).unwrap();
-    // a masked "hi", then a close
+    // A masked "hi", then a close.
     stream.write_all(&[0x81, 0x82, 1, 2, 3, 4, b'h' ^ 1, b'i' ^ 2, 0x88, 0x80, 0, 0, 0, 0]).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();

@@ -1,4 +1,4 @@
-//! `postern check --request`: what becomes of a request, step by step.
+//! `postern check --request`: explains step by step what happens to a request.
 
 use std::sync::LazyLock;
 
@@ -62,7 +62,7 @@ fn token(claims: &Value) -> String {
     SIGNER.sign(&[("typ", "at+jwt")], claims).unwrap()
 }
 
-/// What is said about a request, without what differs from run to run, and the exit code.
+/// The explanation of a request without what differs between runs, and the exit code.
 fn explain(request: &str, token: Option<&str>, more: &[&str]) -> (String, Option<i32>) {
     static FILE: LazyLock<String> =
         LazyLock::new(|| FILES.write("explain.toml", CONFIG).display().to_string());
@@ -115,7 +115,7 @@ fn a_public_request() {
     assert!(text.contains("(not passed on: Authorization)"), "{text}");
 }
 
-/// A route where browsers log in, and the login's own addresses.
+/// A route with a browser login, and the login's own addresses.
 const LOGIN: &str = r#"
 [login]
 origins = ["https://app.example"]
@@ -150,7 +150,7 @@ fn a_browser_without_a_session_is_sent_to_log_in() {
     let form = ["--header", "Sec-Fetch-Mode: navigate"];
     let (text, _) = with_login("POST https://app.example/pages", None, &form);
     assert!(text.contains("a browser that sends a form"), "{text}");
-    // A program, and whoever has shown a token, are told.
+    // A program, and a client with a token, get an error instead of a redirect.
     let bad = token(&json!({ "iss": "https://id.example" }));
     for (token, more) in [
         (None, &[][..]),
@@ -160,11 +160,11 @@ fn a_browser_without_a_session_is_sent_to_log_in() {
         let (text, _) = with_login("GET https://app.example/pages", token, more);
         assert!(text.contains("  401 ") && !text.contains("login_required"), "{text}");
     }
-    // A session is known to those who serve.
+    // Only a serving process knows sessions.
     let cookie = ["--header", "Accept: text/html", "--header", "Cookie: __Host-postern=x"];
     let (text, _) = with_login("GET https://app.example/pages", None, &cookie);
     assert!(text.contains("the session cookie is not opened"), "{text}");
-    // Nobody logs in elsewhere.
+    // There is no login at other hosts.
     let (text, _) = with_login("GET https://other.example/", None, &["--header", "Accept: text/html"]);
     assert!(text.contains("  401 "), "{text}");
 }
@@ -221,7 +221,7 @@ fn each_check_of_a_token_is_told_as_far_as_it_came() {
         (change("iss", json!("http://127.0.0.1:1")), "key", "algorithm", "503 "),
     ] {
         let (text, code) = explain("GET https://app.example/orders", Some(&token), &[]);
-        // Keys that cannot be had say nothing of the token.
+        // Unavailable keys prove nothing about the token.
         assert_eq!(code, Some(if status == "503 " { 3 } else { 1 }), "{text}");
         assert!(text.contains(&format!("✗ {failed}")), "{failed}: {text}");
         assert!(last.is_empty() || text.contains(&format!("✓ {last}")), "{last}: {text}");
@@ -306,7 +306,7 @@ fn what_serving_would_not_pass_on_is_not_shown_as_passed() {
     let (text, code) = explain("GET https://app.example/x", Some(&token(&claims())), &switch);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("403 upgrade_refused"), "{text}");
-    // Some clients offer HTTP/2 with every request, and go on without it.
+    // Some clients offer HTTP/2 with every request, and continue without it.
     let offer = ["--header", "Connection: upgrade", "--header", "Upgrade: h2c"];
     let (text, code) = explain("GET https://app.example/x", Some(&token(&claims())), &offer);
     assert_eq!(code, Some(0), "{text}");

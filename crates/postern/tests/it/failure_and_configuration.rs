@@ -1,4 +1,4 @@
-//! The rules of *Failure and configuration* that fall to the configuration, one test each.
+//! The rules of *Failure and configuration* that the configuration must keep, one test each.
 
 use crate::support::{FILES, Folder, faults, load, minimal_and, postern, said};
 
@@ -22,7 +22,7 @@ fn an_unknown_key_refuses_to_start_naming_it() {
 
 #[test]
 fn an_unknown_role_refuses_to_start_naming_it() {
-    // who vouches is the one role that the configuration can know
+    // The issuer is the one role that the configuration can check.
     let text = minimal_and(
         "[[issuer]]\nname = \"main\"\nissuer = \"i\"\naudiences = [\"a\"]\njwks_file = \"jwks.json\"\n",
     )

@@ -1,6 +1,6 @@
-//! Faulty and sound configurations, each of which says itself what is to be said about it.
+//! Faulty and valid configurations. Each file contains its own expected report.
 //!
-//! The expectations stand in the file, behind `#: `, as `line:column: path: what; hint`.
+//! The expectations are lines that start with `#: `, as `line:column: path: what; hint`.
 
 use std::path::{Path, PathBuf};
 
@@ -18,14 +18,15 @@ fn fixtures(folder: &str) -> Vec<(PathBuf, String)> {
     paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }
 
-/// What a report says, without what differs from run to run.
+/// Lines of a report, without what differs between runs.
 fn lines(report: &Report) -> Vec<String> {
     let base = format!("{}/", FILES.0.display());
     let place = |line: String| line.strip_prefix("postern.toml:").map_or(line.clone(), str::to_owned);
     report.lines().map(|line| place(line).replace(&base, "").trim().to_owned()).collect()
 }
 
-/// Compares with the file's own expectations; what is seen instead is left ready to be copied.
+/// Compares the report with the expectations in the file. On a difference it writes a corrected
+/// file that can be copied.
 fn compare(path: &Path, text: &str, seen: &[String], differences: &mut Vec<String>) {
     let expected: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(MARK)).collect();
     if expected == *seen {

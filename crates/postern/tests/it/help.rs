@@ -1,7 +1,9 @@
-//! Every example of every `--help` is run as it stands there, in a folder with the files that it names.
+//! Runs every example of every `--help` exactly as it is printed, in a folder with the files that
+//! it names.
 //!
-//! What an example would need from elsewhere is there under another name: the issuer is a provider that serves meanwhile. Of `lab run` it is said what would
-//! run (`--check`), because measuring takes a minute and programs that may be missing.
+//! Services of an example have substitutes: the issuer is a provider that serves during the test.
+//! `lab run` only prints what it would run (`--check`), because measuring takes a minute and needs
+//! programs that may be missing.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +16,7 @@ use crate::support::{Folder, Running, free, postern, repository, said, told};
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 
-/// The helps of all commands, each with the command's words.
+/// Help texts of all commands, each with the words of its command.
 fn helps() -> Vec<(Vec<String>, String)> {
     let mut waiting = VecDeque::from([Vec::<String>::new()]);
     let mut helps = Vec::new();
@@ -23,7 +25,7 @@ fn helps() -> Vec<(Vec<String>, String)> {
         let help = said(&postern(&words));
         let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();
         let listed = listed.lines().take_while(|line| line.starts_with("  "));
-        // A description that goes on stands further to the right.
+        // The continuation of a description has a larger indentation.
         let names =
             listed.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
         let below =
@@ -34,14 +36,15 @@ fn helps() -> Vec<(Vec<String>, String)> {
     helps
 }
 
-/// The examples of a help, in order: lines that begin with the program or give its output a name, as far as their description.
+/// The examples of a help text, in order: lines that begin with the program or assign its output,
+/// without their description.
 fn examples(help: &str) -> Vec<String> {
     let whole = help.replace("\\\n", " ");
     let is_one = |line: &&str| {
         line.starts_with("postern ")
             || line.split_once("=$(postern ").is_some_and(|(name, _)| !name.contains(' '))
     };
-    // A line that was joined has spaces in the middle that are none before a description.
+    // A joined line has spaces in the middle that do not precede a description.
     let command = |line: &str| match line.find("| postern") {
         Some(_) => line.split_whitespace().collect::<Vec<_>>().join(" "),
         None => line.split("  ").next().unwrap_or_default().to_owned(),
@@ -49,7 +52,7 @@ fn examples(help: &str) -> Vec<String> {
     whole.lines().map(str::trim).filter(is_one).map(command).collect()
 }
 
-/// A folder with what the examples name, and a provider that serves.
+/// A folder with the files that the examples name, and a provider that serves.
 struct Place {
     folder: Folder,
     address: String,
@@ -97,7 +100,7 @@ impl Place {
         }
     }
 
-    /// Records of runs, with the variants that scenario `paths` has.
+    /// Records of runs, with the variants of scenario `paths`.
     fn measured(&self) {
         let fixtures = repository().join("crates/lab/tests/it/desk/fixtures");
         std::fs::copy(fixtures.join("hey.csv"), self.folder.0.join("hey.csv")).unwrap();
@@ -134,7 +137,7 @@ impl Place {
         );
     }
 
-    /// Runs a line as a shell does.
+    /// Runs a line with a shell.
     fn run(&self, line: &str) -> Output {
         let program = Path::new(env!("CARGO_BIN_EXE_postern")).parent().unwrap();
         let path = format!("{}:{}", program.display(), told("PATH").unwrap_or_default());
@@ -143,12 +146,13 @@ impl Place {
     }
 }
 
-/// What an example ends with: 1 is the answer no, and 0 otherwise.
+/// Exit code of an example: 1 for a negative answer, otherwise 0.
 fn expected(example: &str) -> i32 {
     let says_no = [
-        // Without a token.
+        // The request has no token.
         "postern check --config postern.toml --request 'GET https://app.example/orders'",
-        // The published reports hold much that does not follow, and the example is made of them.
+        // The published reports contain claims that do not follow from their data, and the example
+        // uses them.
         "postern lab audit",
         "postern lab audit tables.json",
     ];
@@ -160,7 +164,7 @@ fn every_example_of_every_help_does_what_it_says() {
     let place = Place::new();
     let (mut ran, mut failed) = (Vec::new(), Vec::new());
     for (command, help) in helps() {
-        // What a line gives a name to is there in those after it.
+        // A variable that one line assigns is available in the following lines.
         let mut named = String::new();
         for example in examples(&help) {
             let measures = example.starts_with("postern lab run ") && !example.contains("--list");

@@ -1,4 +1,4 @@
-//! `postern lab run`, with Postern as what it measures.
+//! `postern lab run`, which measures Postern.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::{Folder, Running, postern, said, told};
 
-/// One process, for both kinds of tokens.
+/// A scenario with one process, for both kinds of tokens.
 const TINY: &str = r#"
 title = "a tiny one"
 rounds = 2
@@ -87,14 +87,14 @@ fn a_scenario_is_measured_and_reported() {
         components.iter().map(|component| component["name"].as_str().unwrap()).collect();
     assert_eq!(components, ["backend", "provider", "gateway"]);
     assert!(std::fs::read_to_string(out.join("report.md")).unwrap().contains("fused/oidc/open"));
-    // A hundred requests are over in some milliseconds.
+    // A hundred requests take only some milliseconds.
     let cpu = cpu_of_report(&out);
     let of = |load: &str| cpu.iter().filter(|cell| cell.variant.ends_with(load)).collect::<Vec<_>>();
     assert!(of("closed").len() >= 5 && of("open").len() >= 5, "{cpu:?}");
     assert!(of("closed").iter().any(|cell| cell.cores == "–" && cell.request == "–"), "{cpu:?}");
 }
 
-/// What a report prints of a component's CPU.
+/// CPU of a component as a report prints it.
 #[derive(Debug)]
 struct Cpu {
     variant: String,
@@ -103,7 +103,7 @@ struct Cpu {
     request: String,
 }
 
-/// A printed number: `0.143`, `12 345`, `< 0.002`; of a time in µs.
+/// Parses a printed number: `0.143`, `12 345`, `< 0.002`. Times are returned in µs.
 fn printed(cell: &str) -> f64 {
     let cell = cell.trim_start_matches("< ");
     let (number, unit) = match cell.rsplit_once(' ') {
@@ -124,11 +124,12 @@ fn median(mut values: Vec<f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
-/// The CPU that a report prints, held to the looks of its record: each figure is one that they tell, and each that they tell is there. The rule is written down
-/// here once more: an error of a tenth at most, or of a hundredth of a core for cores.
+/// Reads the CPU figures of a report and checks them against the samples of its record. Each
+/// printed figure must follow from the samples, and each figure that follows must be printed. The
+/// rule is repeated here: an error of at most a tenth, or of a hundredth of a core for cores.
 fn cpu_of_report(out: &Path) -> Vec<Cpu> {
     let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
-    // Markdown would take it for the beginning of a tag.
+    // Markdown would read `<` as the start of a tag.
     let text = std::fs::read_to_string(out.join("report.md")).unwrap().replace("&lt;", "<");
     let table = text.split("### Components in the measured windows").nth(1).expect("there is such a table");
     let rows =
@@ -199,7 +200,8 @@ fn cpu_of_report(out: &Path) -> Vec<Cpu> {
     all
 }
 
-/// A quick run of what needs nothing but Postern. `LAB_QUICK=all` runs every scenario that ships, with all of its programs, and `LAB_QUICK=one,overload` those.
+/// A quick run of the scenarios that need only Postern. `LAB_QUICK=all` runs every shipped scenario
+/// with all of its programs, and `LAB_QUICK=one,overload` runs the named ones.
 #[test]
 fn a_quick_report_prints_cpu_that_was_measured_and_no_other() {
     let folder = Folder::new("lab-quick");
@@ -220,18 +222,19 @@ fn a_quick_report_prints_cpu_that_was_measured_and_no_other() {
             words.extend(["--topology", "fused"]);
         }
         let done = postern(&words);
-        // Nothing of it could be measured here: it needs programs that are not installed.
+        // This scenario cannot be measured here: its programs are not installed.
         if whole && done.status.code() == Some(3) {
             continue;
         }
         assert!(matches!(done.status.code(), Some(0 | 1)), "{name}: {}", said(&done));
         let cpu = cpu_of_report(&out);
-        // On a machine that others use, looks come late and tell less; some tell.
+        // On a busy machine samples are late and prove less, but some prove enough.
         assert!(whole || cpu.iter().any(|cell| cell.component != "backend" && cell.cores != "–"), "{cpu:?}");
     }
 }
 
-/// The gateway as it stands beside its peers, over each protocol; of its two targets one cannot be met.
+/// The gateway in a comparison with peers, over each protocol. One of its two targets cannot be
+/// met.
 const PEER: &str = r#"
 rounds = 2
 baseline = "plain/oidc"
@@ -290,7 +293,7 @@ fn a_target_that_is_missed_ends_the_run_with_1() {
     assert!(report.contains("Divided by `plain/oidc` in the same round"), "{report}");
 }
 
-/// New configurations, a bad one, and another process on the same port.
+/// New configurations, a faulty one, and a second process on the same port.
 const CHANGES: &str = r#"
 rounds = 1
 
@@ -364,7 +367,7 @@ fn configurations_a_bad_one_and_a_new_process_cost_no_request() {
         all.iter().find(|one| one["name"] == name).unwrap()
     };
     let last = |name: &str| component(name)["samples"].as_array().unwrap().last().unwrap()["at_ms"].as_u64();
-    // The one was looked at until it ended, the other since it began.
+    // The first process has samples until its end, the second since its start.
     assert!(last("gateway") < last("successor") && component("gateway")["ended"] == false);
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
     assert!(
@@ -381,7 +384,7 @@ fn a_signal_ends_everything_and_what_was_measured_is_reported() {
         let (scenario, out) = (folder.write("long.toml", long), folder.0.join("out"));
         let words = ["--scenario", text(&scenario), "--topology", "fused", "--keep", "--out", text(&out)];
         let mut running = Running::start(&[&["lab", "run"][..], &words].concat());
-        // Both kinds of tokens are calibrated; then the load begins that would take an hour.
+        // Both kinds of tokens are calibrated. Then a load begins that would take an hour.
         running.wait_for("fused/oidc serves ");
         std::thread::sleep(Duration::from_secs(1));
         assert!(!below(&out).is_empty(), "programs run");
@@ -399,7 +402,7 @@ fn a_signal_ends_everything_and_what_was_measured_is_reported() {
     }
 }
 
-/// A provider with its database, in two clusters, under whole sign-ins.
+/// A provider with its database, in two clusters, under complete sign-ins.
 const SIGN_INS: &str = r#"
 title = "sign-ins"
 rounds = 1
@@ -439,7 +442,8 @@ fn a_provider_of_two_clusters_is_measured_by_its_flows() {
     assert_eq!(flows, ["code_consent", "password_revoke"]);
     for variant in variants {
         assert_eq!(variant["labels"]["connector"], "postgres");
-        // CPU per request is that of whom sign-ins meet, not of the gateway before the service.
+        // CPU per request counts the processes that sign-ins reach, not the gateway in front of the
+        // service.
         let path = ["front", "node-a1", "node-a2", "node-b1", "node-b2", "postgres"];
         assert_eq!(variant["path"], serde_json::json!(path));
         let iteration = &variant["iterations"][0];
@@ -471,10 +475,10 @@ fn a_provider_of_two_clusters_is_measured_by_its_flows() {
             };
             cpu(samples.len() - 1) - cpu(0)
         };
-        // Everybody signs somebody in, and the database works for them.
+        // Every node handles sign-ins, and the database works for them.
         assert!(["node-a1", "node-a2", "node-b1", "node-b2", "postgres"].iter().all(|name| used(name) > 0));
     }
-    // Gateways were ready when they followed.
+    // Gateways were ready when they followed the provider.
     let log = std::fs::read_to_string(out.join("work/1-idp-multi/gateway-b/gateway.toml")).unwrap();
     assert!(log.contains("follow_secret_file = "), "{log}");
 }

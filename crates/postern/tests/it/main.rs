@@ -1,4 +1,4 @@
-//! The whole gateway, from its configuration file to its sockets; the binary from outside.
+//! The whole gateway, from its configuration file to its sockets, and the binary from outside.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 #![allow(
     clippy::assigning_clones,

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{Folder, Running, exchange, free, get, postern, said};
 
-/// What `billing` proves itself with, and its digest.
+/// Secret of the client `billing`, and its digest.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 
 const CLIENT: &str = r#"
@@ -31,7 +31,7 @@ struct Served {
 }
 
 impl Served {
-    /// Writes a configuration; `more` goes into `[provider]`.
+    /// Writes a configuration. `more` goes into `[provider]`.
     fn new(name: &str, more: &str) -> Self {
         let (address, admin) = (free(), free());
         let folder = Folder::new(&format!("provider-{name}"));
@@ -65,7 +65,7 @@ impl Served {
         process
     }
 
-    /// Runs it where it cannot run, and answers what it says.
+    /// Runs it where it cannot start. Returns the error.
     fn fails(&self) -> String {
         let output = postern(&self.arguments().each_ref().map(String::as_str));
         let said = said(&output);
@@ -161,7 +161,7 @@ fn a_file_with_a_provider_alone_is_served() {
     process.signal("-TERM");
     process.wait_for("drained");
     assert_eq!(process.ended(), Some(0));
-    // what it knew it still knows
+    // It still knows what it stored.
     let mut again = served.start();
     assert_eq!(body(&get(&served.address, "/jwks")), keys);
     again.signal("-TERM");
@@ -226,7 +226,7 @@ fn proxies_that_are_trusted_say_who_calls() {
     let suspicious = Served::new("suspicious", LOCKOUT);
     let suspected = suspicious.start();
     for (attempt, forwarded) in ["203.0.113.5", "198.51.100.9, 203.0.113.5"].into_iter().enumerate() {
-        // accounts differ: it is the network that is locked
+        // The accounts differ: the network is locked.
         let user = format!("user{attempt}");
         assert_eq!(status(&trusting.password(&user, "wrong", forwarded)), 400);
         assert_eq!(status(&suspicious.password(&user, "wrong", forwarded)), 400);
@@ -298,7 +298,7 @@ fn tls_is_spoken_and_its_files_are_read_again() {
     certificate();
     let port = served.address.rsplit(':').next().unwrap().to_owned();
     let issuer = format!("https://localhost:{port}");
-    // people come through it directly
+    // Users reach it directly.
     served.write(
         &served
             .text
@@ -358,7 +358,8 @@ fn a_drain_waits_for_nobody_who_rests() {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
-/// The gateway demands signed introspections of the provider beside it (RFC 9701).
+/// The gateway requires signed introspection responses of the provider in the same process (RFC
+/// 9701).
 #[test]
 fn a_gateway_believes_what_the_provider_signs_of_its_opaque_tokens() {
     let served = Served::new("signed", "");
@@ -393,7 +394,7 @@ fn a_gateway_believes_what_the_provider_signs_of_its_opaque_tokens() {
     assert!(metrics.contains(asked), "{metrics}");
     process.signal("-TERM");
     process.ended();
-    // The same, and keys of somebody else are believed.
+    // The same again, but the gateway trusts the keys of another signer.
     let other = served.folder.write("other.json", r#"{"keys":[]}"#);
     let keys = auth::token::jws::Signer::generate(auth::token::jws::SigningAlgorithm::Es256).unwrap();
     std::fs::write(&other, auth::token::jws::public_jwks([&keys]).to_string()).unwrap();

@@ -1,5 +1,6 @@
-//! Providers that are killed while they answer, and such whose database has no room left: what a client was told holds
-//! afterwards, and what it was refused was not done by half, on either database.
+//! Providers that are killed while they answer, or whose database is out of space. What a client
+//! was told must hold afterwards, and what was refused must not be done partially. Both databases
+//! are tested.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -13,10 +14,11 @@ use serde_json::Value;
 
 use crate::support::{Folder, Running, database_of_its_own, free, get, psql, told};
 
-/// What the client proves itself with.
+/// Secret of the client.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const PASSWORD: &str = "plough the winter dunes";
-/// How many times the provider is killed; a few by default, two hundred seen when it was written.
+/// Number of times the provider is killed. The default is small; two hundred were run when the test
+/// was written.
 const KILLED: &str = "POSTERN_TEST_KILLS";
 const STREAMS: usize = 4;
 
@@ -59,7 +61,7 @@ impl Served {
         process
     }
 
-    /// Moves Ada in, before anybody serves.
+    /// Creates the user Ada before a provider serves.
     fn settle(&self) {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let path = std::path::PathBuf::from(self.file());
@@ -93,7 +95,7 @@ impl Served {
         });
     }
 
-    /// Asks; `None` when there was no whole answer.
+    /// Sends a request. `None`: there was no complete response.
     fn ask(&self, path: &str, form: &str) -> Option<(u16, Value)> {
         let (address, secret) = (&self.address, SECRET.replace('=', "%3D"));
         let form = format!("client_id=app&client_secret={secret}&{form}");
@@ -127,12 +129,13 @@ impl Served {
     }
 }
 
-/// What one client was told of the tokens that came of one login, in the order it heard it.
+/// What one client learned about the tokens of one login, in the order of the responses.
 #[derive(Default)]
 struct Chain {
-    /// Redeemed, and the answer heard.
+    /// Refresh tokens that were redeemed, with a received response.
     redeemed: Vec<String>,
-    /// The last one, if nobody tried it yet: whether a try that was cut off counted is unknown.
+    /// The last refresh token, if it was not used yet. Whether a request that was cut off redeemed
+    /// it is unknown.
     next: Option<String>,
     revoked: Vec<String>,
     active: Vec<String>,
@@ -142,8 +145,8 @@ fn text(answer: &Value, name: &str) -> String {
     answer[name].as_str().unwrap_or_else(|| panic!("no {name}: {answer}")).to_owned()
 }
 
-/// Logs in, then refreshes again and again and revokes every other access token, until the provider is gone. Counts what it heard
-/// of access tokens.
+/// Logs in, then refreshes repeatedly and revokes every second access token, until the provider is
+/// killed. Counts the access tokens that it received.
 fn stream(served: &Served, stop: &AtomicBool, heard: &AtomicUsize) -> Chain {
     let mut chain = Chain::default();
     let login =
@@ -174,7 +177,8 @@ fn stream(served: &Served, stop: &AtomicBool, heard: &AtomicUsize) -> Chain {
     chain
 }
 
-/// What was told holds: nothing acknowledged is lost, and nothing counts twice.
+/// Checks that every response still holds: nothing acknowledged is lost, and no token can be
+/// redeemed twice.
 fn check(served: &Served, chain: &Chain) {
     for token in &chain.revoked {
         assert!(!served.is_active(token), "a revocation that was acknowledged is lost");
@@ -187,7 +191,7 @@ fn check(served: &Served, chain: &Chain) {
         assert_eq!(status, 200, "the last refresh token is lost: {tokens}");
         assert!(served.is_active(&text(&tokens, "access_token")));
     }
-    // a second time: the family dies
+    // A second use revokes the family.
     if let Some(used) = chain.redeemed.first() {
         let (status, answer) = served.refresh(used).unwrap();
         assert_eq!((status, answer["error"].as_str()), (400, Some("invalid_grant")));
@@ -205,7 +209,7 @@ fn survives(name: &str, database: &str) {
     let mut dead: Vec<String> = Vec::new();
     for kill in 0..kills {
         let process = served.start();
-        // what the last round killed stays dead
+        // Families that the last round revoked stay revoked.
         for token in dead.drain(..) {
             assert!(!served.is_active(&token), "a dead family came back");
         }
@@ -216,9 +220,9 @@ fn survives(name: &str, database: &str) {
                 std::thread::spawn(move || stream(&served, &stop, &heard))
             })
             .collect();
-        // spread over the life of a transaction, and of a login
+        // Spread over the duration of a transaction, and of a login.
         std::thread::sleep(Duration::from_millis(350 + 7 * (kill % 61)));
-        // a machine that is busy may have let nobody log in by then
+        // On a busy machine no login may have finished by then.
         let until = Instant::now() + Duration::from_secs(30);
         while heard.load(Ordering::SeqCst) < 2 {
             assert!(Instant::now() < until, "nobody is told anything");
@@ -258,14 +262,14 @@ fn what_a_killed_provider_acknowledged_holds_on_postgresql() {
     survives("postgresql", &format!("{url}\n"));
 }
 
-/// How far files of a process may grow, if it is still there: beyond that, writing fails as on a full disk. `None`: as far as
-/// there is room.
+/// Limits the size of a process's files, if the process still exists. Beyond the limit, writing
+/// fails as on a full disk. `None`: no limit.
 pub(crate) fn leave_room(process: &str, bytes: Option<u64>) {
     let limit = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
     let Ok(owner) = std::fs::metadata(format!("/proc/{process}")) else { return };
     let mut command = Command::new("prlimit");
     if owner.uid() != std::fs::metadata("/proc/self").unwrap().uid() {
-        // its owner may, and root not everywhere
+        // The owner may set the limit; root may not everywhere.
         let (user, group) = (format!("--reuid={}", owner.uid()), format!("--regid={}", owner.gid()));
         command = Command::new("setpriv");
         command.args([&*user, &group, "--clear-groups", "prlimit"]);
@@ -274,7 +278,8 @@ pub(crate) fn leave_room(process: &str, bytes: Option<u64>) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Logs in and refreshes until there is no room; then nothing that needs some is done, nor done by half, until there is again.
+/// Logs in and refreshes until there is no space. Then nothing that needs space is done, not even
+/// partially, until there is space again.
 fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
     let login =
         format!("grant_type=password&username=ada&scope=openid&password={}", PASSWORD.replace(' ', "+"));
@@ -300,7 +305,7 @@ fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
         (503, Some("temporarily_unavailable")),
         "{refused:?}"
     );
-    // A page may have been given back meanwhile, and take a row or two more.
+    // A page may have been freed meanwhile and hold a row or two more.
     let (mut refused, mut tries) = (0, 0);
     while refused < 5 {
         let (status, tokens) = served.refresh(&next).unwrap();
@@ -311,7 +316,7 @@ fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
             next = text(&tokens, "refresh_token");
             active.push(text(&tokens, "access_token"));
         } else {
-            // not invalid_grant: it was not redeemed
+            // Not `invalid_grant`: the token was not redeemed.
             assert_eq!(status, 503, "{tokens}");
             refused += 1;
         }
@@ -320,7 +325,7 @@ fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
     assert!(ready.starts_with("HTTP/1.1 200 "), "it answers what needs no room: {ready}");
     assert!(ready.contains("provider: changes could not be stored lately: "), "{ready}");
     process.wait_for("why=changes cannot be stored");
-    // Its rows are shorter than those of a refresh: there may be room for one or two.
+    // Its rows are shorter than those of a refresh, so one or two may still fit.
     let refused = (0..500).any(|_| match served.ask("/token", &login).unwrap() {
         (200, tokens) => {
             active.push(text(&tokens, "access_token"));
@@ -333,7 +338,7 @@ fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
     });
     assert!(refused, "there is room again and again");
     let last = active.pop().expect("one while there was room");
-    // what needs no room may be done; what was said to be, is
+    // A change that needs no space may succeed. What was acknowledged must hold.
     let taken_back = match served.ask("/revoke", &format!("token={last}")).unwrap().0 {
         200 => true,
         status => {
@@ -369,7 +374,7 @@ fn a_provider_without_room_says_so_and_does_nothing_by_half_on_sqlite() {
     let served = Served::new("room-sqlite", &format!("sqlite://{}?mode=rwc\n", file.display()));
     served.settle();
     let size = std::fs::metadata(&file).unwrap().len();
-    // the log beside the file grows from nothing, so it is what meets the limit
+    // The write-ahead log starts empty, so it meets the limit.
     waits_for_room(&served, |process, again| {
         leave_room(&process.id(), (!again).then_some(size + 200_000));
     });
@@ -380,8 +385,8 @@ fn a_provider_without_room_says_so_and_does_nothing_by_half_on_postgresql() {
     let (url, name) = database_of_its_own("room");
     let served = Served::new("room-postgresql", &format!("{url}\n"));
     served.settle();
-    // One table larger than the server's own log files, which must not meet the limit; of short rows, made one by one, so
-    // that no page has room.
+    // Create one table that is larger than the server's own log files, which must not meet the
+    // limit. It has short rows that are inserted one by one, so that no page has free space.
     psql(
         &url,
         "DO $$ BEGIN FOR n IN 1..130000 LOOP \
@@ -391,9 +396,9 @@ fn a_provider_without_room_says_so_and_does_nothing_by_half_on_postgresql() {
     );
     let size: u64 = psql(&url, "SELECT pg_relation_size('access_tokens')").trim().parse().unwrap();
     assert!(size > 17 << 20, "{size}");
-    // A limit is an internal error to it (XX000), as a full disk (53100) is not.
+    // The server reports the limit as an internal error (XX000), unlike a full disk (53100).
     waits_for_room(&served, |_, again| {
-        // The first one too, which forks those that come later.
+        // Include the first process, which forks later ones.
         let first = psql(&url, "SELECT pg_read_file('postmaster.pid')");
         let others =
             format!("SELECT pid FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid()");

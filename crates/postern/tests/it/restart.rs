@@ -1,4 +1,4 @@
-//! Keys that are read at start only: what a process says of them that reads its configuration again.
+//! Restart-only keys: what a process reports about them when it reads its configuration again.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -24,7 +24,7 @@ service = "edge"
 trace_ratio = 0.5
 "#;
 
-/// What is in force when a process that began with [`START`] is given another text.
+/// The effective configuration of a process that started with [`START`] and gets another text.
 fn under(start: &RestartOnly, text: &str) -> InEffect {
     let loaded = load(text).unwrap_or_else(|r| panic!("{:?}", r.report.lines().collect::<Vec<_>>()));
     let in_force = start.under(&loaded);
@@ -38,7 +38,7 @@ fn under(start: &RestartOnly, text: &str) -> InEffect {
     in_force
 }
 
-/// Puts the files that [`START`] names in place.
+/// Creates the files that [`START`] names.
 fn files() {
     let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
     FILES.write("restart-headers.txt", "Authorization: Bearer hunter2\n");
@@ -158,7 +158,7 @@ fn files_of_brokers_that_change_under_their_name_wait_too() {
     assert_eq!(under(&start, &minimal_and(token)).postponed, ["coherence.token_file"]);
 }
 
-/// A file that only its owner can read.
+/// Writes a file that only its owner can read.
 fn private(name: &str, content: &str) {
     let path = FILES.write(name, content);
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();

@@ -1,4 +1,4 @@
-//! The rooms and the arrows between them: which crate may know which, and what may never be built in.
+//! Crate dependencies: which crate may depend on which, and which libraries are forbidden.
 
 mod modules;
 mod names;
@@ -8,7 +8,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Every room, with the rooms it may know, in tests too. Another room or arrow is a decision: make it here.
+/// Every crate with the crates that it may depend on, in tests too. A new crate or dependency is a
+/// decision that must be recorded here.
 const ARROWS: [(&str, &[&str]); 13] = [
     ("auth", &[]),
     ("coherence", &["outage"]),
@@ -44,7 +45,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("telemetry", &["auth", "http_engine", "outage"]),
 ];
 
-/// What speaks to the outside: a decision is made from what it is given, so `auth` knows none of it.
+/// Libraries that do I/O. A decision depends only on its input, so `auth` uses none of them.
 const IO: [&str; 21] = [
     "async-std",
     "axum",
@@ -69,7 +70,8 @@ const IO: [&str; 21] = [
     "ureq",
 ];
 
-/// Cryptography other than aws-lc-rs: OpenSSL and its bindings, a second provider, RSA that is not constant-time.
+/// Cryptography other than aws-lc-rs: OpenSSL and its bindings, a second provider, RSA that is not
+/// constant-time.
 const OTHER_CRYPTOGRAPHY: [&str; 7] =
     ["boring", "native-tls", "openssl", "openssl-src", "openssl-sys", "ring", "rsa"];
 
@@ -83,8 +85,8 @@ fn cargo(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("cargo prints UTF-8")
 }
 
-/// Names of the crates that are built, as the features of this workspace select them. `Cargo.lock` would not do:
-/// it lists optional packages that nothing turns on.
+/// Names of the crates that are built with the features of this workspace. `Cargo.lock` is not
+/// enough: it lists optional packages that no feature enables.
 fn tree(selection: &[&str], edges: &str) -> BTreeSet<String> {
     let format = ["tree", "--prefix", "none", "--format", "{p}", "--edges", edges];
     let text = cargo(&[&format, selection].concat());
@@ -105,7 +107,7 @@ fn rooms_know_only_the_rooms_they_may() {
         let allowed = ARROWS.iter().find(|(room, _)| *room == name).map_or(&[][..], |(_, arrows)| arrows);
         let known = list(&package["dependencies"]);
         let known = known.iter().filter(|known| !known["path"].is_null()).map(|known| text(&known["name"]));
-        // A room may know itself: its tests ask for a feature of it.
+        // A crate may depend on itself: its tests enable one of its features.
         for known in known.filter(|known| *known != name) {
             assert!(allowed.contains(&known.as_str()), "{name} must not depend on {known}");
         }

@@ -1,4 +1,4 @@
-//! The schema in the repository is the one the loader enforces.
+//! Schema: the one in the repository is the one that the loader enforces.
 
 use crate::support::{postern, repository};
 

@@ -1,11 +1,11 @@
-//! `postern serve`: the life of the process.
+//! `postern serve`: the lifecycle of the process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{Folder, Running, address_in, free, get, sources};
 
-/// A gateway on free ports, and what it was started from.
+/// A gateway on free ports, and its configuration.
 struct Served {
     process: Running,
     folder: Folder,
@@ -32,7 +32,7 @@ impl Served {
     }
 
     fn write(&self, text: &str) {
-        // as an editor does: a new file in the place of the old
+        // Replace the file with a new one, as an editor does.
         let new = self.folder.write("new.toml", text);
         std::fs::rename(new, self.folder.0.join("postern.toml")).unwrap();
     }
@@ -48,7 +48,7 @@ impl Served {
         get(&self.gateway, path).split(' ').nth(1).unwrap_or_default().to_owned()
     }
 
-    /// Asks until the answer is there.
+    /// Sends requests until the status is as expected.
     fn wait_for_status(&self, path: &str, status: &str) {
         let until = Instant::now() + Duration::from_secs(20);
         while self.status(path) != status {
@@ -61,7 +61,7 @@ impl Served {
 #[test]
 fn on_reload_the_last_good_set_is_kept_and_a_metric_raised() {
     let mut served = Served::start("reload", "[server]\nreload_on_change = false\n");
-    // nobody is behind the gateway: 502 says that the route is served
+    // No service runs behind the gateway: 502 means that the route is served.
     assert_eq!(served.status("/"), "502");
     let good = served.text.clone();
     served.write(&good.replace("public = true", "public = true\npath = { exact = \"/moved\" }"));
@@ -166,7 +166,7 @@ fn operators_see_health_and_the_effective_configuration() {
 #[test]
 fn the_access_log_goes_where_it_is_told() {
     let log = "[access_log]\nformat = \"json\"\noutput = \"access.log\"\n";
-    // changed while it runs, it waits for the next start
+    // A change at run time waits for the next start.
     let mut served = Served::start("log", "");
     served.write(&served.text.replace("[access_log]\nformat = \"off\"\n", log));
     let line = served.process.wait_for("takes effect with the next start");
@@ -197,10 +197,10 @@ fn http_a_process_out_of_descriptors_goes_on_when_there_are_some() {
     let ticks = || {
         let stat = std::fs::read_to_string(served.process.proc("stat")).expect("it lives");
         let (_, fields) = stat.rsplit_once(") ").unwrap();
-        // utime and stime (proc(5)), in hundredths of a second
+        // `utime` and `stime` (proc(5)), in hundredths of a second.
         fields.split(' ').skip(11).take(2).map(|n| n.parse::<u64>().unwrap()).sum::<u64>()
     };
-    // More than it can take, also when each that it takes is one more: the rest waits in the kernel's queue.
+    // Open more connections than it can accept. The rest waits in the kernel's queue.
     let began = Instant::now();
     let idle: Vec<_> = (0..MOST).map(|_| std::net::TcpStream::connect(&served.gateway).unwrap()).collect();
     while open() < MOST {
@@ -218,15 +218,16 @@ fn http_a_process_out_of_descriptors_goes_on_when_there_are_some() {
     assert!(failed > 0 && u128::from(failed) <= most, "{failed} failures, one each 50 ms are {most}");
 }
 
-/// security.md, HTTP: whoever fills the gateway with idle connections keeps nobody out.
+/// security.md, HTTP: a client with many idle connections cannot keep others out.
 #[test]
 fn http_connections_that_rest_make_room_for_others() {
-    // With so few descriptors it takes the least that it makes do with, 64 connections.
+    // With so few descriptors it uses its minimum of 64 connections.
     let start = |arguments: &[&str]| Running::start_with_descriptors(264, arguments);
     let served = Served::start_by("crowded", "[server]\nworkers = 1\n", start);
     assert_eq!(served.status("/"), "502");
     let idle: Vec<_> = (0..150).map(|_| std::net::TcpStream::connect(&served.gateway).unwrap()).collect();
-    // Those that came last found no room, and those before have not rested long enough to make it.
+    // The last connections found no room, and the earlier ones have not been idle long enough to be
+    // closed.
     let refused = r#"postern_connections_refused_total{listener="web",reason="limit"}"#;
     let began = Instant::now();
     while served.count(refused) == 0 {

@@ -1,5 +1,5 @@
-//! A provider that tells others what happens there, and gateways that believe its tokens like those of any issuer: one is told, one
-//! fetches.
+//! Security events between a provider and gateways that accept its tokens like those of any issuer.
+//! One gateway gets pushed events, one polls.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,10 +13,10 @@ use crate::support::{Folder, Running, database_of_its_own, exchange, free, get, 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const BEARER: &str = "what-they-show-each-other";
 const PASSWORD: &str = "plough the winter dunes";
-/// What is told is in force long before.
+/// Time limit for an event. It normally takes much less.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A provider, one gateway that it pushes to, and one that fetches.
+/// A provider, one gateway that it pushes to, and one that polls.
 struct Town {
     folder: Folder,
     provider: String,
@@ -35,7 +35,7 @@ fn until(mut what: impl FnMut() -> bool, name: &str) {
 }
 
 impl Town {
-    /// With the provider's database there.
+    /// Creates the processes with the provider's database at `database`.
     fn new(name: &str, database: &str) -> Self {
         let folder = Folder::new(&format!("signals-{name}"));
         folder.write("app.secret", SECRET);
@@ -86,13 +86,14 @@ impl Town {
         self.folder.0.join(name).display().to_string()
     }
 
-    /// Starts a gateway: 0 is pushed to, 1 fetches.
+    /// Starts a gateway: 0 receives pushed events, 1 polls.
     fn gateway(&mut self, at: usize) {
         let database = format!("database = \"sqlite://events-{at}.db?mode=rwc\"");
         self.gateway_on(at, &database, true);
     }
 
-    /// The same with its database there; one that does not `hear` has a transmitter that tells it nothing.
+    /// Starts a gateway with its database at `database`. With `hears` false, its transmitter sends
+    /// it nothing.
     fn gateway_on(&mut self, at: usize, database: &str, hears: bool) {
         let (provider, gateway, admin) = (&self.provider, &self.gateways[at], &self.admins[at]);
         let way = match at {
@@ -174,7 +175,7 @@ impl Town {
         exchange(address, &head).split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
     }
 
-    /// Statuses at both gateways.
+    /// Response statuses of both gateways.
     fn statuses(&self, token: &str) -> [u16; 2] {
         [self.status(0, token), self.status(1, token)]
     }
@@ -186,7 +187,7 @@ impl Town {
         assert_eq!(self.statuses(token), [401, 401], "and it stays so");
     }
 
-    /// What fetching gives.
+    /// Response of a poll.
     fn poll(&self, bearer: &str, body: &str) -> (u16, Value) {
         poll(&self.provider, bearer, body)
     }
@@ -213,7 +214,7 @@ fn json_of(answer: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
 }
 
-/// A service that answers.
+/// A service that answers every request.
 fn service() -> String {
     use std::io::{Read as _, Write as _};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -233,7 +234,7 @@ fn service() -> String {
 
 fn everything_is_told(town: &Town) {
     for client in ["app", "opaque"] {
-        // A token is revoked, and no other.
+        // One token is revoked, and no other.
         let (gone, kept) = (
             town.token(client, "grant_type=client_credentials"),
             town.token(client, "grant_type=client_credentials"),
@@ -244,7 +245,7 @@ fn everything_is_told(town: &Town) {
         town.revoke(&gone);
         town.is_refused_soon(&gone);
         assert_eq!(town.statuses(&kept), [200, 200]);
-        // A password changes, and an account is closed; nobody else's.
+        // One user's password changes and one account is disabled. Other users are not affected.
         let users = ["changed", "closed", "left"].map(|what| format!("{what}-{client}"));
         for user in &users {
             town.admin(&["user", "add", user, "--password-file", "-"], PASSWORD);
@@ -258,7 +259,7 @@ fn everything_is_told(town: &Town) {
         town.admin(&["user", "disable", &users[1]], "");
         town.is_refused_soon(&tokens[1]);
         assert_eq!(town.statuses(&tokens[2]), [200, 200]);
-        // Whoever logs in after it is welcome.
+        // A user who logs in afterwards is accepted.
         town.admin(&["user", "end", &users[2]], "");
         town.is_refused_soon(&tokens[2]);
         until(|| town.statuses(&town.token_of(client, &users[2])) == [200, 200], "welcome");
@@ -281,14 +282,14 @@ fn whoever_was_away_hears_of_it_afterwards() {
     let mut town = Town::new("away", "sqlite://postern.db?mode=rwc");
     let token = town.token("app", "grant_type=client_credentials");
     town.revoke(&token);
-    // The provider itself is away for a while as well.
+    // The provider itself is also down for a while.
     town.serving.as_ref().unwrap().signal("-KILL");
     town.serving.as_mut().unwrap().ended();
     town.serve();
     town.gateway(0);
     town.gateway(1);
     town.is_refused_soon(&token);
-    // What was acknowledged is not told again, and not forgotten either.
+    // An acknowledged event is not sent again, and not forgotten either.
     for at in [0, 1] {
         let running = town.running[at].as_mut().unwrap();
         running.signal("-KILL");
@@ -331,10 +332,10 @@ fn a_receiver_fetches_what_it_has_not_acknowledged() {
     assert_eq!((names(&all).len(), &all["moreAvailable"]), (3, &json!(false)));
     let (_, two) = town.poll(BEARER, &at_once(",\"maxEvents\":2"));
     assert_eq!((names(&two).len(), &two["moreAvailable"]), (2, &json!(true)));
-    // Nothing was acknowledged: they come again, the same.
+    // Nothing was acknowledged, so the same events are sent again.
     let [first, second, third] = names(&all).try_into().unwrap();
     assert_eq!(names(&two), [first.clone(), second.clone()]);
-    // In whatever order, and what cannot be is nobody's business.
+    // In any order. Acknowledging an unknown event has no effect.
     let ack = format!(",\"ack\":[\"{third}\",\"x\",\"{third}9\"]");
     let (_, rest) = town.poll(BEARER, &at_once(&ack));
     assert_eq!(names(&rest), [first.clone(), second.clone()]);
@@ -345,7 +346,7 @@ fn a_receiver_fetches_what_it_has_not_acknowledged() {
         [""; 0]
     );
     assert_eq!(names(&town.poll(BEARER, &at_once("")).1), [""; 0]);
-    // A question is kept until there is something.
+    // A poll is held until there is an event (long polling).
     let address = town.provider.clone();
     let waiting = std::thread::spawn(move || poll(&address, BEARER, "{}"));
     town.revoke(&town.token("app", "grant_type=client_credentials"));
@@ -390,11 +391,11 @@ fn whoever_does_not_know_what_was_told_lets_nobody_in() {
     assert_eq!(town.status(0, &token), 200);
     let (server, _) = url.rsplit_once('/').unwrap();
     psql(&format!("{server}/postgres"), &format!("DROP DATABASE {name} WITH (FORCE)"));
-    // The lease is over in five seconds, whatever is remembered of the token.
+    // The lease ends after five seconds, whatever is cached about the token.
     until(|| town.status(0, &token) == 503, "refused");
     assert_eq!(town.status(0, &town.token("app", "grant_type=client_credentials")), 503);
     assert!(get(&town.admins[0], "/readyz").contains("security-events is not heard of"));
-    // What it cannot keep it does not acknowledge: it is told again.
+    // An event that cannot be stored is not acknowledged, so it is sent again.
     town.revoke(&town.token("app", "grant_type=client_credentials"));
     let failed = "outcome=\"log_unavailable\"";
     until(|| get(&town.admins[0], "/metrics").contains(failed), "refused for now");

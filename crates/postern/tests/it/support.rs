@@ -1,4 +1,4 @@
-//! Files to name in configurations, the binary, and texts to compare with.
+//! Test support: files that configurations name, the binary, and comparison of texts.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -15,25 +15,25 @@ use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
 use config::{ConfigSource, Disk, LoadedConfig, RefusedConfig};
 
-/// When the tests take place, in seconds since 1970: a Friday in 2027.
+/// Time of the tests, in seconds since 1970: a Friday in 2027.
 pub(crate) const NOW: u64 = 1_800_000_000;
 
-/// The folder of the tests' sources.
+/// Folder of the tests' sources.
 pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it")
 }
 
-/// The repository.
+/// Root of the repository.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// An address that nobody listens on, nor was told of before. Its port lies below those that connections are given theirs from (Linux:
-/// 32768 and above): none takes it before whoever is to listen there does.
+/// A free address that was not returned before. Its port is below the ephemeral range (Linux: 32768
+/// and above), so no connection takes it before its listener does.
 pub(crate) fn free() -> String {
     const PORTS: std::ops::Range<u32> = 10_000..18_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Several runs at a time begin at different places.
+    // Concurrent test runs start at different ports.
     let begin = std::process::id().wrapping_mul(0x9E37_79B1) >> 16;
     loop {
         let at = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -44,7 +44,7 @@ pub(crate) fn free() -> String {
     }
 }
 
-/// A folder of its own for a test, removed afterwards.
+/// A folder for one test. It is removed afterwards.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -68,18 +68,19 @@ impl Drop for Folder {
     }
 }
 
-/// The key that signs tokens of the test issuers; `jwks.json` holds its public half.
+/// Key that signs tokens of the test issuers. `jwks.json` contains its public half.
 pub(crate) static SIGNER: LazyLock<Signer> =
     LazyLock::new(|| Signer::generate(SigningAlgorithm::Es256).unwrap());
 
-/// What is no secret, in the form of one.
+/// A secret of zeros: not a real secret, but in the right format.
 const ZEROS_FOLLOW: &str =
     "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==.1\n";
-/// As `postern admin follow-secret` prints it.
+/// A shared secret as `postern admin follow-secret` prints it.
 const FOLLOW_SECRET: &str =
     "Ggyrc423GEg2UcR1SxhQ8sFTm0IKBjvI/ZJtr1K5AB1dxsxffpRZQKoPsQ1cHVTe8hMqDdEYQ80kQ+hGyKPnWA==.1\n";
 
-/// Certificates, keys and key sets that the test configurations name, made anew for each run.
+/// Certificates, keys and key sets that the test configurations name. They are created for each
+/// run.
 pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     let folder = Folder::new("files");
     certificate(&folder, "cert.pem", "key.pem", false);
@@ -143,13 +144,13 @@ fn certificate(folder: &Folder, certificate: &str, key: &str, expired: bool) {
     folder.write(key, pair.serialize_pem());
 }
 
-/// Loads a configuration whose files are [`FILES`].
+/// Loads a configuration that uses the files in [`FILES`].
 pub(crate) fn load(text: &str) -> Result<Box<LoadedConfig>, Box<RefusedConfig>> {
     let source = ConfigSource { name: "postern.toml", text, base: &FILES.0, files: &Disk };
     config::load(source, Timestamp::from_secs(NOW), 1)
 }
 
-/// The faults of a configuration that must not be accepted, one per line.
+/// The faults of a configuration that must be refused, one per line.
 pub(crate) fn faults(text: &str) -> String {
     match load(text) {
         Ok(_) => panic!("accepted, and should not be:\n{text}"),
@@ -157,13 +158,14 @@ pub(crate) fn faults(text: &str) -> String {
     }
 }
 
-/// The smallest configuration, with `more` added to it.
+/// The smallest valid configuration, with `more` appended.
 pub(crate) fn minimal_and(more: &str) -> String {
     let minimal = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
     format!("{minimal}\n{more}")
 }
 
-/// Runs the binary to its end. One that serves where it should have refused to is ended after five minutes, with code 124.
+/// Runs the binary to its end. A process that wrongly keeps serving is killed after five minutes,
+/// with code 124.
 pub(crate) fn postern(arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.args(["--foreground", "--kill-after=5", "300", env!("CARGO_BIN_EXE_postern")]);
@@ -176,7 +178,8 @@ pub(crate) fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
-/// Compares with `expected/NAME`. A difference leaves what was seen in a file, ready to be copied over.
+/// Compares with `expected/NAME`. On a difference it writes the actual text to a file that can be
+/// copied.
 pub(crate) fn expect(name: &str, seen: &str) {
     let path = sources().join("expected").join(name);
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
@@ -203,10 +206,10 @@ pub(crate) fn difference(expected: &str, seen: &str) -> String {
     if report.is_empty() { "the same lines in another order".into() } else { report }
 }
 
-/// How long a test waits for what must come.
+/// Time limit of a test for an expected event.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A command that runs until it is told to stop; stopped when dropped.
+/// A command that runs until it is stopped, or dropped.
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -218,14 +221,15 @@ impl Running {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_postern")).args(arguments))
     }
 
-    /// A write that meets the limit of a file's size fails then, as on a full disk, and no signal ends the process.
+    /// Starts it so that a write beyond the file size limit fails, as on a full disk. No signal
+    /// ends the process.
     pub(crate) fn start_with_limits_as_errors(arguments: &[&str]) -> Self {
         let mut command = Command::new("env");
         command.args(["--ignore-signal=XFSZ", env!("CARGO_BIN_EXE_postern")]);
         Self::spawn(command.args(arguments))
     }
 
-    /// With no more than so many descriptors.
+    /// Starts it with a limit of open descriptors.
     pub(crate) fn start_with_descriptors(most: usize, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
         command.args([
@@ -237,7 +241,8 @@ impl Running {
         Self::spawn(command.args(arguments))
     }
 
-    /// With a wall clock of its own, which is as far from the machine's as a file says, at each moment. Other clocks are the machine's.
+    /// Starts it with a wall clock that is shifted by the offset in a file. Other clocks are the
+    /// machine's.
     pub(crate) fn start_with_clock(file: &Path, arguments: &[&str]) -> Self {
         let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
         let library = folders
@@ -268,7 +273,7 @@ impl Running {
         Self { child, lines, said: String::new() }
     }
 
-    /// Waits for a line with this text and answers it.
+    /// Waits for a line with this text and returns it.
     pub(crate) fn wait_for(&mut self, text: &str) -> String {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -283,7 +288,7 @@ impl Running {
         }
     }
 
-    /// All that it has said so far.
+    /// All output so far.
     pub(crate) fn said(&mut self) -> &str {
         while let Ok(line) = self.lines.try_recv() {
             let _ = writeln!(self.said, "{line}");
@@ -291,12 +296,12 @@ impl Running {
         &self.said
     }
 
-    /// A file of the process's own in `/proc`.
+    /// A file of the process in `/proc`.
     pub(crate) fn proc(&self, name: &str) -> PathBuf {
         Path::new("/proc").join(self.id()).join(name)
     }
 
-    /// Its process.
+    /// The process ID.
     pub(crate) fn id(&self) -> String {
         self.child.id().to_string()
     }
@@ -305,7 +310,7 @@ impl Running {
         assert!(Command::new("kill").args([signal, &self.id()]).status().unwrap().success());
     }
 
-    /// Waits for the end and answers the exit code.
+    /// Waits for the end and returns the exit code.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -341,18 +346,18 @@ pub(crate) fn exchange(address: &str, bytes: &str) -> String {
     answer
 }
 
-/// Asks for a path over a connection of its own.
+/// Sends a `GET` over a new connection.
 pub(crate) fn get(address: &str, path: &str) -> String {
     exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }
 
-/// A variable of the environment, by which tests are told of servers and extents.
+/// An environment variable that configures the tests.
 #[expect(clippy::disallowed_methods, reason = "a test binary has no configuration file")]
 pub(crate) fn told(variable: &str) -> Option<String> {
     std::env::var(variable).ok()
 }
 
-/// A database on the PostgreSQL server that tests may use, as a URL and by name.
+/// A new database on the PostgreSQL server of the tests, as a URL and by name.
 pub(crate) fn database_of_its_own(kind: &str) -> (String, String) {
     let url = told("POSTERN_TEST_POSTGRES")
         .expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p postern");
@@ -362,7 +367,7 @@ pub(crate) fn database_of_its_own(kind: &str) -> (String, String) {
     (format!("{server}/{name}"), name)
 }
 
-/// What a statement answers, without decoration.
+/// Result of a statement, without formatting.
 pub(crate) fn psql(url: &str, statement: &str) -> String {
     let done = Command::new("psql").args([url, "-qAtc", statement]).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

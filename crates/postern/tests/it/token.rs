@@ -2,7 +2,7 @@
 
 use crate::support::{Folder, Running, address_in, exchange, get, postern, said};
 
-/// A running demo: its token command and where things are.
+/// A running demo: its token command and its addresses.
 struct Demo {
     _process: Running,
     token: Vec<String>,
@@ -56,7 +56,7 @@ fn tokens_are_decoded() {
     let folder = Folder::new("decode");
     let file = format!("@{}", folder.write("token", token).display());
     assert!(said(&postern(&["token", "--decode", "--token", &file])).contains("\"ES256\""));
-    // Somebody else's may begin with a hyphen.
+    // A token of another issuer may begin with a hyphen.
     for opaque in ["opaque", "-abc.def"] {
         let output = postern(&["token", "--decode", "--token", opaque]);
         assert_eq!(output.status.code(), Some(1), "{opaque}: {}", said(&output));
@@ -98,7 +98,7 @@ fn refusals_and_failures_are_told_apart() {
 
 #[test]
 fn a_secret_is_not_sent_in_clear_text_to_another_machine() {
-    // Nobody answers there: an address for documentation (RFC 5737).
+    // No server answers there: an address for documentation (RFC 5737).
     let ask = |more: &[&str]| {
         let mut arguments = vec!["token", "--client-id", "shop", "--client-secret", "hidden"];
         arguments.extend(more);

@@ -1,10 +1,10 @@
-//! Values that are refused, of which one file can hold only one: many of a kind for the same key.
+//! Values that are refused, many for the same key. One file could contain only one of them.
 
 use crate::support::{FILES, faults, load, minimal_and};
 
 const ASSERTION: &str = "[assertion]\nkey = \"assertion-key.pem\"\nissuer = \"https://gateway.example\"\n";
 
-/// Each value, in place of `@`, is the one fault of its file, and is told so.
+/// Checks that each value, in place of `@`, is the only fault of its file, with this message.
 fn each_is_refused(text: &str, path: &str, values: &[(&str, &str)]) {
     for (value, what) in values {
         let faults = faults(&text.replace('@', value));
@@ -245,7 +245,8 @@ fn who_vouches_is_asked_where_several_could() {
         assert_eq!(warnings(SEVERAL, rule), place, "{rule}");
         assert!(warnings(SEVERAL, &format!("{rule}, issuers = [\"one\"]")).is_empty(), "{rule}");
         assert!(warnings("jwks_file = \"jwks.json\"\n", rule).is_empty(), "{rule}");
-        // a certificate gives neither clients, scopes nor addresses, and there is one way to vouch by it
+        // A certificate has neither clients, scopes nor addresses, and only one source
+        // authenticates by it.
         assert_eq!(warnings(CERTIFICATES, rule).len(), usize::from(of_certificates), "{rule}");
         for kind in ["jwt", "certificate"] {
             let rule = format!("{rule}, credentials = [\"{kind}\"]");

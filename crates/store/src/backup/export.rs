@@ -1,4 +1,4 @@
-//! Writing a copy.
+//! Export: writes a copy of the database.
 
 use std::io::{BufWriter, Write};
 
@@ -17,10 +17,10 @@ use crate::invalidation;
 use crate::migrations;
 use crate::pooled::PooledConnection;
 
-/// Rows that are read at once.
+/// Rows in one read.
 const PAGE: usize = 500;
 
-/// Where lines go, and through what.
+/// The output, and the digest over the lines written so far.
 struct Lines<W: Write> {
     out: BufWriter<W>,
     digest: digest::Context,
@@ -66,7 +66,7 @@ pub(crate) async fn run(
     Ok(Exported { rows })
 }
 
-/// Writes a table page by page, in the order of its key, and answers the number of rows.
+/// Writes a table page by page, in the order of its key. Returns the number of rows.
 async fn write_rows<W: Write + Send>(
     snapshot: &mut AnyConnection,
     dialect: Dialect,
@@ -110,7 +110,7 @@ async fn write_rows<W: Write + Send>(
     }
 }
 
-/// A row as it stands in a copy.
+/// A row in the form of the copy.
 fn values(table: &Table, row: &AnyRow) -> Result<Value, StoreError> {
     let value = |(at, (_, kind)): (usize, &(&str, Kind))| {
         Ok(match kind {

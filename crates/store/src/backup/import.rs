@@ -1,4 +1,4 @@
-//! Reading a copy: all of it in one transaction, whose end is the only thing that may stay unknown.
+//! Import: reads a copy in one transaction. Only the outcome of its commit can remain unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read as _};
@@ -20,24 +20,24 @@ use crate::name_conflicts;
 use crate::pooled::PooledConnection;
 use crate::write::Tx;
 
-/// Rows that are written at once.
+/// Rows in one insert.
 const TOGETHER: usize = 100;
-/// Longer than any line.
+/// Maximum length of a line, in bytes.
 const LINE: u64 = 64 << 20;
-/// Tables of one row that a new database has.
+/// Tables whose single row a new database already has.
 const HEADS: [&str; 2] = ["invalidation_head", "audit_head"];
 
-/// Where lines come from.
+/// The input, and the digest over the lines read so far.
 struct Lines<'f, R> {
     from: &'f mut R,
-    /// The number of the last one.
+    /// Number of the last line read, from 1.
     number: u64,
     line: Vec<u8>,
     digest: digest::Context,
 }
 
 impl<R: BufRead> Lines<'_, R> {
-    /// The next line's value; the line itself counts as read with [`Lines::accept`].
+    /// Reads the next line as JSON. The digest does not cover it until [`Lines::accept`] is called.
     fn next(&mut self) -> Result<Value, BackupError> {
         self.line.clear();
         self.number += 1;
@@ -50,7 +50,7 @@ impl<R: BufRead> Lines<'_, R> {
             .map_err(|error| self.malformed(format!("it is no JSON from column {} on", error.column())))
     }
 
-    /// The line belongs to what the digest covers.
+    /// Adds the last line to the digest.
     fn accept(&mut self) {
         self.digest.update(&self.line);
     }
@@ -60,10 +60,10 @@ impl<R: BufRead> Lines<'_, R> {
     }
 }
 
-/// Rows of one table on their way into the database.
+/// The table that is being imported.
 struct Section<'t> {
     table: &'t Table,
-    /// Those of the copy, in its order.
+    /// Columns in the order of the copy.
     columns: Vec<(&'static str, Kind)>,
     rows: Vec<Vec<Value>>,
     count: u64,
@@ -85,14 +85,14 @@ pub(crate) async fn run(
     take(&mut transaction, dialect, &tables).await?;
     let counts = sections(&mut lines, &tables, &mut transaction, dialect).await?;
     for head in HEADS {
-        // The log and the chain of the audit log could not go on without.
+        // The revocation log and the audit chain cannot be continued without these rows.
         if counts.get(head).and_then(Value::as_u64) != Some(1) {
             return Err(lines.malformed(format!("there is no row of {head} in the copy")));
         }
     }
     let rows = counts.values().filter_map(Value::as_u64).sum();
     let (head, migrated) = answer(dialect, begin_history(&mut transaction, epoch, schema)).await?;
-    // And one of before there were forms of names.
+    // Copies of older versions have rows without the comparison forms of names.
     let mut filled = String::new();
     while let Some(last) = answer(dialect, name_conflicts::fill(&mut transaction, &filled)).await? {
         filled = last;
@@ -115,7 +115,7 @@ pub(crate) async fn run(
     Ok(Imported { rows, head, migrated })
 }
 
-/// Reads the tables up to the end of the copy, and writes them; how many rows each has.
+/// Reads and writes the tables up to the trailer. Returns the number of rows of each table.
 async fn sections<R: BufRead>(
     lines: &mut Lines<'_, R>,
     tables: &[Table],
@@ -140,7 +140,7 @@ async fn sections<R: BufRead>(
             }
             continue;
         }
-        // Whatever else it is, the section ends before it.
+        // Any other line ends the current section.
         if let Some(mut section) = section.take() {
             section.write(connection, dialect, lines.number - 1).await?;
             counts.insert(section.table.name.to_owned(), section.count.into());
@@ -159,7 +159,7 @@ async fn sections<R: BufRead>(
     if lines.from.fill_buf()?.is_empty() { Ok(counts) } else { Err(BackupError::Longer(lines.number + 1)) }
 }
 
-/// Gives the log of revocations a history of its own, from which it goes on.
+/// Gives the revocation log a new epoch, from which it continues.
 async fn begin_history(
     connection: &mut AnyConnection,
     epoch: Epoch,
@@ -178,7 +178,8 @@ async fn key_ring(connection: &mut AnyConnection) -> Result<Option<Vec<u8>>, Sto
     Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
-/// Nobody knows what became of a transaction whose end was not answered; whatever the database says of it, it has not made it.
+/// The error of a commit: a lost answer means that the outcome is unknown, and any other error that
+/// nothing was committed.
 fn at_commit(error: StoreError) -> BackupError {
     match error.at_commit() {
         lost @ StoreError::Unavailable(_) => BackupError::Unclear(lost),
@@ -186,7 +187,7 @@ fn at_commit(error: StoreError) -> BackupError {
     }
 }
 
-/// Reads the header: the version of the schema that the copy is of.
+/// Reads the header. Returns the schema version of the copy.
 fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<u64, BackupError> {
     let header = match lines.next() {
         Err(BackupError::File(error)) => return Err(error.into()),
@@ -205,7 +206,7 @@ fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<u64, BackupError> {
     Ok(copy)
 }
 
-/// Keeps all others from writing, makes sure that nothing is there, and makes room for the heads.
+/// Locks the tables, checks that the database is empty, and deletes the initial rows of [`HEADS`].
 async fn take(connection: &mut AnyConnection, dialect: Dialect, tables: &[Table]) -> Result<(), BackupError> {
     answer(dialect, connection.execute(dialect.patient())).await?;
     if let Some(lock) = dialect.lock_tables(tables.iter().map(|table| table.name)) {
@@ -229,7 +230,7 @@ async fn take(connection: &mut AnyConnection, dialect: Dialect, tables: &[Table]
     Ok(())
 }
 
-/// Begins with a table that comes after those that were there already.
+/// Starts the section of a table. Tables must appear in the order of the schema.
 fn begin<'t, R: BufRead>(
     value: &Value,
     ahead: &mut std::slice::Iter<'t, Table>,
@@ -249,7 +250,7 @@ fn begin<'t, R: BufRead>(
 }
 
 impl Section<'_> {
-    /// Writes what was collected, up to line `last`.
+    /// Writes the collected rows, the last of which is at line `last`.
     async fn write(
         &mut self,
         connection: &mut AnyConnection,
@@ -294,7 +295,7 @@ impl Section<'_> {
             Err(error @ (StoreError::Taken(_) | StoreError::Dangling | StoreError::Mismatch(_))) => {
                 Err(BackupError::Refused { first, last, error })
             }
-            // The rows are not at fault.
+            // The failure is not caused by the rows.
             Err(error) => Err(error.into()),
         }
     }

@@ -1,14 +1,16 @@
-//! Which tables there are, with which columns, as the schema's own text says: a table that is added there is copied.
+//! Tables of a copy, with their columns, parsed from the schema text: a table that is added to the
+//! schema is copied.
 //!
-//! The schema is written plainly, a column per line, and a table after those it refers to; a test holds this against what a
-//! database says of itself.
+//! The schema text has a simple form: one column per line, and each table after those that it
+//! references. A test compares the result with the catalogue of a real database.
 
 use crate::migrations;
 
-/// Who follows now, or reads on in a list, follows this database, and no copy of it; and a row that is locked is there in every database.
+/// Tables that are not copied. Followers and readers of login endings belong to this database only,
+/// and the lock row exists in every database.
 const NOT_COPIED: [&str; 4] = ["followers", "names_given", "login_endings", "login_endings_head"];
 
-/// What stands in a column.
+/// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -16,16 +18,16 @@ pub(super) enum Kind {
     Bytes,
 }
 
-/// A table.
+/// A table of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     pub(super) name: &'static str,
     pub(super) columns: Vec<(&'static str, Kind)>,
-    /// Names of the columns of its primary key.
+    /// Columns of its primary key.
     pub(super) key: Vec<&'static str>,
 }
 
-/// All tables that are copied, those that are referred to first.
+/// All copied tables; referenced tables come first.
 pub(super) fn all() -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for line in migrations::schemas().flat_map(str::lines) {
@@ -46,7 +48,7 @@ pub(super) fn all() -> Vec<Table> {
 }
 
 impl Table {
-    /// Adds what a line of its definition says.
+    /// Adds the column or key that this line of the definition describes.
     fn add(&mut self, line: &'static str) {
         if let Some(key) = line.strip_prefix("PRIMARY KEY (").and_then(|rest| rest.split(')').next()) {
             self.key = key.split(", ").collect();

@@ -1,4 +1,4 @@
-//! The audit log.
+//! Audit log: appending entries and detecting modifications.
 
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::StoreError;
@@ -59,7 +59,7 @@ on_both! {
                 "UPDATE audit_log SET target = 'group:2{', detail = '}' WHERE seq = 3",
                 "UPDATE audit_log SET target = 'group:2', detail = '{}' WHERE seq = 3",
             ),
-            // The last ones, as if nothing had happened since.
+            // The last entries are deleted, as if they had never been written.
             (
                 "UPDATE audit_log SET seq = seq + 100 WHERE seq > 2",
                 "UPDATE audit_log SET seq = seq - 100 WHERE seq > 100",

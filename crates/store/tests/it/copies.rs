@@ -1,4 +1,4 @@
-//! Copies of a whole database, and databases made from them.
+//! Backups: exporting a whole database and importing it into another.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,12 +36,12 @@ use crate::login_sessions::login_session;
 use crate::people::{begin, session};
 
 const HOUR: Duration = Duration::from_hours(1);
-/// The history of a database made from a copy.
+/// The epoch of a database that was imported.
 const RESTORED: Epoch = Epoch([9; 16]);
-/// What a form of text could get wrong.
+/// Characters that an encoding could get wrong.
 const TEXT: &str = "\"quoted\", \\, \r\n\t\u{2028} äöü 𝄞 {\"sha256\":[]} ''";
 
-/// Something in every table, several pages in two of them.
+/// Fills every table, two of them with several pages.
 async fn fill(store: &Store) {
     let mut ada = user("ada");
     ada.email = Some("Ada@example.com".into());
@@ -138,7 +138,7 @@ async fn import(store: &Store, copy: &[u8]) -> Result<Imported, BackupError> {
     store.import(&mut &copy[..], RESTORED, |_| Ok(vec![])).await
 }
 
-/// A copy's tables with their columns.
+/// The tables of a copy with their columns.
 fn tables(copy: &[u8]) -> Vec<(String, Vec<String>)> {
     let lines = copy.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{"));
     lines
@@ -151,7 +151,7 @@ fn tables(copy: &[u8]) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// What two copies of the same facts have in common: all but the epoch, and what follows from it.
+/// The lines that two copies of the same data share: all but the epoch and what depends on it.
 fn facts(copy: &[u8]) -> Vec<String> {
     let lines: Vec<&str> = std::str::from_utf8(copy).unwrap().lines().collect();
     let head = 1 + lines.iter().position(|line| line.contains(r#""table":"invalidation_head""#)).unwrap();
@@ -160,14 +160,14 @@ fn facts(copy: &[u8]) -> Vec<String> {
     others.map(|(_, line)| (*line).to_owned()).collect()
 }
 
-/// A copy that says another version of the schema.
+/// The copy with another schema version in its header.
 fn of_schema(copy: &str, version: u64) -> String {
     let (before, rest) = copy.split_once(r#""schema":"#).expect("the header says the version");
     let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     format!(r#"{before}"schema":{version}{rest}"#)
 }
 
-/// The lines of a copy but its last, with an end that fits them.
+/// The given lines of a copy, with a trailer that matches them.
 pub(crate) fn sealed<'l>(lines: impl Iterator<Item = &'l str>) -> String {
     let (mut text, mut counts, mut table) = (String::new(), serde_json::Map::new(), String::new());
     for line in lines.filter(|line| !line.contains("sha256\":\"")) {
@@ -192,7 +192,7 @@ async fn is_untouched(store: &Store, epoch: Epoch) {
     assert_eq!(store.audit_log(0).await.unwrap(), []);
 }
 
-/// From one database into the other, with all that can be asked of it.
+/// Copies one database into another and checks the result.
 async fn goes_over(from: &Database, to: &Database) {
     let (old, new) = (from.open().await, to.open().await);
     fill(&old).await;
@@ -215,7 +215,7 @@ async fn goes_over(from: &Database, to: &Database) {
     assert_eq!(new.attempts(TEXT).await.unwrap().unwrap().expires_at, Timestamp::MAX);
     assert!(new.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 2));
 
-    // It goes on like the old one would.
+    // The imported database works like the original.
     assert!(is_active(&new, "a", NOW).await);
     let redeemed = new.write(redeem_refresh("r", "r2", NOW)).await.unwrap();
     assert_eq!(redeemed, store::redeem::Redeemed::Now);
@@ -362,7 +362,7 @@ on_both! {
         let before = before.replacen(r#","name_fold","email_fold""#, "", 1).replacen(r#",0,"ada",null]"#, ",0]", 1);
         let before = before.replacen(r#","read_at","client_tag","consent_tag""#, "", 1);
         let before = before.replacen(r#","read_at""#, "", 1);
-        // What Ada had was void from then on.
+        // Ada's tokens are revoked up to that time.
         let row = before.lines().find(|line| line.starts_with(r#"["id-ada""#)).unwrap();
         let ended = format!("{},{}]", row.strip_suffix(",0]").unwrap(), NOW.as_millis());
         let before = sealed(before.replacen(row, &ended, 1).lines());
@@ -463,7 +463,7 @@ on_both! {
     }
 }
 
-/// Clients as the version before wrote them.
+/// Adds clients as the previous version wrote them.
 async fn add_introspecting(store: &Store) {
     for (id, settings) in [
         (
@@ -476,7 +476,7 @@ async fn add_introspecting(store: &Store) {
     }
 }
 
-/// What became of them.
+/// Checks what these clients have become.
 async fn introspect_as_before(store: &Store) {
     let settings = async |id| store.client(id).await.unwrap().unwrap().settings;
     let all = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":true,"access_token":"jwt"}"#;
@@ -485,13 +485,14 @@ async fn introspect_as_before(store: &Store) {
     assert_eq!(settings("shop").await, shop, "a text is left alone");
 }
 
-/// A way to the database on which a statement is the last thing that gets through, or does not get through.
+/// A proxy to the database that cuts a connection at a given statement, before or after the server
+/// has executed it.
 struct Cut {
     url: String,
     at: At,
 }
 
-/// A statement, and whether it still gets through.
+/// A statement, and whether it still reaches the server.
 type At = Arc<Mutex<Option<(&'static [u8], bool)>>>;
 
 impl Cut {
@@ -512,13 +513,14 @@ impl Cut {
         Self { url, at }
     }
 
-    /// From here on a connection ends where this is said on it; `done`: after the server has done it, but before its answer.
+    /// From now on cuts a connection at this statement. `done`: after the server has executed it,
+    /// but before its answer.
     fn cut(&self, statement: &'static [u8], done: bool) {
         *self.at.lock().unwrap() = Some((statement, done));
     }
 }
 
-/// Passes on what the two say until it is to be cut.
+/// Forwards both directions until the cut.
 async fn pass(mut client: TcpStream, mut server: TcpStream, at: At) {
     let (mut asked, mut answer) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
@@ -532,7 +534,7 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, at: At) {
                     return;
                 }
                 if cut.is_some() {
-                    // It has done it when it answers, which nobody hears.
+                    // The server has executed the statement once it answers; the answer is dropped.
                     let _ = server.read(&mut answer).await;
                     return;
                 }

@@ -1,5 +1,5 @@
-//! Nodes that are killed while they write, and a database that goes away: what was acknowledged is there, and nothing is
-//! half done.
+//! Nodes that are killed while they write, and a database that becomes unavailable: acknowledged
+//! changes are durable, and no change is half applied.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -22,11 +22,11 @@ use crate::databases::{
     Database, EPOCH, NOW, ORIGINS, add_user, begin_family, digest, family, on_both, revocation, tag, told,
 };
 
-/// Set for the process that is to be killed: the database's URL, and a prefix for the names it uses.
+/// Set for the process that will be killed: the database's URL, and a prefix for the names it uses.
 const CHILD: &str = "POSTERN_TEST_STORE_CHILD";
-/// Set for the process that is to run out of room: the database's URL.
+/// Set for the process that will run out of disk space: the database's URL.
 const CRAMPED: &str = "POSTERN_TEST_STORE_CRAMPED";
-/// How many nodes are killed.
+/// Number of nodes to kill.
 const KILLED: &str = "POSTERN_TEST_KILLS";
 
 fn token(name: &str) -> AccessToken {
@@ -49,8 +49,8 @@ fn bound_family(name: &str) -> Family {
     Family { user_id: Some("id-ada".into()), ..family(name, &crate::databases::user("ada")) }
 }
 
-/// The process that is killed: issues tokens and revokes every other one, and says what was acknowledged. Without the
-/// variable this is not that process, and there is nothing to do.
+/// The process that is killed: issues tokens, revokes every other one, and prints what was
+/// acknowledged. Without the variable the test does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_will_be_killed() {
     let Some(told) = told(CHILD) else { return };
@@ -87,12 +87,13 @@ async fn a_node_that_will_be_killed() {
     streams.join_all().await;
 }
 
-/// One write, so that a line is there whole or not at all.
+/// Prints a line in one write, so that it appears completely or not at all.
 fn say(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Starts a node, kills it `after` so many acknowledgements, and returns all of them.
+/// Starts a node, kills it some time `after` the first `count` acknowledgements, and returns all
+/// acknowledged lines.
 fn killed_node(url: &str, prefix: &str, count: usize, after: Duration) -> Vec<String> {
     let myself = std::env::current_exe().unwrap();
     let mut child = Command::new(myself)
@@ -120,7 +121,7 @@ on_both! {
         let (mut issued, mut revoked) = (BTreeSet::new(), BTreeSet::new());
         for kill in 0..kills {
             let url = database.url.clone();
-            // Spread over a transaction's life, so that each of its moments is hit.
+            // Spread over the duration of a transaction, so that each of its phases is hit.
             let (count, after) = (1 + kill as usize * 37 % 200, Duration::from_micros(u64::from(kill) * 170 % 4_000));
             let said = tokio::task::spawn_blocking(move || killed_node(&url, &format!("k{kill}"), count, after));
             for line in said.await.unwrap() {
@@ -152,7 +153,8 @@ on_both! {
             assert!(!standing.is_active(NOW), "{name} was revoked");
             assert!(told.contains(&tag(name)), "{name} was told");
         }
-        // Not acknowledged, but done, is whole as well: told exactly when revoked.
+        // Changes that were made without acknowledgement are complete as well: a token is in the
+        // log exactly if it is revoked.
         for name in &issued {
             let standing = store.access_token(&digest(name)).await.unwrap().unwrap();
             assert_eq!(told.contains(&tag(name)), !standing.unrevoked, "{name}");
@@ -164,7 +166,8 @@ fn group(n: u32) -> AddGroup {
     AddGroup { id: format!("g{n}"), name: format!("group {n}"), now: NOW }
 }
 
-/// The process that has no room: makes groups until it was refused often enough, and says what became of each.
+/// The process without disk space: adds groups until enough were refused, and prints the result of
+/// each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_will_run_out_of_room() {
     let Some(url) = told(CRAMPED) else { return };
@@ -188,10 +191,11 @@ async fn a_node_that_will_run_out_of_room() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_full_refuses_and_keeps_what_it_has() {
     let database = Database::sqlite();
-    // Closed, not dropped: the last connection moves what the migrations wrote from the write-ahead log into the database.
-    // Dropping only asks for that, and a log that is still there takes the room that the next process is meant to have.
+    // Closed, not dropped: the last connection moves the migrations from the write-ahead log into
+    // the database. Dropping only requests that, and a remaining log takes the space that the next
+    // process needs.
     database.open().await.close().await;
-    // No file may grow beyond this, and the signal that says so is ignored: writing fails as on a full disk.
+    // No file may grow beyond this. The signal for it is ignored, so writes fail as on a full disk.
     let cramped = Command::new("env")
         .args(["--ignore-signal=XFSZ", "prlimit", "--fsize=500000"])
         .arg(std::env::current_exe().unwrap())
@@ -215,7 +219,7 @@ async fn a_disk_that_is_full_refuses_and_keeps_what_it_has() {
     }
 }
 
-/// A way to the database that can be closed.
+/// A proxy to the database that can be closed.
 struct Gate {
     url: String,
     open: Arc<AtomicBool>,
@@ -227,7 +231,7 @@ mod parking {
 
     use tokio::task::JoinHandle;
 
-    /// Connections that pass the gate now.
+    /// Open connections through the proxy.
     #[derive(Default)]
     pub(super) struct Connections(Mutex<Vec<JoinHandle<()>>>);
 
@@ -262,7 +266,7 @@ impl Gate {
                     let mut server = TcpStream::connect(server).await.unwrap();
                     let _ = copy_bidirectional(&mut client, &mut server).await;
                 }));
-                // It may have been closed since it let this one pass.
+                // The proxy may have been closed since this connection was accepted.
                 if !may_pass.load(Ordering::SeqCst) {
                     passing.cut();
                 }
@@ -329,15 +333,15 @@ async fn a_connection_that_was_lost_is_not_lent_again() {
     };
     assert!(ask().await.unwrap().is_some());
     end_all().await;
-    // it was well a moment ago, and one question may find out that it is no longer
+    // The connection was checked a moment ago, so one read may still fail.
     let found = ask().await;
     assert!(matches!(found, Ok(Some(_)) | Err(StoreError::Unavailable(_))), "{found:?}");
     assert!(ask().await.unwrap().is_some(), "another one is lent");
     end_all().await;
-    // the pool looks at what was not in use for some time before it is lent
+    // The pool checks a connection that was idle for some time before it is lent.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!(ask().await.unwrap().is_some());
-    // more at once than there are connections, each of them whole
+    // More reads than connections, none of which may be affected.
     let many = (0..100).map(|_| {
         let store = store.clone();
         tokio::spawn(async move { store.user_by_name("ada").await.unwrap().is_some() })
@@ -345,7 +349,7 @@ async fn a_connection_that_was_lost_is_not_lent_again() {
     for one in many.collect::<Vec<_>>() {
         assert!(one.await.unwrap());
     }
-    // who stops waiting does not spoil the connection for the next
+    // A cancelled read must not damage the connection for the next one.
     for micros in 0..200 {
         let soon = Duration::from_micros(10 * micros);
         let _ = tokio::time::timeout(soon, store.user_by_name("ada")).await;

@@ -1,4 +1,5 @@
-//! The databases under test: a file of its own and a database of its own on a running server, for each test.
+//! The databases under test: for each test a file of its own, and a database of its own on a
+//! running server.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,24 +12,24 @@ use store::refresh_tokens::RefreshToken;
 use store::users::{AddUser, StoredPassword, UserRow};
 use store::{Epoch, Revocation, RevocationReach, Store, StoredDigest, Tag, sqlite_url};
 
-/// Where a server is that tests may make databases on.
+/// URL of a server on which tests may create databases.
 const SERVER: &str = "POSTERN_TEST_POSTGRES";
-/// When tests take place.
+/// The current time in tests.
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-/// What everything here follows from, unless a test says otherwise.
+/// Tags of the client and the consent of all grants, unless a test uses others.
 pub(crate) const ORIGINS: EventOrigins = [Tag([0xC1; 16]), Tag([0xC2; 16])];
 
-/// What a new database is given.
+/// Epoch of a new database.
 pub(crate) const EPOCH: Epoch = Epoch([7; 16]);
 
-/// What the tests are told from outside.
+/// Reads a setting from the environment.
 #[expect(clippy::disallowed_methods, reason = "a test binary has no configuration file")]
 pub(crate) fn told(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// One test, on both databases.
+/// Runs a test on both databases.
 macro_rules! on_both {
     ($($(#[$doc:meta])* async fn $name:ident($database:ident: Database) $body:block)*) => {
         $( async fn $name($database: $crate::databases::Database) $body )*
@@ -45,10 +46,10 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// An empty database, gone with its test.
+/// An empty database that is deleted with its test.
 pub(crate) struct Database {
     pub(crate) url: String,
-    /// How many nodes it may be shared by.
+    /// Number of nodes that may share it.
     pub(crate) nodes: usize,
     _folder: Option<tempfile::TempDir>,
 }
@@ -56,7 +57,7 @@ pub(crate) struct Database {
 impl Database {
     pub(crate) fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // A path that a URL would misread, were it not escaped.
+        // A path with characters that must be escaped in a URL.
         let url = sqlite_url(&folder.path().join("facts 100%?.db"));
         Self { url, nodes: 1, _folder: Some(folder) }
     }
@@ -79,7 +80,7 @@ impl Database {
         Store::open(&self.url, EPOCH).await.unwrap()
     }
 
-    /// As many stores as there may be nodes.
+    /// Opens as many stores as nodes may share the database.
     pub(crate) async fn open_all(&self) -> Vec<Store> {
         let mut stores = Vec::new();
         for _ in 0..self.nodes {
@@ -136,18 +137,18 @@ pub(crate) async fn add_user(store: &Store, name: &str) -> UserRow {
     user
 }
 
-/// Sessions that were used within two hours go on.
+/// Sessions count as active if they were used within two hours.
 pub(crate) fn at(now: Timestamp) -> SessionsAt {
     SessionsAt { now, idle: std::time::Duration::from_hours(2) }
 }
 
-/// What a user granted and has not ended.
+/// A user's valid families.
 pub(crate) async fn alive_families(store: &Store, user: &UserRow, now: Timestamp) -> Vec<Family> {
     let of_user = FamilyFilter { user_id: Some(&user.id), ..FamilyFilter::default() };
     store.families(of_user, "", 10, at(now)).await.unwrap()
 }
 
-/// A family that begins with these.
+/// A family with its first tokens.
 pub(crate) fn begin_family(
     family: Family,
     refresh: Option<RefreshToken>,

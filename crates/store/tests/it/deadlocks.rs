@@ -1,4 +1,5 @@
-//! What nodes change at once, in whatever order: nobody waits in a circle, which a database ends after a second by giving up one.
+//! Concurrent changes of several nodes, in any order: none of them deadlock. A database would
+//! detect a deadlock after a second and abort one transaction.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::people::{begin, session};
 const LATER: Duration = Duration::from_mins(1);
 const MANY: usize = 40;
 
-/// Deadlocks there were, once all connections have ended.
+/// Number of deadlocks, known once all connections are closed.
 async fn deadlocks(database: &Database) -> i64 {
     if database.url.starts_with("sqlite") {
         return 0;
@@ -26,7 +27,7 @@ async fn deadlocks(database: &Database) -> i64 {
     connection.fetch_one(ask).await.unwrap().get(0)
 }
 
-/// A session with a family of two clients each, and what refreshes them.
+/// Adds a session with a family for each of two clients, and their refresh tokens.
 async fn two_clients(store: &Store, n: usize) {
     let ada = add_user(store, &format!("u{n}")).await;
     store.write(begin(session(&format!("s{n}"), &ada), None)).await.unwrap();
@@ -38,7 +39,7 @@ async fn two_clients(store: &Store, n: usize) {
     }
 }
 
-/// Ends users, and then adds one.
+/// Ends users, then adds one.
 struct EndAndAdd(Vec<EndUser>, AddUser);
 
 impl Change for EndAndAdd {
@@ -75,7 +76,7 @@ on_both! {
             two_clients(&stores[0], n).await;
         }
         for round in 0..4 {
-            // Two clients of each session, at two nodes, one of them in the opposite order.
+            // Two clients of each session refresh at two nodes, one of them in the opposite order.
             let redeem = |app: &str, n: usize| {
                 let (old, new) = (format!("{app}{n}{}", ".".repeat(round)), format!("{app}{n}{}", ".".repeat(round + 1)));
                 redeem_refresh(&old, &new, NOW.plus(LATER * u32::try_from(round + 1).unwrap()))
@@ -135,7 +136,7 @@ on_both! {
     async fn a_refresh_does_not_wait_for_whoever_has_its_session(database: Database) {
         let store = database.open().await;
         two_clients(&store, 0).await;
-        // One writer waits for nobody.
+        // SQLite's single writer cannot deadlock.
         if database.nodes > 1 {
             let mut other = AnyConnection::connect(&database.url).await.unwrap();
             let mut held = other.begin().await.unwrap();
@@ -165,7 +166,7 @@ on_both! {
             };
             let add = AddUser { user: user(&format!("{round}-another")), password: None };
             let ended = EndAndAdd(users.iter().map(end).collect(), add);
-            // In the opposite order of rows it would be another circle.
+            // The opposite order of rows would be another deadlock.
             let renamed: Vec<_> = users.iter().map(rename).collect();
             let last = stores.last().unwrap();
             let (ended, renamed) = tokio::join!(stores[0].write(ended), last.write(renamed));

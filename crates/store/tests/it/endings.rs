@@ -1,4 +1,4 @@
-//! What ends while something is granted, and who is told.
+//! Revocation concurrent with grants, and the notification of clients.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The files of a database, and who may read them.
+//! Database files and their permissions.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,7 +25,7 @@ async fn a_new_database_is_for_its_owner_alone() {
         assert_eq!(mode(Path::new(&file)), 0o600, "{}", file.display());
     }
     store.close().await;
-    // Whoever has chosen otherwise has chosen.
+    // The administrator's choice of permissions is respected.
     fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
     let store = Store::open(&sqlite_url(&file), EPOCH).await.unwrap();
     assert!(store.user_by_login("ada").await.unwrap().is_some());

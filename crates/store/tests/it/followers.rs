@@ -1,4 +1,4 @@
-//! Who follows the log.
+//! Followers: the list of consumers of the log.
 
 use std::time::Duration;
 

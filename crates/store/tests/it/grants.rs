@@ -181,18 +181,18 @@ on_both! {
             all
         };
         assert_eq!(shown(NOW).await, ["closed", "idle", "short", "swept", "used"]);
-        // Its lifetime.
+        // Expiry of the tokens.
         assert_eq!(redeem("short", "s1", NOW.plus(5 * MINUTE).minus(Duration::from_millis(1))).await, Redeemed::Now);
         assert_eq!(redeem("s1", "s2", NOW.plus(5 * MINUTE)).await, Redeemed::Dead);
-        // It is gone altogether.
+        // The session is deleted.
         store.sweep(NOW.plus(5 * MINUTE), Duration::from_hours(1)).await.unwrap();
         assert_eq!(store.session_by_sid("sid-swept").await.unwrap(), None);
         assert_eq!(redeem("swept", "w1", NOW.plus(MINUTE)).await, Redeemed::Dead);
-        // An end.
+        // The session is ended.
         let end = EndSession { sid: "sid-closed".into(), user_id: ada.id.clone(), revocation: revocation("closed"), deliver_until: None, now: NOW };
         assert!(store.write(end).await.unwrap());
         assert_eq!(redeem("closed", "c1", NOW.plus(MINUTE)).await, Redeemed::Dead);
-        // Nobody used it; but whoever refreshes what ends with it does.
+        // The browser does not use the session, but a refresh counts as a use.
         let next = Successors { refresh: Some(RefreshToken { expires_at: NOW.plus(Duration::from_hours(8)), ..refresh("u1") }), access: None };
         assert_eq!(store.write(Redeem { successors: next, ..redeem_refresh("used", "u1", hour_later) }).await.unwrap(), Redeemed::Now);
         assert_eq!(store.session_by_sid("sid-used").await.unwrap().unwrap().seen_at, hour_later);
@@ -215,7 +215,7 @@ on_both! {
         let issue = begin_family(family("g", &ada), Some(refresh("r")), access("a", Some(&ada)));
         stores[0].write(issue).await.unwrap();
         let mut seen = Vec::new();
-        // A hundred at once: as many as would come at once are not answered in time where other programs have the processors.
+        // A hundred at a time: more would not be answered in time on a busy machine.
         for first in (0..1000).step_by(100) {
             let mut attempts = tokio::task::JoinSet::new();
             for n in first..first + 100 {
@@ -247,7 +247,7 @@ on_both! {
             let token = AccessToken { jti: name.to_owned(), ..access(name, None) };
             store.write(IssueAccessToken(token)).await.unwrap();
         }
-        // One of them twice.
+        // One `jti` appears twice.
         let jtis: Vec<String> = names.iter().chain([&names[7]]).cloned().collect();
         let revocations = jtis.iter().map(|jti| revocation(jti)).collect();
         store.write(RevokeNamed { jtis, revocations, now: NOW }).await.unwrap();
@@ -368,7 +368,8 @@ on_both! {
         assert!(is_active(&store, "a-1", second(45)).await);
         assert_eq!(store.write(redeem_device("d", "2", &ada, second(46))).await.unwrap(), Redeemed::Before);
         assert!(!is_active(&store, "a-1", second(46)).await, "a replay costs the family");
-        // The device itself, whose code somebody else has redeemed, may come after its end: it is noticed all the same.
+        // The device itself may come after its code has expired, when a thief has redeemed it: the
+        // replay is detected all the same.
         assert_eq!(store.write(poll(600)).await.unwrap(), approved);
         assert_eq!(store.write(redeem_device("d", "3", &ada, second(600))).await.unwrap(), Redeemed::Before);
     }
@@ -432,7 +433,7 @@ on_both! {
             nodes.spawn(async move { store.write(take).await.unwrap() });
         }
         let mut taken: Vec<_> = nodes.join_all().await.into_iter().flatten().map(|d| (d.id, d.tries)).collect();
-        // Two nodes may have looked at the same ones, and one of them went away with fewer.
+        // Two nodes may have selected the same rows, so that one of them got fewer.
         taken.extend(stores[0].write(take(0, 30)).await.unwrap().into_iter().map(|d| (d.id, d.tries)));
         taken.sort();
         assert_eq!(taken, (0..30).map(|n| (format!("d{n:02}"), 1)).collect::<Vec<_>>());
@@ -452,7 +453,7 @@ on_both! {
     }
 }
 
-/// How many of the access tokens that the attempts would have got are worth something.
+/// Number of valid access tokens among those that the attempts would have received.
 async fn active_successors(store: &Store, attempts: usize) -> usize {
     let mut active = 0;
     for n in 0..attempts {

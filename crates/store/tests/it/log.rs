@@ -1,4 +1,4 @@
-//! The log of revocations.
+//! Revocation log: appending, reading and expiry of events.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,7 +27,7 @@ on_both! {
         store.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
         let over = store.prove_denied(None, 10).await.unwrap().1[0].until.plus(coherence::denylist::KEPT);
         if store.dialect() == Dialect::Sqlite {
-            // Nobody else writes meanwhile.
+            // SQLite has no concurrent writer.
             assert_eq!(store.sweep(over, HOUR).await.unwrap().expired, 1);
             return;
         }
@@ -38,7 +38,7 @@ on_both! {
             let store = store.clone();
             async move { store.sweep(over, HOUR).await.unwrap().expired }
         });
-        // Long enough for whoever would wait for the row to wait for it.
+        // Long enough for a transaction that waits for the row to be waiting.
         tokio::time::sleep(Duration::from_millis(200)).await;
         other.execute("COMMIT").await.unwrap();
         assert_eq!(swept.await.unwrap(), 0);
@@ -155,7 +155,7 @@ on_both! {
         assert_eq!(events.iter().map(|event| event.tags.len()).collect::<Vec<_>>(), [64, 64, 22]);
         let tags: Vec<_> = events.into_iter().flat_map(|event| event.tags).collect();
         assert_eq!(tags, (0..150).map(|n| tag(&format!("t{n}"))).collect::<Vec<_>>());
-        // What differs is told apart.
+        // Events that differ in more than their tags are not merged.
         let revocations = vec![
             revocation("a"),
             Revocation { reach: RevocationReach::Before(NOW), ..revocation("b") },

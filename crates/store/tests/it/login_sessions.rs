@@ -49,7 +49,7 @@ fn release(name: &str, version: u64) -> ReleaseLoginSession {
     ReleaseLoginSession { id: digest(name), version }
 }
 
-/// Makes all of these at once, each at another node than the one before, and says what they found.
+/// Makes all changes at once, each at another node than the one before. Returns their outputs.
 async fn at_once<C: Change>(stores: &[Store], changes: impl IntoIterator<Item = C>) -> Vec<C::Output> {
     let mut writes = JoinSet::new();
     for (n, change) in changes.into_iter().enumerate() {
@@ -59,7 +59,7 @@ async fn at_once<C: Change>(stores: &[Store], changes: impl IntoIterator<Item = 
     writes.join_all().await
 }
 
-/// Those that somebody has, by the names they were given here.
+/// The names of those sessions that exist.
 async fn alive<'n>(store: &Store, names: &[&'n str]) -> Vec<&'n str> {
     let mut alive = Vec::new();
     for name in names {
@@ -75,7 +75,7 @@ fn sorted(mut ids: Vec<StoredDigest>) -> Vec<[u8; 32]> {
     ids.into_iter().map(|id| id.0).collect()
 }
 
-/// Sessions that ended before [`NOW`], as many as these, without the way of a change for each.
+/// Inserts `count` sessions that ended before [`NOW`], directly into the table.
 async fn keep_ended(database: &Database, count: u32) {
     let mut connection = AnyConnection::connect(&database.url).await.unwrap();
     for first in (0..count).step_by(250) {
@@ -119,7 +119,7 @@ on_both! {
         let over = LoginEndings { upto: 3, sessions: Vec::new(), more: false };
         assert_eq!(one.login_endings(0, Duration::ZERO).await.unwrap(), over, "too long ago to matter, and to be looked through again");
 
-        // Ends of many nodes are in one order, and have no holes.
+        // Endings of several nodes are in one order, without gaps.
         let mut nodes = JoinSet::new();
         for n in 0..40 {
             let store = stores[n % stores.len()].clone();
@@ -177,7 +177,7 @@ on_both! {
         for name in &names {
             keep(&stores[0], &login_session(name)).await;
         }
-        // 7 and 13 have nothing in common with 40: every order has every name
+        // 7 and 33 have no factor in common with 40, so each order contains every name.
         let claims = (0..20).flat_map(|round| {
             let names = &names;
             (0..40).map(move |n| claim(&names[(round * 13 + n * if round % 2 == 0 { 7 } else { 33 }) % 40], 0, NOW))
@@ -270,7 +270,7 @@ on_both! {
             ("ada-x-early", "ada", x, early), ("ada-x-now", "ada", x, NOW), ("ada-x-late", "ada", x, late),
             ("ada-y", "ada", y, NOW), ("ada-none", "ada", None, NOW), ("eve-x", "eve", x, NOW),
             ("eve-none", "eve", None, NOW),
-            // of no use to whoever mixes the two up
+            // A provider session and a user with the same digest must not be confused.
             ("x-ada", "x", Some(digest("ada")), NOW),
         ] {
             keep(&store, &LoginSessionRow { subject: digest(subject), sid, began, ..login_session(name) }).await;
@@ -332,7 +332,7 @@ on_both! {
             let (provider, gateway) = (provider.clone(), gateway.clone());
             let (name, ada) = (format!("s-{n}"), ada.clone());
             writes.spawn(async move {
-                // the names are the same on both sides, and mean nothing to each other
+                // The names are equal on both sides, but do not refer to each other.
                 let own = begin(SessionRow { expires_at: NOW.plus(HOUR), ..session(&name, &ada) }, None);
                 let session = BeginLoginSession(login_session(&name));
                 let (begun, kept) = tokio::join!(provider.write(own), gateway.write(session));

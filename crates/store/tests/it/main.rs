@@ -1,4 +1,4 @@
-//! What every database must do, run on each of them.
+//! Store: behaviour that is the same with every database, tested on each.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

@@ -1,4 +1,5 @@
-//! Names and addresses: one is given once, however it is spelt; and what was given before there were forms of them goes on.
+//! Names and addresses: each is assigned once in all equivalent spellings, and those from before
+//! the comparison forms remain usable.
 
 use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
 use store::groups::AddGroup;
@@ -8,7 +9,7 @@ use store::{Store, StoreError};
 
 use crate::databases::{Database, NOW, add_user, on_both, revocation, user};
 
-/// Nora in full-width letters.
+/// "Nora" in full-width letters.
 const WIDE: &str = "\u{ff2e}\u{ff4f}\u{ff52}\u{ff41}";
 
 fn addressed(id: &str, name: &str, email: &str) -> UserRow {
@@ -39,7 +40,7 @@ async fn who(store: &Store, login: &str) -> Option<String> {
     store.user_by_login(login).await.unwrap().map(|(user, _)| user.id)
 }
 
-/// Rows as a program wrote them that knew nothing of forms.
+/// Inserts rows as a program wrote them that did not know comparison forms.
 async fn written_before(database: &Database, rows: &[(&str, &str, Option<&str>)]) {
     let mut connection = AnyConnection::connect(&database.url).await.unwrap();
     let mut transaction = connection.begin().await.unwrap();
@@ -54,7 +55,7 @@ async fn written_before(database: &Database, rows: &[(&str, &str, Option<&str>)]
     connection.close().await.unwrap();
 }
 
-/// A name as a program gives it that knows nothing of forms: it leaves that of the former name.
+/// Renames a user as such a program does: the form of the former name remains.
 async fn renamed_before(database: &Database, id: &str, name: &str) {
     let mut connection = AnyConnection::connect(&database.url).await.unwrap();
     let update = sqlx::query("UPDATE users SET name = $2, name_key = $3 WHERE id = $1");
@@ -62,7 +63,7 @@ async fn renamed_before(database: &Database, id: &str, name: &str) {
     connection.close().await.unwrap();
 }
 
-/// Transactions that were committed, as long as all connections have ended; none that a file would count.
+/// Number of committed transactions, known once all connections are closed; always 0 for SQLite.
 async fn commits(database: &Database) -> i64 {
     if database.url.starts_with("sqlite") {
         return 0;
@@ -72,7 +73,7 @@ async fn commits(database: &Database) -> i64 {
     connection.fetch_one(ask).await.unwrap().get(0)
 }
 
-/// Names of before that have another form, more than are read at once.
+/// Names whose form differs from the name, more than one page of them.
 fn odd(count: usize) -> Vec<(String, String)> {
     (0..count).map(|n| (format!("{n:05}"), format!("zoe\u{308}{n}"))).collect()
 }
@@ -244,7 +245,7 @@ on_both! {
         source.open().await.close().await;
         written_before(&source, &[("1", "zoe\u{308}", None), ("2", "zo\u{eb}", None)]).await;
         let mut copy = Vec::new();
-        // Read before anybody has looked at the names.
+        // Exported before any program has added the forms.
         let from = source.open().await;
         from.export(&mut copy).await.unwrap();
         let copy = String::from_utf8(copy).unwrap();

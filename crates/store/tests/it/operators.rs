@@ -1,4 +1,4 @@
-//! What operators change and look at, and the key ring.
+//! Changes and listings for operators, and the key ring.
 
 use std::time::Duration;
 

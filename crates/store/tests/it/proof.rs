@@ -1,4 +1,4 @@
-//! What a database says that is certain to be in force, while it takes changes and while it takes none.
+//! Proven reads, while the database accepts changes and while it does not.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use store::{LogHead, Store, Tag};
 
 use crate::databases::{Database, EPOCH, NOW, on_both, revocation, tag, told};
 
-/// Set for the process that is to prove without room: the database's URL.
+/// Set for the process that proves reads without disk space: the database's URL.
 const CRAMPED: &str = "POSTERN_TEST_STORE_PROVES";
 
 fn follower(number: u8) -> Follower {
@@ -34,7 +34,7 @@ async fn revoke(store: &Store, name: &str) -> bool {
     store.write(Revoke { revocation: revocation(name), now: NOW }).await.is_ok()
 }
 
-/// The number of the head, and which of these are denied.
+/// The sequence number of the head, and those of the tags that are on the denylist.
 async fn confirmed(store: &Store, names: &[&str]) -> (u64, Vec<Tag>) {
     let (head, denied) = store.confirm(names.iter().map(|name| tag(name)).collect()).await.unwrap();
     (head.seq, denied.into_iter().map(|denied| denied.tag).collect())
@@ -80,7 +80,7 @@ on_both! {
     }
 }
 
-/// Ends the sessions of a database, and has those that begin from here on change nothing, or change things again.
+/// Terminates the database's connections, and makes new ones read-only or writable.
 async fn set_read_only(database: &Database, to: &str) {
     let (server, name) = database.url.rsplit_once('/').unwrap();
     let name = name.trim_end_matches('?');
@@ -93,12 +93,12 @@ async fn set_read_only(database: &Database, to: &str) {
     }
 }
 
-/// A session that was ended shows at the next question.
+/// Waits until reads succeed again: a terminated connection fails at its next use.
 async fn settled(store: &Store) {
     soon(async || store.prove_head().await.is_ok() && store.head().await.is_ok()).await;
 }
 
-/// Waits until something holds.
+/// Waits until the condition holds.
 async fn soon(holds: impl AsyncFn() -> bool) {
     let held = async {
         while !holds().await {
@@ -140,7 +140,8 @@ async fn a_row_that_somebody_holds_keeps_nobody_from_being_answered() {
     held.rollback().await.unwrap();
 }
 
-/// Rows are shown to transactions alone that have written something, a message: what is seen was read in one of those.
+/// The tables are replaced by views that show rows only to transactions that have written
+/// something, such as a message. So what is visible was read in the proving transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_that_followers_go_by_is_read_in_the_transaction_that_proves_it() {
     let database = Database::postgres().await;
@@ -171,7 +172,7 @@ async fn all_that_followers_go_by_is_read_in_the_transaction_that_proves_it() {
     assert_eq!(confirmed(&store, &["before"]).await, (1, vec![tag("before")]));
 }
 
-/// Not one for each, though they come one after the other while others are answered.
+/// The callers do not get a transaction each, although they arrive while others are being answered.
 #[tokio::test]
 async fn however_many_ask_for_the_head_few_transactions_read_it() {
     let database = Database::postgres().await;
@@ -189,7 +190,7 @@ async fn however_many_ask_for_the_head_few_transactions_read_it() {
         let store = store.clone();
         asking.spawn(async move { store.prove_head().await.unwrap().seq });
     }
-    // Whatever else is proved takes places of its own.
+    // Other proven reads have connections of their own.
     for _ in 0..20 {
         let store = store.clone();
         asking.spawn(async move { store.prove_denied(None, 10).await.unwrap().0.seq });
@@ -230,7 +231,7 @@ async fn where_no_message_may_be_written_a_change_is_the_proof() {
     assert_eq!(store.listed(&ids(&[1])).await, None, "without a change nothing is proved");
 }
 
-/// The process that has no room.
+/// The process without disk space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_proves_without_room() {
     let Some(url) = told(CRAMPED) else { return };

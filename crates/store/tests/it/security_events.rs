@@ -1,4 +1,4 @@
-//! What happened, for those who are told; and what others told.
+//! Security events: delivery to receivers, and events received from other issuers.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ on_both! {
             let seq = store.head().await.unwrap().seq;
             assert_eq!(store.occurred(seq - 1, 1).await.unwrap()[0].what.kind, kind);
         }
-        // It is swept when nobody is told of it any more.
+        // Occurrences are deleted when they are no longer delivered.
         let later = NOW.plus(MINUTE * 60 * 24 * 9);
         store.sweep(later, MINUTE).await.unwrap();
         assert_eq!(store.occurred(0, 10).await.unwrap(), []);
@@ -93,7 +93,7 @@ on_both! {
         assert_eq!(taken, [TakenReceiver { seq: 0, tries: 0 }]);
         let store = &stores[0];
         assert!(!store.is_to_be_told("r", NOW).await.unwrap(), "somebody has it");
-        // Whoever took it is gone.
+        // The node that took the receiver has died.
         let later = NOW.plus(MINUTE);
         assert_eq!(store.write(take("r", later)).await.unwrap(), Some(TakenReceiver { seq: 0, tries: 0 }));
         let back = |from, to, tries| GiveBack { receiver: "r".into(), from, to, tries, due_at: later };
@@ -112,7 +112,7 @@ on_both! {
         let mut seqs = Vec::new();
         for user in ["a", "b", "c", "d"] {
             seqs.push(happen(&store, user, NOW).await);
-            // What nobody is told of is no hole.
+            // An event without an occurrence is not a gap.
             store.write(Revoke { revocation: revocation("silent"), now: NOW }).await.unwrap();
         }
         let [a, b, c, d] = seqs.clone().try_into().unwrap();
@@ -127,7 +127,7 @@ on_both! {
         assert_eq!(acknowledge(&store, "r", &[a, b, c], never).await, 0, "once more");
         assert_eq!(unheard(&store, "r").await, [d]);
         assert_eq!(unheard(&store, "other").await, seqs, "another hears for itself");
-        // What is too old is given up, and counted once.
+        // An event that is too old is given up, and counted once.
         assert_eq!(acknowledge(&store, "r", &[], NOW.plus(MINUTE)).await, 1);
         assert_eq!(acknowledge(&store, "r", &[], NOW.plus(MINUTE)).await, 0);
         assert_eq!(unheard(&store, "r").await, [0; 0]);

@@ -1,5 +1,5 @@
-//! A database that falls silent: what is asked is neither answered nor refused, and no connection ends. A host that loses power
-//! does so, and a network that is cut.
+//! A silent database: statements are neither answered nor refused, and no connection is closed.
+//! This happens when a host loses power or a network is cut.
 
 use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use tokio::time::timeout;
 
 use crate::databases::{Database, EPOCH, NOW};
 
-/// Far longer than anything here may take on a machine with much else to do; what waits without an end takes longer.
+/// Far longer than any step takes on a busy machine; only an unlimited wait takes longer.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A way to the database that can fall silent.
+/// A proxy to the database that can fall silent.
 struct Way {
     url: String,
     heard: watch::Sender<Heard>,
@@ -30,7 +30,7 @@ struct Way {
 
 #[derive(Clone, Copy)]
 struct Heard {
-    /// How often it fell silent. A connection from before says nothing any more, whatever follows.
+    /// How often it fell silent. Connections from before a silence stay silent.
     silences: u32,
     silent: bool,
 }
@@ -58,13 +58,14 @@ impl Way {
         self.heard.send_modify(|heard| *heard = Heard { silences: heard.silences + 1, silent: true });
     }
 
-    /// Another one answers in the place of the database that is gone.
+    /// Another server answers in place of the lost one.
     fn fail_over(&self) {
         self.heard.send_modify(|heard| heard.silent = false);
     }
 }
 
-/// One direction of a connection. What nobody is to hear is kept, as the end is.
+/// Forwards one direction of a connection. During a silence it holds back data, and the end of the
+/// stream as well.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut heard: watch::Receiver<Heard>) {
     let born = heard.borrow().silences;
     let mut bytes = vec![0; 16 << 10];
@@ -84,7 +85,7 @@ fn group(name: &str) -> AddGroup {
     AddGroup { id: format!("id-{name}"), name: name.into(), now: NOW }
 }
 
-/// As many questions at once, and what each was answered in time.
+/// Runs `count` reads at once. Each result is `None` if it did not arrive within `patience`.
 async fn ask(store: &Store, count: usize, patience: Duration) -> Vec<Option<Result<(), StoreError>>> {
     let asked = (0..count).map(|_| {
         let store = store.clone();
@@ -97,7 +98,7 @@ async fn ask(store: &Store, count: usize, patience: Duration) -> Vec<Option<Resu
     answers
 }
 
-/// Waits until questions are answered.
+/// Waits until reads are answered.
 async fn until_it_answers(store: &Store) {
     let began = Instant::now();
     while let Err(error) = store.head().await {
@@ -109,7 +110,7 @@ async fn until_it_answers(store: &Store) {
 async fn a_question_to_a_silent_database_fails_and_takes_no_place_with_it() {
     let way = Way::to(&Database::postgres().await).await;
     let store = Store::open(&way.url, EPOCH).await.unwrap();
-    // As many as are asked at once, so that each connection is lent again without another look.
+    // As many reads as run at once, so that each connection is lent again without a check.
     assert!(ask(&store, 8, PATIENCE).await.iter().all(|answer| matches!(answer, Some(Ok(())))));
     way.fall_silent();
     for answer in ask(&store, 8, PATIENCE).await {
@@ -124,7 +125,8 @@ async fn a_question_to_a_silent_database_fails_and_takes_no_place_with_it() {
 async fn a_question_that_nobody_waits_for_takes_no_place_with_it() {
     let way = Way::to(&Database::postgres().await).await;
     let store = Store::open(&way.url, EPOCH).await.unwrap();
-    // There is one connection more than are lent, so that once would not be enough to lose all of them.
+    // The pool has one more connection than are lent at once, so one round would not lose all of
+    // them.
     for _ in 0..3 {
         until_it_answers(&store).await;
         ask(&store, 8, PATIENCE).await;
@@ -136,7 +138,7 @@ async fn a_question_that_nobody_waits_for_takes_no_place_with_it() {
     until_it_answers(&store).await;
 }
 
-/// A change that is under way when the test goes on.
+/// A change that is in progress when the test continues.
 struct Slow {
     group: AddGroup,
     begun: mpsc::UnboundedSender<()>,
@@ -160,7 +162,7 @@ async fn a_change_that_a_silent_database_does_not_answer_takes_no_lane_with_it()
     let (go, go_on) = watch::channel(false);
     let (says, mut said) = mpsc::unbounded_channel();
     let mut writes = tokio::task::JoinSet::new();
-    // Each in a transaction of its own, in a lane of its own: all there are.
+    // Each in a transaction and a lane of its own, so that all lanes are occupied.
     for n in 0..4 {
         let slow = Slow { group: group(&format!("slow {n}")), begun: says.clone(), go_on: go_on.clone() };
         let store = store.clone();
@@ -174,7 +176,7 @@ async fn a_change_that_a_silent_database_does_not_answer_takes_no_lane_with_it()
         let made = made.expect("an answer, if only that nobody knows");
         assert!(matches!(made, Err(StoreError::Unavailable(_))), "{made:?}");
     }
-    // The lane gives up a moment after those who wait for it.
+    // The lane gives up a moment after its callers.
     let began = Instant::now();
     while store.storing().fault().is_none() {
         assert!(began.elapsed() < PATIENCE, "nobody is told that nothing is stored");
@@ -187,7 +189,8 @@ async fn a_change_that_a_silent_database_does_not_answer_takes_no_lane_with_it()
     }
 }
 
-/// Falls silent once so many wait for a table that is [`kept`]: what they have asked has been sent, and is not answered.
+/// Falls silent once `count` transactions wait for a table that is [`kept`]: their statements were
+/// sent and are not answered.
 async fn fall_silent_once_waited_for(count: i64, database: &Database, way: &Way) {
     let mut other = AnyConnection::connect(&database.url).await.unwrap();
     let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation' \
@@ -200,7 +203,7 @@ async fn fall_silent_once_waited_for(count: i64, database: &Database, way: &Way)
     way.fall_silent();
 }
 
-/// Keeps tables from those who write, until it commits.
+/// Locks a table against writers until the transaction commits.
 async fn kept(table: &str, database: &Database) -> AnyConnection {
     let mut other = AnyConnection::connect(&database.url).await.unwrap();
     other.execute("BEGIN").await.unwrap();
@@ -219,7 +222,7 @@ async fn who_follows_is_not_written_down_by_a_silent_database_and_takes_no_lane_
     let way = Way::to(&database).await;
     let store = Store::open(&way.url, EPOCH).await.unwrap();
     let mut other = kept("followers", &database).await;
-    // As many as there are lanes; whoever asked for the first two has gone away.
+    // As many as there are lanes; the callers of the first two have gone away.
     let noting = (0..4).map(|n| {
         let store = store.clone();
         let patience = if n < 2 { Duration::from_secs(3) } else { PATIENCE };
@@ -287,9 +290,9 @@ async fn whoever_lets_go_of_a_silent_database_is_not_kept() {
 /// A copy during which the database falls silent.
 struct Overtaken<'w> {
     way: &'w Way,
-    /// What is to be read yet.
+    /// The rest of the copy, to be read.
     copy: &'w [u8],
-    /// So much of it is read before.
+    /// Number of bytes that are read before the silence.
     before: usize,
 }
 
@@ -333,7 +336,7 @@ async fn a_copy_is_given_up_when_the_database_falls_silent() {
     let mut written = Overtaken { way: &ways.0, copy: &[], before: 0 };
     let read = Overtaken { way: &ways.1, copy: &copy, before: copy.len() / 2 };
     let mut read = BufReader::with_capacity(1 << 10, read);
-    // Neither knows of the other, and both take a while to be sure.
+    // The two do not depend on each other, and each needs some time to detect the silence.
     let (exported, imported) = tokio::join!(
         timeout(PATIENCE * 2, from.export(&mut written)),
         timeout(PATIENCE * 2, into.import(&mut read, EPOCH, |_| Ok(Vec::new()))),

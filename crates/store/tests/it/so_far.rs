@@ -1,4 +1,5 @@
-//! Endings of everything so far: what was read before one is told from what was read after it, whatever the nodes' clocks say.
+//! Revocation of "everything so far": state read before the event is distinguished from state read
+//! after it, even if the nodes' clocks differ.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ fn end(user: &UserRow, now: Timestamp) -> EndUser {
     }
 }
 
-/// Whether a token counts that was signed with what was read then, and that nobody has to ask about.
+/// Whether a JWT is valid that was signed with state read at `read_at`.
 async fn counts(store: &Store, user: &UserRow, read_at: Timestamp) -> bool {
     let claimed = ClaimedStatus {
         family_id: None,
@@ -69,7 +70,7 @@ on_both! {
         assert_eq!(told, expected.map(Some).into_iter().zip(clocks).collect::<Vec<_>>());
         let denied = store.prove_denied(None, 10).await.unwrap().1;
         assert_eq!(denied[0].not_before, Some(expected[4]), "the last of them counts");
-        // Whatever else is told, time goes on; looking does not move it.
+        // Any other event advances log time, but a read does not.
         store.write(Revoke { revocation: revocation("b"), now: NOW }).await.unwrap();
         store.write(store::ProveHead).await.unwrap();
         assert_eq!(store.read_at().await.unwrap().as_millis(), later + 3);
@@ -79,14 +80,14 @@ on_both! {
     async fn an_ending_takes_what_was_read_before_it_and_nothing_else(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        // The same millisecond, again and again, and a clock that goes back.
+        // The same millisecond again and again, and a clock that goes back.
         for now in [NOW, NOW, NOW, Timestamp::from_millis(7)] {
             let before = read(&store, &ada).await;
             assert!(counts(&store, &ada, before.read_at).await);
             assert!(store.write(end(&ada, now)).await.unwrap());
             assert!(!counts(&store, &ada, before.read_at).await, "{before:?}");
             assert!(counts(&store, &ada, read(&store, &ada).await.read_at).await, "at once");
-            // Neither a session nor a family nor a token begins with what was read before.
+            // Neither a session nor a family nor a token can begin from state read before.
             assert_eq!(store.write(begin(session("late", &before), None)).await.unwrap(), None);
             let late = begin_family(family("late", &before), None, access("late-f", Some(&before)));
             assert!(!store.write(late).await.unwrap());
@@ -112,7 +113,7 @@ on_both! {
         assert!(store.write(change("own", &shown)).await.unwrap());
         assert_eq!(store.session(&digest("old"), NOW).await.unwrap(), None);
         assert!(store.session(&digest("own"), NOW).await.unwrap().is_some());
-        // Somebody with the old password was on their way, too.
+        // A request with the old password was in progress, too.
         assert!(!store.write(change("stolen", &shown)).await.unwrap());
         assert_eq!(store.user_by_login("ada").await.unwrap().unwrap().1, Some(password("own")));
         assert_eq!(store.session(&digest("stolen"), NOW).await.unwrap(), None);
@@ -137,7 +138,7 @@ on_both! {
         begun_amid(&store, &ada, revoke).await;
         for n in 0..BEGUN {
             assert!(!is_active(&store, &format!("a{n}"), NOW).await, "{n}");
-            // Where transactions overlap, a family is in time.
+            // With overlapping transactions a family may be committed in time.
             assert!(store.dialect() == Dialect::Postgres || !is_alive(&store, n).await, "{n}");
         }
     }
@@ -163,7 +164,7 @@ on_both! {
                 group: "staff".into(),
                 user_id: ada.id.clone(),
                 revocation: so_far(&format!("u{round}")),
-                // This node's clock is an hour late, or early.
+                // This node's clock is an hour slow or fast.
                 now: if round % 2 == 0 { Timestamp::from_millis(NOW.as_millis() - 3_600_000) } else { NOW.plus(HOUR) },
             };
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -190,7 +191,7 @@ on_both! {
         assert!(!is_active(&store, "early", NOW).await && is_active(&store, "late", NOW).await);
         let kept = store.access_token(&digest("late")).await.unwrap().unwrap().token;
         assert_eq!(kept, own("late", kept.read_at));
-        // Nor does anything begin with it that lives longer.
+        // Nothing that lives longer can begin from it either.
         assert!(!store.write(begin_family(family("early", &ada), None, access("f", Some(&ada)))).await.unwrap());
         let now = Family { read_at: kept.read_at, ..family("late", &ada) };
         assert!(store.write(begin_family(now, None, access("f", Some(&ada)))).await.unwrap());
@@ -225,7 +226,7 @@ on_both! {
 
 const BEGUN: usize = 60;
 
-/// Begins families at once, and in the midst of them makes a change.
+/// Begins families concurrently, with a change in between.
 async fn begun_amid(store: &Store, user: &UserRow, change: impl Change) {
     let mut writes = tokio::task::JoinSet::new();
     let mut change = Some(change);

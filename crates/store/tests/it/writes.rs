@@ -51,7 +51,7 @@ on_both! {
             writes.spawn(async move {
                 match n % 3 {
                     0 => (n, store.write(group(&format!("g{n}"))).await.is_ok()),
-                    // Everybody after the first finds it taken.
+                    // All but the first find the name taken.
                     1 => (n, store.write(group("same")).await.is_ok()),
                     _ => (n, store.write(Fails(group(&format!("g{n}")))).await.is_ok()),
                 }

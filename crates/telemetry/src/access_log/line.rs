@@ -1,11 +1,10 @@
-//! The two spellings of a line.
+//! Access log lines in two formats.
 //!
-//! Owns: field names and order, escaping, and the time's text. Everything is appended to a byte buffer
-//! without allocation.
+//! Owns: field names and their order, escaping, the format of the time. Everything is appended to a
+//! byte buffer without allocation.
 //!
-//! Whatever a field contains, a line stays one line and shows what it says: control characters, line and
-//! paragraph separators and the characters that turn text around (bidirectional controls) are written as
-//! `\u` escapes in both styles.
+//! A record is always one line that shows its real content. Both formats escape control characters,
+//! line and paragraph separators and bidirectional controls as `\u` sequences.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -15,20 +14,21 @@ use auth::time::Timestamp;
 use super::AccessRecord;
 use crate::phases::push_millis;
 
-/// How lines are spelt.
+/// Format of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
     /// One JSON object (RFC 8259) per line.
     #[default]
     Json,
-    /// `key=value` pairs, values in quotes where needed (logfmt).
+    /// `key=value` pairs, values quoted where needed (logfmt).
     Text,
 }
 
-/// Longest text written of one field, bytes before escaping. A path may have 8 KiB; its beginning suffices.
+/// Maximum length of a field's text in bytes before escaping. A path may have 8 KiB; its beginning
+/// suffices.
 const LONGEST: usize = 2048;
 
-/// Appends lines in one style.
+/// Appends lines in one format.
 #[derive(Debug)]
 pub(super) struct Formatter {
     style: Style,
@@ -50,8 +50,8 @@ impl Formatter {
     }
 }
 
-/// A key with all that stands between it and the values around it, for both styles: put together when this
-/// is compiled, so that at run time it is one copy of known length.
+/// A key with the punctuation around it, for both formats. Assembled at compile time, so that at
+/// run time it is one copy of known length.
 #[derive(Clone, Copy)]
 struct Key {
     json: &'static str,
@@ -114,7 +114,7 @@ fn fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, record: &Ac
     line.end();
 }
 
-/// A line being written, in the style its type says.
+/// A line in the format given by its type.
 struct Line<'o, const STYLE: bool> {
     out: &'o mut Vec<u8>,
 }
@@ -140,7 +140,7 @@ impl<const STYLE: bool> Line<'_, STYLE> {
         self.quote();
     }
 
-    /// A word of ours: no quote, no blank, nothing to escape.
+    /// A constant of this program: it needs no quotes or escapes.
     #[inline]
     fn plain(&mut self, key: Key, word: &str) {
         self.key(key);
@@ -164,7 +164,7 @@ impl<const STYLE: bool> Line<'_, STYLE> {
     fn address(&mut self, key: Key, address: IpAddr) {
         self.key(key);
         self.quote();
-        // writing to a vector does not fail
+        // writing to a vector cannot fail
         drop(write!(self.out, "{address}"));
         self.quote();
     }
@@ -173,7 +173,7 @@ impl<const STYLE: bool> Line<'_, STYLE> {
         self.key(key);
         self.quote();
         match peer {
-            // by hand: the formatter's padding machinery costs more than the rest of the line
+            // by hand: the formatter's padding costs more than the rest of the line
             SocketAddr::V4(peer) => {
                 let mut digits = itoa::Buffer::new();
                 for (i, octet) in peer.ip().octets().into_iter().enumerate() {
@@ -185,13 +185,13 @@ impl<const STYLE: bool> Line<'_, STYLE> {
                 self.out.push(b':');
                 self.out.extend_from_slice(digits.format(peer.port()).as_bytes());
             }
-            // writing to a vector does not fail
+            // writing to a vector cannot fail
             SocketAddr::V6(_) => drop(write!(self.out, "{peer}")),
         }
         self.quote();
     }
 
-    /// A text of somebody else's.
+    /// A text that may come from a peer.
     #[inline]
     fn text(&mut self, key: Key, text: &str) {
         self.key(key);
@@ -225,8 +225,8 @@ fn clip(text: &str, longest: usize) -> &str {
     if text.len() <= longest { text } else { &text[..text.floor_char_boundary(longest)] }
 }
 
-/// Whether nothing in `text` needs escaping (JSON), or quotes either (text). Nearly always so. No early end:
-/// without one the compiler looks at 16 bytes at a time.
+/// Whether `text` needs no escaping, and in the text format no quotes: nearly always true. Checks
+/// all bytes without an early exit, so that the compiler processes 16 bytes at a time.
 #[expect(clippy::needless_bitwise_bool, reason = "branches would keep the loop from being vectorised")]
 #[inline]
 fn is_plain<const STYLE: bool>(text: &str) -> bool {
@@ -236,10 +236,10 @@ fn is_plain<const STYLE: bool>(text: &str) -> bool {
     })
 }
 
-/// Appends the inside of a JSON string (RFC 8259 §7).
+/// Appends the content of a JSON string (RFC 8259 §7).
 fn escape(text: &str, out: &mut Vec<u8>) {
     let mut rest = text;
-    // runs that need no care go over in one piece; that is nearly always all of it
+    // sequences that need no escaping are copied at once; nearly always that is the whole text
     while let Some(at) =
         rest.bytes().position(|byte| !(b' '..0x7f).contains(&byte) || matches!(byte, b'"' | b'\\'))
     {
@@ -273,15 +273,16 @@ fn escape_char(c: char, out: &mut Vec<u8>) {
     }
 }
 
-/// Characters that end a line for some readers, are invisible, or change the order of what is displayed.
+/// Characters that some readers treat as line ends, that are invisible, or that change the display
+/// order.
 const fn deceives(c: char) -> bool {
     matches!(c,
         '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Writes instants as RFC 3339 in UTC with milliseconds. Remembers the second it wrote last: most lines
-/// differ in the milliseconds only.
+/// Formats times as RFC 3339 in UTC with milliseconds. Caches the last second, because most lines
+/// differ only in milliseconds.
 #[derive(Debug, Default)]
 struct Clock {
     second: Option<u64>,
@@ -289,7 +290,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// `2026-11-21T05:10:11.123Z`. Years after 9999 show as their last instant.
+    /// Such as `2026-11-21T05:10:11.123Z`. Years after 9999 show as the last instant of 9999.
     fn text(&mut self, time: Timestamp) -> &str {
         let millis = time.as_millis().min(253_402_300_799_999);
         let second = millis / 1000;
@@ -330,8 +331,8 @@ fn push_padded(out: &mut String, n: u64, width: u32) {
 
 /// Year, month and day of the proleptic Gregorian calendar, `days` after 1970-01-01.
 ///
-/// Counts from 1 March of year 0, so that the leap day is the last day of a year and the lengths of the
-/// months before it repeat every five: 153 days.
+/// Years start on 1 March, so that the leap day is the last day of a year and five months always
+/// have 153 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

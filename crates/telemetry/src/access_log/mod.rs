@@ -1,16 +1,17 @@
-//! One line per request.
+//! Access log: one line per request.
 //!
-//! Owns: what a line says ([`AccessRecord`]), its two spellings, the per-worker buffer and the thread that writes.
-//! Does not own: when a request is finished, or the ticker that flushes.
+//! Owns: the content of a line ([`AccessRecord`]), its two formats, the per-worker buffer and the
+//! writer thread. Does not own: when a request has finished, the ticker that flushes.
 //!
-//! Flow: `AccessRecord → Buffer (a worker's own) → bounded channel → writer thread → file | stdout | stderr`.
+//! Flow: `AccessRecord → Buffer (a worker's own) → bounded channel → writer thread → file | stdout
+//! | stderr`.
 //!
-//! **No secret can get in.** A record has no place for header fields, tokens or a raw target: it takes the
-//! canonical method, host and path, an [`Identity`] (which never holds a credential), and codes out of the
-//! program text. Queries carry tokens in practice, so there is no place for them either.
+//! **No secrets.** A record has no field for header fields, tokens or a raw target. It contains the
+//! canonical method, host and path, an [`Identity`] (which never contains a credential), and
+//! constant codes. Query strings often contain tokens, so a record has no field for them either.
 //!
-//! **No worker waits.** When the destination is slow the channel fills up, and buffers that find no room are
-//! dropped and counted.
+//! **Workers never wait.** When the destination is slow the channel fills up, and further buffers
+//! are dropped and counted.
 
 mod line;
 mod writer;
@@ -26,19 +27,19 @@ pub use writer::{AccessLog, AccessLogError, AccessLogOptions, AccessLogStats, Bu
 use crate::phases::CacheUse;
 use crate::trace_context::TraceId;
 
-/// The protocol a request came in.
+/// The protocol version of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestProtocol {
-    /// HTTP/1.0.
+    /// Version HTTP/1.0.
     Http10,
-    /// HTTP/1.1, or a head of HTTP/1 too broken to say.
+    /// HTTP/1.1, or an HTTP/1 head so malformed that its version is unknown.
     Http11,
-    /// HTTP/2.
+    /// Version HTTP/2.
     Http2,
 }
 
 impl RequestProtocol {
-    /// As in a request line.
+    /// The form in a request line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
@@ -47,7 +48,7 @@ impl RequestProtocol {
         }
     }
 
-    /// The bare version, as spans call it (OpenTelemetry `network.protocol.version`).
+    /// The version only, as in spans (OpenTelemetry `network.protocol.version`).
     pub const fn version(self) -> &'static str {
         match self {
             Self::Http10 => "1.0",
@@ -57,25 +58,26 @@ impl RequestProtocol {
     }
 }
 
-/// The canonical request a line names. All three are what was matched and authorized, never raw bytes.
+/// The canonical request of a line. All parts are those that were matched and authorized, never raw
+/// bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestTarget<'a> {
     /// Method, case as received.
     pub method: &'a str,
-    /// Host in lower-case A-label form, without port.
+    /// Host as A-labels in lower case, without port.
     pub host: &'a str,
-    /// Path, without query.
+    /// Path without query.
     pub path: &'a str,
 }
 
-/// Where a request was sent.
+/// Where a request was forwarded to.
 #[derive(Debug, Clone, Copy)]
 pub struct ForwardedTo<'a> {
     /// Name of the upstream.
     pub upstream: &'a str,
     /// `host:port` or socket path.
     pub endpoint: &'a str,
-    /// Nanoseconds from handing the request on, connecting included, to the end of its answer.
+    /// Nanoseconds from the start of forwarding, connecting included, to the end of the response.
     pub nanos: u64,
 }
 
@@ -88,32 +90,32 @@ pub struct AccessRecord<'a> {
     pub listener: &'a str,
     /// The client's address, from the connection or a PROXY header.
     pub peer: SocketAddr,
-    /// Whoever sent the request that the peer, a proxy, asks about.
+    /// Client of the original request, if the peer is a proxy that queries about it.
     pub client: Option<IpAddr>,
-    /// What it spoke.
+    /// Protocol of the request.
     pub protocol: RequestProtocol,
-    /// What it asked for; `None` when it was malformed: then nothing it said is trustworthy enough to print.
+    /// The canonical request; `None` if it was malformed: then none of its text is safe to print.
     pub target: Option<RequestTarget<'a>>,
-    /// Status sent; 0: none.
+    /// Status code sent; 0: none.
     pub status: u16,
-    /// How it ended.
+    /// How the request ended.
     pub outcome: Outcome,
-    /// Code that says why it was not let through, or why its exchange broke off.
+    /// Reason code of a refusal or of an aborted exchange.
     pub reason: Option<&'static str>,
     /// Name of the matched route.
     pub route: Option<&'a str>,
-    /// Who asked, when that is known.
+    /// The authenticated caller, if known.
     pub identity: Option<&'a Identity>,
-    /// Where it was sent.
+    /// Where it was forwarded to.
     pub forwarded: Option<ForwardedTo<'a>>,
     /// Body bytes received.
     pub bytes_in: u64,
     /// Body bytes sent.
     pub bytes_out: u64,
-    /// Nanoseconds from then to the last byte sent.
+    /// Nanoseconds from `time` to the last byte sent.
     pub total_nanos: u64,
-    /// What the decision cache said.
+    /// Result of the decision cache.
     pub cache: Option<CacheUse>,
-    /// The trace the request belongs to.
+    /// The trace of the request.
     pub trace: Option<TraceId>,
 }

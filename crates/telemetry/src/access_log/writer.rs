@@ -1,7 +1,7 @@
-//! From the workers' buffers to the destination.
+//! Access log writer: moves lines from the workers' buffers to the destination.
 //!
-//! Owns: the buffers, the bounded channel, the one thread that may block on writing, reopening, and the
-//! count of lines written and lost.
+//! Owns: the buffers, the bounded channel, the one thread that may block on writing, reopening
+//! files, the counts of written and dropped lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -18,36 +18,37 @@ use parking_lot::Mutex;
 use super::AccessRecord;
 use super::line::{Formatter, Style};
 
-/// A worker hands its buffer over when it holds this much.
+/// Size in bytes at which a worker passes on its buffer.
 const FLUSH_BYTES: usize = 32 * 1024;
-/// Room a buffer begins with: a flush's worth and the line that goes beyond.
+/// Initial capacity of a buffer: the flush size plus the line that exceeds it.
 const BUFFER_BYTES: usize = FLUSH_BYTES + 4 * 1024;
-/// A buffer that grew beyond this (by long paths) is not used again.
+/// Buffers that have grown larger than this (through long paths) are not reused.
 const LARGEST_SPARE: usize = 2 * BUFFER_BYTES;
-/// Buffers that may wait for the writer: about 2 MiB, some 5000 lines.
+/// Maximum number of buffers that wait for the writer: about 2 MiB, or 5000 lines.
 const WAITING: usize = 64;
 
-/// Where lines go.
+/// Destination of the lines.
 pub enum Destination {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
-    /// Appended to a file, which is made (mode 0640) if need be and opened anew by [`AccessLog::reopen`].
+    /// A file, in append mode. Created with mode 0640 if it does not exist, and opened anew by
+    /// [`AccessLog::reopen`].
     File(PathBuf),
-    /// Whatever else can be written to.
+    /// Any other writer.
     Writer(Box<dyn Write + Send>),
 }
 
-/// What lines look like and where they go.
+/// Settings of the access log.
 pub struct AccessLogOptions {
-    /// Spelling.
+    /// Format of the lines.
     pub style: Style,
-    /// Where lines go.
+    /// Destination of the lines.
     pub destination: Destination,
 }
 
-/// Why there is no access log.
+/// Why the access log could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessLogError {
     /// The file cannot be opened for appending.
@@ -55,17 +56,17 @@ pub enum AccessLogError {
         "cannot open access log {path}: {source} (does the directory exist, and may this user write there?)"
     )]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// No thread could be started.
+    /// The writer thread could not be started.
     #[error("cannot start the access log's thread: {0}")]
     Thread(io::Error),
 }
 
-/// Lines written and lost since the process began.
+/// Numbers of written and dropped lines since the process started.
 #[derive(Debug, Default)]
 pub struct AccessLogStats {
     written: AtomicU64,
@@ -73,18 +74,18 @@ pub struct AccessLogStats {
 }
 
 impl AccessLogStats {
-    /// Lines given to the destination.
+    /// Lines written to the destination.
     pub fn written(&self) -> u64 {
         self.written.load(Relaxed)
     }
 
-    /// Lines lost: the destination was slower than the requests, or writing failed.
+    /// Lines dropped because the destination was too slow or a write failed.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 }
 
-/// What workers and writer share.
+/// State shared by workers and writer.
 #[derive(Default)]
 struct WriterState {
     stats: Arc<AccessLogStats>,
@@ -95,12 +96,12 @@ struct WriterState {
 
 enum WriterMessage {
     Lines(Batch),
-    /// Look at [`WriterState::reopen`] and [`WriterState::close`].
+    /// Check [`WriterState::reopen`] and [`WriterState::close`].
     Wake,
 }
 
-/// Lines on their way. Whatever way it ends, each line is counted once: as written by the writer, or else as
-/// dropped, also when the batch is still in the channel at the end.
+/// Lines on the way to the writer. Each line is counted exactly once: as written by the writer,
+/// otherwise as dropped. This includes batches that are still in the channel at the end.
 struct Batch {
     text: Vec<u8>,
     lines: u64,
@@ -113,7 +114,7 @@ impl Drop for Batch {
     }
 }
 
-/// The access log of a process. Clones are the same log.
+/// The access log of a process. Clones share the log.
 #[derive(Clone)]
 pub struct AccessLog {
     sender: SyncSender<WriterMessage>,
@@ -123,7 +124,10 @@ pub struct AccessLog {
 }
 
 impl AccessLog {
-    /// Opens the destination and starts the writing thread.
+    /// Opens the destination and starts the writer thread.
+    ///
+    /// # Errors
+    /// [`AccessLogError`] when the file cannot be opened or the thread cannot be started.
     pub fn start(options: AccessLogOptions) -> Result<Self, AccessLogError> {
         let sink = Sink::open(options.destination)?;
         let shared = Arc::new(WriterState::default());
@@ -135,7 +139,7 @@ impl AccessLog {
             .name("access-log".into())
             .spawn(move || {
                 writer.run(&messages);
-                // what is still in the channel is counted here, before anybody is told of the end
+                // counts what is still in the channel as dropped, before the end is signalled
                 drop(messages);
                 drop(ending);
             })
@@ -154,32 +158,32 @@ impl AccessLog {
         }
     }
 
-    /// Lines written and lost.
+    /// Numbers of written and dropped lines.
     pub fn stats(&self) -> Arc<AccessLogStats> {
         Arc::clone(&self.shared.stats)
     }
 
-    /// Opens a file destination anew, as after a rotation. Never blocks; when the file cannot be opened the
-    /// old one stays in use and the fault is logged.
+    /// Reopens a file destination, for example after log rotation. Never blocks. If the file cannot
+    /// be opened, the old one stays in use and the error is logged.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Relaxed);
-        // with the channel full the writer is awake, and looks before each write
+        // if the channel is full the writer is running, and checks the flag before each write
         let _ = self.sender.try_send(WriterMessage::Wake);
     }
 
-    /// Ends the log: waits, for at most `wait`, until everything handed over so far is written. Workers drop (or
-    /// flush) their [`Buffer`]s first; what is handed over afterwards counts as dropped. `false`: the
-    /// destination did not take it all in time.
+    /// Ends the log. Waits at most `wait` until all passed lines are written. Workers must drop or
+    /// flush their [`Buffer`] first; lines passed on later count as dropped. `false`: the
+    /// destination was too slow.
     #[must_use]
     pub fn close(&self, wait: Duration) -> bool {
         self.shared.close.store(true, Relaxed);
-        // with the channel full the writer is awake, and looks after each write
+        // if the channel is full the writer is running, and checks the flag after each write
         let _ = self.sender.try_send(WriterMessage::Wake);
         matches!(self.ended.lock().recv_timeout(wait), Err(RecvTimeoutError::Disconnected))
     }
 }
 
-/// One worker's end of the access log. Dropping it hands over what it holds.
+/// The access log buffer of one worker. Dropping it passes on its content.
 pub struct Buffer {
     formatter: Formatter,
     text: Vec<u8>,
@@ -189,7 +193,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Appends a line; hands the buffer over at 32 KiB. Never blocks.
+    /// Appends a line; passes on the buffer at 32 KiB. Never blocks.
     pub fn log(&mut self, record: &AccessRecord<'_>) {
         if self.text.capacity() == 0 {
             let spare = self.shared.spare.lock().pop();
@@ -202,8 +206,8 @@ impl Buffer {
         }
     }
 
-    /// Hands over what there is. Called by the worker's ticker. Never blocks: when the writer is that far
-    /// behind, the lines are dropped and counted.
+    /// Passes on the buffered lines. Called by the worker's ticker. Never blocks: if the channel is
+    /// full the lines are dropped and counted.
     pub fn flush(&mut self) {
         if self.lines == 0 {
             return;
@@ -269,7 +273,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o640).open(path)
 }
 
-/// The writing thread's state.
+/// State of the writer thread.
 struct Writer {
     sink: Sink,
     shared: Arc<WriterState>,
@@ -277,7 +281,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Until the log is closed and what waits is written, or nobody is left who could write.
+    /// Runs until the log is closed and all waiting lines are written, or all senders are dropped.
     fn run(mut self, messages: &Receiver<WriterMessage>) {
         while let Ok(message) = messages.recv() {
             self.handle(message);

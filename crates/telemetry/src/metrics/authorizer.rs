@@ -1,6 +1,7 @@
-//! What is counted of questions to authorizers.
+//! Metrics of queries to authorizers.
 //!
-//! Owns: the shards of one authorizer, the methods that write them, and their families. Does not own: what is kept of answers.
+//! Owns: the shards of one authorizer, the methods that write them, and their metric families. Does
+//! not own: cached answers.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ struct AuthorizerShard {
     duration: Histogram,
 }
 
-/// Questions to one authorizer. Kept by name, so that a reload does not begin again at zero.
+/// Metrics of one authorizer. Kept by name, so that a reload does not reset them.
 #[derive(Debug)]
 pub struct AuthorizerMetrics {
     name: Arc<str>,
@@ -29,13 +30,13 @@ impl AuthorizerMetrics {
         Self { name: name.into(), shards: shards(workers) }
     }
 
-    /// Counts what came of wanting to know, where nothing was asked for it.
+    /// Counts a result for which no query was sent.
     #[inline]
     pub fn answered(&self, worker: &WorkerMetrics, what: Consulted) {
         self.shards[worker.index()].0.consulted[what as usize].add(1);
     }
 
-    /// Counts a question, and the nanoseconds until its answer or until nobody waited any more.
+    /// Counts a query, with the nanoseconds until its answer or until its caller gave up.
     pub fn asked(&self, worker: &WorkerMetrics, what: Consulted, nanos: u64) {
         self.answered(worker, what);
         self.shards[worker.index()].0.duration.record(nanos);

@@ -1,14 +1,14 @@
-//! The two text forms of a scrape.
+//! Exposition: the two text formats of a scrape.
 //!
-//! Owns: the Prometheus text format 0.0.4, `OpenMetrics` 1.0, and the choice between them. Does not own: which
-//! families there are ([`super::scrape`]).
+//! Owns: the Prometheus text format 0.0.4, `OpenMetrics` 1.0, and the choice between them. Does not
+//! own: which metric families exist ([`super::scrape`]).
 //!
-//! The encoder is our own: the counts live in per-worker shards, both forms come out of one pass over them,
-//! and scrapers (or people with curl) that know only the older form are served too.
+//! No metrics library is used, because the counters are in per-worker shards. One pass over them
+//! serves both formats, also for scrapers (or people with curl) that know only the older one.
 
 use std::fmt::Write as _;
 
-/// A text form of metrics.
+/// A text format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text exposition 0.0.4.
@@ -18,8 +18,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The form an `Accept` field (RFC 9110 §12.5.1) likes better; [`Format::Text`] without one, or when
-    /// neither is named. Both are always available, so nothing is refused.
+    /// The format that an `Accept` field (RFC 9110 §12.5.1) prefers; [`Format::Text`] without the
+    /// field, or if it names neither. Never refuses a request.
     pub fn negotiate(accept: Option<&str>) -> Self {
         let (mut text, mut open) = (0, 0);
         for item in accept.unwrap_or_default().split(',') {
@@ -46,7 +46,7 @@ impl Format {
         if open > 0 && open >= text { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// The `Content-Type` of this form.
+    /// The `Content-Type` of this format.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -55,7 +55,7 @@ impl Format {
     }
 }
 
-/// A quality value (RFC 9110 §12.4.2) in thousandths; what is none counts as 0.
+/// A quality value (RFC 9110 §12.4.2) in thousandths; an invalid one counts as 0.
 fn thousandths(value: &str) -> u32 {
     match value.parse::<f32>() {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0..=1000")]
@@ -64,25 +64,25 @@ fn thousandths(value: &str) -> u32 {
     }
 }
 
-/// What kind of family follows.
+/// Type of a metric family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FamilyKind {
-    /// A count that only grows; its name gets `_total`.
+    /// A counter; the name of its samples ends with `_total`.
     Counter,
-    /// A value that goes up and down.
+    /// A value that can increase and decrease.
     Gauge,
-    /// Cumulative counts of values by bound.
+    /// Cumulative counts of values per upper bound.
     Histogram,
-    /// Labels are the message, the value is 1.
+    /// The labels carry the information, the value is 1.
     Info,
 }
 
-/// A sample's value.
+/// Value of a sample.
 #[derive(Debug, Clone, Copy)]
 pub enum Number {
-    /// A count.
+    /// An integer, for counts.
     Integer(u64),
-    /// A measure.
+    /// A floating-point number, for measurements.
     Float(f64),
 }
 
@@ -101,7 +101,7 @@ impl From<f64> for Number {
 /// Label names and values of one sample.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// Writes families one after the other.
+/// Writes metric families in sequence.
 pub struct Encoder {
     out: String,
     format: Format,
@@ -112,7 +112,7 @@ impl Encoder {
         Self { out: String::with_capacity(32 * 1024), format }
     }
 
-    /// Begins a family. `name` has no `_total`; its unit, if any, is its last word.
+    /// Starts a family. `name` has no `_total`; its unit, if any, is its last word.
     pub fn family(&mut self, name: &'static str, kind: FamilyKind, help: &'static str) -> Family<'_> {
         debug_assert!(!name.ends_with("_total"), "{name}: it would be there twice");
         let suffix = match kind {
@@ -126,7 +126,7 @@ impl Encoder {
             (FamilyKind::Info, Format::OpenMetrics) => "info",
             (FamilyKind::Histogram, _) => "histogram",
         };
-        // the older form names the samples, the newer the family
+        // the older format describes the samples, the newer one the family
         let described = if self.format == Format::Text { suffix } else { "" };
         let _ = writeln!(self.out, "# HELP {name}{described} {help}");
         let _ = writeln!(self.out, "# TYPE {name}{described} {word}");
@@ -140,7 +140,7 @@ impl Encoder {
         Family { encoder: self, name, suffix }
     }
 
-    /// Ends the text and gives it.
+    /// Ends the text and returns it.
     pub(super) fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.out.push_str("# EOF\n");
@@ -173,7 +173,8 @@ impl Encoder {
             self.out.push_str(name);
             self.out.push_str("=\"");
             self.number(bound.into());
-            // OpenMetrics wants bounds as floats, so that a series has one spelling everywhere
+            // OpenMetrics requires bounds as floats, so that a series is always written the same
+            // way
             if self.format == Format::OpenMetrics && bound.is_finite() && bound.fract() == 0.0 {
                 self.out.push_str(".0");
             }
@@ -201,7 +202,7 @@ impl Encoder {
     }
 }
 
-/// A family being written.
+/// A metric family that is being written.
 pub struct Family<'e> {
     encoder: &'e mut Encoder,
     name: &'static str,
@@ -209,12 +210,13 @@ pub struct Family<'e> {
 }
 
 impl Family<'_> {
-    /// One sample of a counter, gauge or info.
+    /// Writes one sample of a counter, gauge or info.
     pub fn sample(&mut self, labels: Labels<'_>, value: impl Into<Number>) {
         self.encoder.line([self.name, self.suffix], labels, None, value.into());
     }
 
-    /// One histogram: its finite bounds in seconds with cumulative counts, all of them, and the sum.
+    /// Writes one histogram: finite bounds in seconds with cumulative counts, then total count and
+    /// sum.
     pub fn histogram(
         &mut self,
         labels: Labels<'_>,

@@ -1,23 +1,24 @@
-//! Histograms of durations with bounds fixed at compile time.
+//! Histograms of durations, with bounds fixed at compile time.
 //!
-//! Owns: the bounds, the index computation, the per-worker buckets, their sum, and writing that as a sample. Bounds go from 100 ns to
-//! 100 s, six per decade (1, 1.5, 2.5, 3.5, 5, 7.5), so that the usual objectives (1 ms, 250 ms, 5 s) are
-//! bounds and no bucket is wider than two thirds of its lower bound.
+//! Owns: the bounds, the computation of a bucket's index, the buckets per worker, their sum, and
+//! writing that as a sample. Bounds range from 100 ns to 100 s, six per decade (1, 1.5, 2.5, 3.5,
+//! 5, 7.5). So common objectives (1 ms, 250 ms, 5 s) are bounds, and no bucket is wider than two
+//! thirds of its lower bound.
 
 use super::encode::Family;
 use super::local::Local;
 
-/// Steps within a decade, as hundreds of the decade's first bound.
+/// Steps within a decade, in hundredths of the decade's first bound.
 const STEPS: [u64; 6] = [100, 150, 250, 350, 500, 750];
-/// From 100 ns up to, not including, 100 s.
+/// Number of decades: from 100 ns up to, but not including, 100 s.
 const DECADES: usize = 9;
-/// Finite bounds: the steps of each decade and the closing 100 s.
+/// Number of finite bounds: the steps of each decade, and 100 s.
 pub(super) const BOUNDS: usize = STEPS.len() * DECADES + 1;
-/// Buckets: one per bound and one above all.
+/// Number of buckets: one per bound, and one for larger values.
 const BUCKETS: usize = BOUNDS + 1;
 
-/// Upper bounds in nanoseconds, inclusive, ascending. Three unreachable ones follow, so that the index
-/// computation needs no range check.
+/// Upper bounds in nanoseconds, inclusive, ascending. Three unreachable bounds follow, so that the
+/// index computation needs no range check.
 const NANOS: [u64; BOUNDS + 3] = {
     let mut bounds = [u64::MAX; BOUNDS + 3];
     let mut scale = 1;
@@ -32,7 +33,7 @@ const NANOS: [u64; BOUNDS + 3] = {
     bounds
 };
 
-/// For each power of two the first bound that is not below it.
+/// For each power of two, the index of the first bound that is at least as large.
 #[expect(clippy::cast_possible_truncation, reason = "BOUNDS is 55")]
 const FIRST: [u8; 64] = {
     let mut first = [0; 64];
@@ -48,10 +49,10 @@ const FIRST: [u8; 64] = {
     first
 };
 
-/// The bucket of a duration: the first whose bound is not below it.
+/// The bucket of a duration: the first whose bound is at least as large.
 ///
-/// The highest set bit finds the first bound of the octave; at most three bounds lie within a factor of two,
-/// so three comparisons finish it without a branch.
+/// The highest set bit gives the first bound of the octave. At most three bounds lie within a
+/// factor of two, so three comparisons complete the search without a branch.
 #[inline]
 pub(super) fn index(nanos: u64) -> usize {
     let first = FIRST[63 - (nanos | 1).leading_zeros() as usize] as usize;
@@ -66,7 +67,7 @@ pub(super) fn bound_seconds(i: usize) -> f64 {
     NANOS[i] as f64 / 1e9
 }
 
-/// One worker's buckets and the sum of what went in.
+/// Buckets of one worker, and the sum of the recorded values.
 #[derive(Debug)]
 pub(super) struct Histogram {
     buckets: [Local; BUCKETS],
@@ -87,10 +88,10 @@ impl Histogram {
     }
 }
 
-/// The first bound shown of a request's duration (10 µs): nothing is answered faster.
+/// Index of the first exposed bound of request durations (10 µs): no request is faster.
 pub(super) const REQUEST_BOUND: usize = 12;
 
-/// Several workers' histograms added up.
+/// The sum of several workers' histograms.
 #[derive(Debug, Clone)]
 pub(super) struct Total {
     buckets: [u64; BUCKETS],
@@ -98,7 +99,7 @@ pub(super) struct Total {
 }
 
 impl Total {
-    /// Writes it as a sample of its family, with the bounds from one on.
+    /// Writes a sample of the family, starting at bound `first`.
     pub(super) fn write(&self, family: &mut Family<'_>, label: (&str, &str), first: usize) {
         let buckets = self.cumulative().take(BOUNDS).enumerate().skip(first);
         let buckets = buckets.map(|(i, below)| (bound_seconds(i), below));
@@ -116,7 +117,7 @@ impl Total {
         total
     }
 
-    /// How many durations lie at or below bound `i` (all of them for `i == BOUNDS`).
+    /// Number of durations up to bound `i`, for each `i`; the last element counts all.
     pub(super) fn cumulative(&self) -> impl Iterator<Item = u64> + '_ {
         self.buckets.iter().scan(0, |sum, n| {
             *sum += n;
@@ -124,7 +125,7 @@ impl Total {
         })
     }
 
-    /// How many durations there are: by construction what the last bucket says, never one more or less.
+    /// Total number of durations. Always equal to the last cumulative count.
     pub(super) fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }

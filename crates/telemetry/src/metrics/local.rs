@@ -1,15 +1,16 @@
-//! Counts with one writer.
+//! Local counters: counters with a single writer.
 //!
-//! Owns: the cheapest counter a scrape can read while a worker writes. Does not own: who the one writer is;
-//! [`super::Worker`] makes sure of that.
+//! Owns: the cheapest counter that a scrape can read while a worker writes it. Does not own: the
+//! guarantee of a single writer, which [`super::WorkerMetrics`] gives.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A 64-bit count that one thread writes and any thread reads.
+/// A 64-bit counter that one thread writes and any thread reads.
 ///
-/// A plain load, add and store, each relaxed: about a third of a nanosecond, where an atomic add costs a
-/// locked instruction. With a second writer counts would be lost (nothing worse); all writing methods are
-/// therefore only reachable through a [`super::Worker`], which is neither `Sync` nor handed out twice.
+/// An increment is a relaxed load, an add and a relaxed store, and takes about a third of a
+/// nanosecond. An atomic add would need a locked instruction. A second writer would lose counts,
+/// and nothing worse. So all writing methods require a [`super::WorkerMetrics`], which is not
+/// `Sync` and exists once per shard.
 #[derive(Debug, Default)]
 pub(super) struct Local(AtomicU64);
 
@@ -30,8 +31,9 @@ impl Local {
     }
 }
 
-/// Things begun and ended on the same worker. Two counts that only grow, so that a scrape between the two
-/// stores of an end and a begin sees at most one too many, never a wrapped difference.
+/// Number of operations in progress, started and ended on the same worker. It consists of two
+/// counters that only increase. So a scrape between two stores is off by at most one, and never
+/// sees a negative difference.
 #[derive(Debug, Default)]
 pub(super) struct LocalGauge {
     begun: Local,
@@ -57,24 +59,26 @@ impl LocalGauge {
         self.ended.get()
     }
 
-    /// What is under way. `ended` is read first: what ends in between is still counted, not subtracted early.
+    /// Number of operations in progress. Reads `ended` first: an operation that ends in between
+    /// still counts as open.
     pub(super) fn open(&self) -> u64 {
         let ended = self.ended.get();
         self.begun.get().saturating_sub(ended)
     }
 }
 
-/// One value per worker, each on cache lines of its own (128 bytes: adjacent lines are fetched in pairs).
+/// The value of one worker, on cache lines of its own (128 bytes, because adjacent lines are
+/// fetched in pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Shard<T>(pub(super) T);
 
-/// `n` empty shards.
+/// `n` shards with default values.
 pub(super) fn shards<T: Default>(n: usize) -> Box<[Shard<T>]> {
     (0..n).map(|_| Shard::default()).collect()
 }
 
-/// Adds up what `read` finds in every shard.
+/// Sum of the values that `read` returns for each shard.
 pub(super) fn sum<T>(shards: &[Shard<T>], read: impl Fn(&T) -> u64) -> u64 {
     shards.iter().map(|shard| read(&shard.0)).fold(0, u64::wrapping_add)
 }

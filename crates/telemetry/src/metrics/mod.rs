@@ -1,15 +1,15 @@
-//! Counts of everything the gateway does, cheap to write and added up only at a scrape.
+//! Metrics: counters of everything the gateway does. Writing them is cheap; a scrape sums them up.
 //!
-//! Owns: the registry of routes, listeners and endpoints by name, the per-worker shards, the samples of
-//! other rooms, and their text forms ([`Format`]). Does not own: the HTTP around a scrape
-//! (`gateway::admin`) or the state sampled through closures.
+//! Owns: the registry of routes, listeners and endpoints by name, the shards per worker, samples of
+//! other crates, and their text formats ([`Format`]). Does not own: the HTTP side of a scrape
+//! (`gateway::admin`), or state that is sampled through closures.
 //!
-//! Flow: `Metrics::new(workers)` once; each worker thread takes its [`WorkerMetrics`] and passes it to every writing
-//! method; [`Metrics::render`] walks all shards.
+//! Flow: `Metrics::new(workers)` once. Each worker thread takes its [`WorkerMetrics`] and passes it
+//! to every writing method. [`Metrics::render`] reads all shards.
 //!
-//! A writer touches plain 64-bit slots on cache lines no other thread writes (see `local`): no locked
-//! instruction, no shared line, no allocation. Names are resolved to handles when a configuration is
-//! applied, never per request.
+//! A writer uses plain 64-bit slots on cache lines that no other thread writes (see `local`): no
+//! locked instruction, no shared line, no allocation. Names are resolved to handles when a
+//! configuration is applied, never per request.
 
 mod authorizer;
 mod encode;
@@ -43,14 +43,14 @@ use crate::cgroup::Cgroup;
 use crate::phases::{CacheUse, Phase, Recorder};
 use crate::trace;
 
-/// What a part of the process knows, as families of a scrape. Each part implements it for its own status, so that this module
-/// knows none of them.
+/// Metrics of a component, as families of a scrape. Each component implements this for its own
+/// status type, so that this module depends on none of them.
 pub trait Collect: Sized {
-    /// Writes the families of `all`. May write none when `all` is empty.
+    /// Writes the families of `all`. May write none if `all` is empty.
     fn collect(all: &[Self], encoder: &mut Encoder);
 }
 
-/// What a worker counts regardless of route.
+/// Counters of a worker that do not depend on the route.
 #[derive(Debug, Default)]
 struct WorkerShard {
     phases: [Histogram; Phase::COUNT],
@@ -58,10 +58,10 @@ struct WorkerShard {
     cache: [Local; CacheUse::ALL.len()],
 }
 
-/// What is kept by name while anybody holds it.
+/// Metrics by name, kept while they are referenced.
 type Named<K, T> = Mutex<BTreeMap<K, Arc<T>>>;
 
-/// All counts of one process.
+/// All metrics of a process.
 pub struct Metrics {
     workers: Box<[Shard<WorkerShard>]>,
     taken: Mutex<Box<[bool]>>,
@@ -77,11 +77,11 @@ pub struct Metrics {
     cpu_per_request: Mutex<CpuPerRequest>,
 }
 
-/// Label value of requests that matched no route, or could not be asked.
+/// Label value of requests that matched no route or were malformed.
 const UNROUTED: &str = "(none)";
 
 impl Metrics {
-    /// Zeroes for `workers` worker threads (at least one).
+    /// New metrics for `workers` worker threads (at least one).
     pub fn new(workers: usize) -> Arc<Self> {
         let workers = workers.max(1);
         Arc::new(Self {
@@ -100,13 +100,13 @@ impl Metrics {
         })
     }
 
-    /// How many workers can write.
+    /// Number of workers.
     pub fn workers(&self) -> usize {
         self.workers.len()
     }
 
-    /// The right to write shard `index`, for one thread. `None` when there is no such shard or another thread
-    /// has it; dropping the [`WorkerMetrics`] gives it back.
+    /// Exclusive write access to shard `index`, for one thread. `None`: there is no such shard, or
+    /// another thread has it. Dropping the [`WorkerMetrics`] releases it.
     pub fn worker(self: &Arc<Self>, index: usize) -> Option<WorkerMetrics> {
         let mut taken = self.taken.lock();
         let slot = taken.get_mut(index)?;
@@ -117,39 +117,39 @@ impl Metrics {
         Some(WorkerMetrics { index, metrics: Arc::clone(self), one_thread: PhantomData })
     }
 
-    /// The counts of a route, made at first use and kept by name over reloads.
+    /// Metrics of a route, created at first use and kept by name across reloads.
     pub fn route(&self, name: &str) -> Arc<RouteMetrics> {
         let new = || Arc::new(RouteMetrics::new(name, self.workers()));
         Arc::clone(self.routes.lock().entry(name.into()).or_insert_with(new))
     }
 
-    /// The counts of requests without a route: malformed, or matched by none.
+    /// Metrics of requests without a route: malformed, or matched by none.
     pub fn unrouted(&self) -> &Arc<RouteMetrics> {
         &self.unrouted
     }
 
-    /// The counts of a listener, made at first use and kept by name over reloads.
+    /// Metrics of a listener, created at first use and kept by name across reloads.
     pub fn listener(&self, name: &str) -> Arc<ListenerMetrics> {
         let new = || Arc::new(ListenerMetrics::new(name, self.workers()));
         Arc::clone(self.listeners.lock().entry(name.into()).or_insert_with(new))
     }
 
-    /// The counts of an endpoint (`host:port` or a socket path) of an upstream, made at first use and kept by
-    /// name over reloads.
+    /// Metrics of an endpoint (`host:port` or a socket path) of an upstream, created at first use
+    /// and kept by name across reloads.
     pub fn endpoint(&self, upstream: &str, endpoint: &str) -> Arc<EndpointMetrics> {
         let new = || Arc::new(EndpointMetrics::new(upstream, endpoint, self.workers()));
         Arc::clone(self.endpoints.lock().entry((upstream.into(), endpoint.into())).or_insert_with(new))
     }
 
-    /// The counts of an authorizer, made at first use and kept by name over reloads.
+    /// Metrics of an authorizer, created at first use and kept by name across reloads.
     pub fn authorizer(&self, name: &str) -> Arc<AuthorizerMetrics> {
         let new = || Arc::new(AuthorizerMetrics::new(name, self.workers()));
         Arc::clone(self.authorizers.lock().entry(name.into()).or_insert_with(new))
     }
 
-    /// Forgets routes, listeners, authorizers and endpoints that no one holds any more, so that a process reloaded for
-    /// years with changing names does not grow. To be called some time after a reload, when the previous
-    /// configuration's last request is over.
+    /// Removes routes, listeners, authorizers and endpoints that are no longer referenced, so that
+    /// memory does not grow when reloads change names for years. Call it some time after a reload,
+    /// when the last request of the previous configuration has finished.
     pub fn forget_unused(&self) {
         self.routes.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
         self.listeners.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
@@ -157,32 +157,34 @@ impl Metrics {
         self.authorizers.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
     }
 
-    /// Counts why a request was not let through: a code out of the program text, never text of a peer.
+    /// Counts a refused request by reason: a constant code, never text of a peer.
     pub fn denied(&self, reason: &'static str) {
         self.denials.count(reason);
     }
 
-    /// Counts why the exchange of a request that was let through came to no good end: a code as well.
+    /// Counts an authorized request whose exchange failed, by reason: a constant code as well.
     pub fn exchange_failed(&self, reason: &'static str) {
         self.exchange_failures.count(reason);
     }
 
-    /// What became of configurations.
+    /// Results of configuration reloads.
     pub fn reloads(&self) -> &Reloads {
         &self.reloads
     }
 
-    /// Asks `sample` for the decision cache's figures at each scrape.
+    /// Sets the source of the decision cache's values, called at each scrape.
     pub fn set_cache(&self, sample: impl Fn() -> CacheSample + Send + Sync + 'static) {
         self.sources.write().cache = Some(Box::new(sample));
     }
 
-    /// Asks `sample` for the state of all issuers' keys at each scrape. A reload sets it anew.
+    /// Sets the source of the state of all issuers' keys, called at each scrape. A reload sets it
+    /// anew.
     pub fn set_issuers(&self, sample: impl Fn() -> Vec<IssuerSample> + Send + Sync + 'static) {
         self.sources.write().issuers = Some(Box::new(sample));
     }
 
-    /// Asks `sample` at each scrape, and writes the families of what it gives. One source of a type: a later one replaces it.
+    /// Sets a source of values of type `T`, called at each scrape; `T` writes its families. There
+    /// is one source per type: a later one replaces it.
     pub fn register<T: Collect + 'static>(&self, sample: impl Fn() -> Vec<T> + Send + Sync + 'static) {
         let of = TypeId::of::<T>();
         let write: sources::RegisteredSource = Box::new(move |encoder| T::collect(&sample(), encoder));
@@ -193,38 +195,38 @@ impl Metrics {
         }
     }
 
-    /// Shows what the access log wrote and dropped.
+    /// Adds the access log's counts of written and dropped lines.
     pub fn set_access_log(&self, stats: Arc<access_log::AccessLogStats>) {
         self.sources.write().access_log = Some(stats);
     }
 
-    /// Shows what the span exporter sent and dropped.
+    /// Adds the span exporter's counts.
     pub fn set_trace(&self, stats: Arc<trace::TraceStats>) {
         self.sources.write().trace = Some(stats);
     }
 
-    /// Shows what the provider beside the gateway answers.
+    /// Adds the counts of the provider in the same process.
     pub fn set_provider(&self, stats: Arc<ProviderStats>) {
         self.sources.write().provider = Some(stats);
     }
 
-    /// Shows the CPU limit of the process's cgroup and what it costs.
+    /// Adds the CPU limit of the process's cgroup and its throttling.
     pub fn set_cgroup(&self, cgroup: Cgroup) {
         self.sources.write().cgroup = Some(cgroup);
     }
 
-    /// Shows what runs.
+    /// Adds version and commit of the program.
     pub fn set_build(&self, build: BuildInfo) {
         self.sources.write().build = Some(build);
     }
 
-    /// Requests finished so far, over all routes and workers.
+    /// Number of finished requests, over all routes and workers.
     pub fn requests_finished(&self) -> u64 {
         self.workers.iter().map(|shard| shard.0.requests.ended()).fold(0, u64::wrapping_add)
     }
 }
 
-/// Counts by codes out of the program text, of which there are a few dozen: made at first use.
+/// Counters by constant codes, a few dozen, created at first use.
 #[derive(Default)]
 struct Reasons(RwLock<Vec<(&'static str, AtomicU64)>>);
 
@@ -241,7 +243,7 @@ impl Reasons {
         }
     }
 
-    /// All of them, in the order of their codes.
+    /// All counters, in the order of their codes.
     fn counts(&self) -> Vec<(&'static str, u64)> {
         let mut counts: Vec<_> =
             self.0.read().iter().map(|(reason, count)| (*reason, count.load(Relaxed))).collect();
@@ -250,10 +252,10 @@ impl Reasons {
     }
 }
 
-/// The right of one thread to write its shard: every counting method asks for it.
+/// Exclusive write access of one thread to its shard: every counting method requires it.
 ///
-/// It may move to the thread that will use it but is not `Sync`, and there is one per shard. That makes each
-/// slot single-writer, which is what allows counting without a locked instruction.
+/// It can move to the thread that uses it, but is not `Sync`, and there is one per shard. So each
+/// slot has a single writer, which allows counting without locked instructions.
 pub struct WorkerMetrics {
     index: usize,
     metrics: Arc<Metrics>,
@@ -261,13 +263,13 @@ pub struct WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    /// Which shard this writes: from 0 to [`Metrics::workers`].
+    /// Index of its shard: from 0 to [`Metrics::workers`], exclusive.
     #[inline]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// What it belongs to.
+    /// The metrics it belongs to.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -276,31 +278,31 @@ impl WorkerMetrics {
         &self.metrics.workers[self.index].0
     }
 
-    /// A request's head arrived. [`WorkerMetrics::request_ended`] ends it, once, whatever became of it.
+    /// A request's head arrived. [`WorkerMetrics::request_ended`] must follow exactly once.
     #[inline]
     pub fn request_begun(&self) {
         self.shard().requests.begin();
     }
 
-    /// The request is over.
+    /// The request has ended.
     #[inline]
     pub fn request_ended(&self) {
         self.shard().requests.end();
     }
 
-    /// The decision cache was asked, and this came of it.
+    /// Counts a lookup in the decision cache by its result.
     #[inline]
     pub fn cache_asked(&self, what: CacheUse) {
         self.shard().cache[what as usize].add(1);
     }
 
-    /// Adds nanoseconds spent in one phase.
+    /// Records nanoseconds spent in one phase.
     #[inline]
     pub fn phase(&self, phase: Phase, nanos: u64) {
         self.shard().phases[phase as usize].record(nanos);
     }
 
-    /// Adds all phases of a request.
+    /// Records all phases of a request.
     #[inline]
     pub fn phases(&self, recorder: &Recorder) {
         let shard = self.shard();

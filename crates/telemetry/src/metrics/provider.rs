@@ -1,7 +1,8 @@
-//! Counts of the provider that runs beside the gateway, and how its database is.
+//! Provider metrics: counts of the provider in the same process, and the state of its database.
 //!
-//! Its threads are not workers, and a request of it costs a thousand times what a lock costs: so here is one lock for each
-//! endpoint, where workers have shards. Does not own: the names of endpoints; the binary passes words of its program text.
+//! The provider's threads are not workers, and one of its requests costs a thousand times as much
+//! as a lock. So each endpoint has one lock instead of shards. Does not own: the names of
+//! endpoints, which are constants of the binary.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,19 +12,19 @@ use parking_lot::{Mutex, RwLock};
 use super::encode::{Encoder, FamilyKind};
 use super::histogram::{Histogram, REQUEST_BOUND, Total};
 
-/// Requests of a provider, by endpoint, and the state of its database.
+/// Requests to the provider by endpoint, and the state of its database.
 #[derive(Default)]
 pub struct ProviderStats {
     endpoints: RwLock<BTreeMap<&'static str, Mutex<Endpoint>>>,
     database: RwLock<Option<DatabaseState>>,
 }
 
-/// How a provider's database was when it was last looked at.
+/// State of the provider's database at the last check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatabaseState {
-    /// It proves that it is in force.
+    /// Whether the database proves that it is the current primary.
     pub proven: bool,
-    /// It takes changes, as far as any were tried.
+    /// Whether the database accepts changes, as far as any were tried.
     pub writable: bool,
 }
 
@@ -41,7 +42,7 @@ impl Endpoint {
 }
 
 impl ProviderStats {
-    /// A request was answered: from its whole head to the head of its answer.
+    /// Counts a response, with the time from the complete request head to the response head.
     pub fn answered(&self, endpoint: &'static str, status: u16, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         if let Some(known) = self.endpoints.read().get(endpoint) {
@@ -50,7 +51,7 @@ impl ProviderStats {
         self.endpoints.write().entry(endpoint).or_default().get_mut().count(status, nanos);
     }
 
-    /// The database was looked at.
+    /// Sets the state of the database.
     pub fn database(&self, state: DatabaseState) {
         *self.database.write() = Some(state);
     }

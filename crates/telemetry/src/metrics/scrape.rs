@@ -1,7 +1,8 @@
-//! One pass over all counts.
+//! Scrape: writes all metrics in one pass.
 //!
-//! Owns: the families, their names and help. All names begin with `postern_`, except the `process_` ones
-//! that every Prometheus client library spells the same; base units; `_total` for what only grows.
+//! Owns: the metric families, their names and help texts. All names start with `postern_`, except
+//! the `process_` ones that all Prometheus client libraries share. Units are base units; counters
+//! end with `_total`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,7 +20,8 @@ use crate::phases::{CacheUse, Phase};
 use crate::process;
 
 impl Metrics {
-    /// All metrics as text. Reads `/proc` and the cgroup; milliseconds, so not for a worker's thread.
+    /// All metrics as text. Reads `/proc` and the cgroup, which takes milliseconds, so it must not
+    /// run on a worker's thread.
     pub fn render(&self, format: Format) -> String {
         let mut encoder = Encoder::new(format);
         let e = &mut encoder;
@@ -86,7 +88,7 @@ impl Metrics {
                 for class in StatusClass::ALL {
                     let count =
                         sum(&route.shards, |shard| shard.requests[outcome as usize][class as usize].get());
-                    // the usual series exists from the start, so that its first increase is seen as one
+                    // the usual series exists from the start, so that its first increase is visible
                     if count > 0 || (outcome, class) == usual {
                         let labels = [
                             ("route", &*route.name),
@@ -435,7 +437,8 @@ fn outputs(e: &mut Encoder, sources: &Sources) {
     }
 }
 
-/// Gives the CPU seconds used so far. Outside Linux nothing is shown.
+/// Writes the process metrics and returns the CPU seconds used so far. Writes nothing except on
+/// Linux.
 fn process(e: &mut Encoder) -> Option<f64> {
     let sample = process::sample().ok()?;
     let cpu_seconds = sample.cpu.as_secs_f64();

@@ -1,7 +1,7 @@
-//! What is counted per route, listener and upstream endpoint.
+//! Series: metrics per route, listener and upstream endpoint.
 //!
-//! Owns: the shards of these and the methods that write them. Every writing method takes the [`WorkerMetrics`] of
-//! the calling thread, and so touches only cache lines of that thread.
+//! Owns: their shards and the methods that write them. Every writing method takes the
+//! [`WorkerMetrics`] of the calling thread, and so uses only cache lines of that thread.
 
 use std::fmt::Display;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ pub(super) struct RouteShard {
     pub(super) headers_removed: Local,
 }
 
-/// Requests of one route. Kept by name, so that a reload does not begin again at zero.
+/// Metrics of one route. Kept by name, so that a reload does not reset them.
 #[derive(Debug)]
 pub struct RouteMetrics {
     pub(super) name: Arc<str>,
@@ -37,13 +37,14 @@ impl RouteMetrics {
         Self { name: name.into(), shards: shards(workers) }
     }
 
-    /// The route's name.
+    /// Name of the route.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Counts a finished request: how it ended, the status sent (0: none) and nanoseconds from its head to
-    /// the last byte of its answer. Once per request, also when the client went away.
+    /// Counts a finished request with its outcome, the status sent (0: none) and the nanoseconds
+    /// from its head to the last byte of the response. Must be called exactly once per request,
+    /// even if the client went away.
     #[inline]
     pub fn finish(&self, worker: &WorkerMetrics, outcome: Outcome, status: u16, total_nanos: u64) {
         let shard = &self.shards[worker.index()].0;
@@ -51,7 +52,7 @@ impl RouteMetrics {
         shard.duration.record(total_nanos);
     }
 
-    /// Counts body bytes of a request and of its response, framing not included.
+    /// Counts body bytes of a request and its response, without framing.
     #[inline]
     pub fn bytes(&self, worker: &WorkerMetrics, received: u64, sent: u64) {
         let shard = &self.shards[worker.index()].0;
@@ -59,7 +60,7 @@ impl RouteMetrics {
         shard.sent.add(sent);
     }
 
-    /// Counts header fields of a client's that were taken off its request.
+    /// Counts header fields that were removed from a client's request.
     pub fn headers_removed(&self, worker: &WorkerMetrics, count: u32) {
         self.shards[worker.index()].0.headers_removed.add(count.into());
     }
@@ -75,7 +76,7 @@ pub(super) struct ListenerShard {
     pub(super) handshake: [Local; HandshakeFailure::COUNT],
 }
 
-/// Connections of one listener.
+/// Metrics of the connections of one listener.
 #[derive(Debug)]
 pub struct ListenerMetrics {
     pub(super) name: Arc<str>,
@@ -91,12 +92,12 @@ impl ListenerMetrics {
         &self.shards[worker.index()].0
     }
 
-    /// A connection came out of `accept`.
+    /// A connection was accepted.
     pub fn accepted(&self, worker: &WorkerMetrics) {
         self.shard(worker).accepted.add(1);
     }
 
-    /// `accept` itself failed, such as for want of a file descriptor.
+    /// `accept` failed, for example for lack of file descriptors.
     pub fn accept_failed(&self, worker: &WorkerMetrics) {
         self.shard(worker).accept_errors.add(1);
     }
@@ -106,23 +107,23 @@ impl ListenerMetrics {
         self.shard(worker).refused[why as usize].add(1);
     }
 
-    /// Resting connections were asked to make room for others.
+    /// Idle connections were asked to close, to make room for others.
     pub fn crowded_out(&self, worker: &WorkerMetrics, how_many: usize) {
         self.shard(worker).crowded_out.add(how_many as u64);
     }
 
-    /// A TLS handshake did not come to its end.
+    /// A TLS handshake failed.
     pub fn handshake_failed(&self, worker: &WorkerMetrics, why: HandshakeFailure) {
         self.shard(worker).handshake[why as usize].add(1);
     }
 
-    /// A connection begins to speak `protocol`. [`ListenerMetrics::closed`] with the same protocol ends it, on
-    /// the same worker.
+    /// A connection starts to use `protocol`. [`ListenerMetrics::closed`] must follow with the same
+    /// protocol, on the same worker.
     pub fn opened(&self, worker: &WorkerMetrics, protocol: Protocol) {
         self.shard(worker).open[protocol as usize].begin();
     }
 
-    /// A connection that spoke `protocol` ended, or switched to another.
+    /// A connection that used `protocol` was closed, or switched to another protocol.
     pub fn closed(&self, worker: &WorkerMetrics, protocol: Protocol) {
         self.shard(worker).open[protocol as usize].end();
     }
@@ -140,7 +141,7 @@ pub(super) struct EndpointShard {
     pub(super) ejections: Local,
 }
 
-/// Traffic to one endpoint of an upstream.
+/// Metrics of one endpoint of an upstream.
 #[derive(Debug)]
 pub struct EndpointMetrics {
     pub(super) upstream: Arc<str>,
@@ -167,49 +168,52 @@ impl EndpointMetrics {
         &self.shards[worker.index()].0
     }
 
-    /// A request is given to the endpoint. [`EndpointMetrics::request_ended`] ends it, on the same worker.
+    /// A request was assigned to the endpoint. [`EndpointMetrics::request_ended`] must follow, on
+    /// the same worker.
     #[inline]
     pub fn request_begun(&self, worker: &WorkerMetrics) {
         self.shard(worker).requests.begin();
     }
 
-    /// The exchange is over, well or not.
+    /// The exchange has ended, successfully or not.
     #[inline]
     pub fn request_ended(&self, worker: &WorkerMetrics) {
         self.shard(worker).requests.end();
     }
 
-    /// A connection stands, TLS included. [`EndpointMetrics::disconnected`] ends it, on the same worker.
+    /// A connection was established, TLS included. [`EndpointMetrics::disconnected`] must follow,
+    /// on the same worker.
     pub fn connected(&self, worker: &WorkerMetrics) {
         self.shard(worker).connections.begin();
     }
 
-    /// A connection that stood was closed, by either side.
+    /// An established connection was closed, by either side.
     pub fn disconnected(&self, worker: &WorkerMetrics) {
         self.shard(worker).connections.end();
     }
 
-    /// A connection could not be made.
+    /// A connection could not be established.
     pub fn connect_failed(&self, worker: &WorkerMetrics) {
         self.shard(worker).connect_errors.add(1);
     }
 
-    /// A request of which nothing was sent is tried again; counted at the endpoint that failed.
+    /// A request of which nothing was sent is retried; counted at the endpoint that failed.
     pub fn retried(&self, worker: &WorkerMetrics) {
         self.shard(worker).retries.add(1);
     }
 
-    /// A connection broke, or a stream was reset, in the middle of an exchange.
+    /// A connection broke or a stream was reset during an exchange.
     pub fn reset(&self, worker: &WorkerMetrics) {
         self.shard(worker).resets.add(1);
     }
 
-    /// The endpoint did not answer, or stalled, within its time.
+    /// The endpoint did not answer in time, or stalled.
     pub fn timed_out(&self, worker: &WorkerMetrics) {
         self.shard(worker).timeouts.add(1);
     }
 
-    /// This worker no longer sends to the endpoint (`true`), or does again: for health judged per worker.
+    /// This worker stops sending to the endpoint (`true`) or resumes; for health that each worker
+    /// tracks itself.
     pub fn set_ejected(&self, worker: &WorkerMetrics, ejected: bool) {
         let shard = self.shard(worker);
         if ejected && shard.ejected.get() == 0 {
@@ -218,7 +222,8 @@ impl EndpointMetrics {
         shard.ejected.set(u64::from(ejected));
     }
 
-    /// No worker sends to the endpoint (`true`), or all may again: for health judged in common. From any thread.
+    /// All workers stop sending to the endpoint (`true`) or may resume; for health that is tracked
+    /// centrally. May be called from any thread.
     pub fn set_down(&self, down: bool) {
         if down && !self.down.swap(true, Relaxed) {
             self.went_down.fetch_add(1, Relaxed);
@@ -227,7 +232,7 @@ impl EndpointMetrics {
         }
     }
 
-    /// The share of workers that would send to the endpoint: 1 all of them, 0 none.
+    /// Share of workers that send to the endpoint: 1 all, 0 none.
     pub(super) fn healthy_share(&self) -> f64 {
         if self.down.load(Relaxed) || self.shards.is_empty() {
             return 0.0;
@@ -237,14 +242,14 @@ impl EndpointMetrics {
     }
 }
 
-/// An endpoint as one worker counts it.
+/// Metrics of an endpoint, written by one worker.
 pub struct WorkerEndpoint {
     metrics: Rc<WorkerMetrics>,
     endpoint: Arc<EndpointMetrics>,
 }
 
 impl WorkerEndpoint {
-    /// Counts of `endpoint` by the worker that `metrics` belongs to.
+    /// Metrics of `endpoint` for the worker of `metrics`.
     pub fn new(metrics: Rc<WorkerMetrics>, endpoint: Arc<EndpointMetrics>) -> Self {
         Self { metrics, endpoint }
     }
@@ -291,7 +296,7 @@ impl EndpointStats for WorkerEndpoint {
         self.endpoint.set_ejected(&self.metrics, false);
     }
 
-    // Each worker finds out for itself; it is logged once for all.
+    // Each worker detects a failure itself; the outage is logged once for all.
     fn unhealthy(&self, why: &dyn Display) {
         self.endpoint.outage.failed(why);
     }

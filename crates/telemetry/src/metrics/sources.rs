@@ -1,7 +1,7 @@
-//! State that is asked for at a scrape instead of being counted here.
+//! Sources: state that is sampled at a scrape rather than counted here.
 //!
-//! Owns: the shape of such samples, the configuration's fate, and the estimate of CPU per request. Does not
-//! own: the caches and key sets themselves; they hand in a closure.
+//! Owns: the types of such samples, the results of configuration reloads, the estimate of CPU time
+//! per request. Does not own: the caches and key sets, which provide a closure.
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use super::provider::ProviderStats;
 use crate::cgroup::Cgroup;
 use crate::{access_log, trace};
 
-/// What a decision cache holds. What came of asking it, the workers count.
+/// State of a decision cache. Workers count the results of lookups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheSample {
-    /// Entries removed for want of room.
+    /// Entries evicted for lack of space.
     pub evictions: u64,
-    /// Facts held.
+    /// Number of entries.
     pub entries: u64,
-    /// Approximate bytes held.
+    /// Approximate size of the entries in bytes.
     pub bytes: u64,
-    /// Bytes that may be held.
+    /// Maximum size of the entries in bytes.
     pub limit_bytes: u64,
 }
 
-/// The state of one issuer's keys.
+/// State of one issuer's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerSample {
-    /// Configured name.
+    /// Configured name of the issuer.
     pub name: Arc<str>,
-    /// Since the key set in use was fetched; `None` while there is none.
+    /// Time since the current key set was fetched; `None`: there is none.
     pub age: Option<Duration>,
-    /// Usable keys in it.
+    /// Number of usable keys in it.
     pub keys: u64,
-    /// Fetches begun.
+    /// Number of fetches started.
     pub fetches: u64,
-    /// Fetches that brought no usable key set.
+    /// Number of fetches without a usable key set.
     pub fetch_errors: u64,
 }
 
-/// What runs; shown as `postern_build_info`.
+/// The running program, exposed as `postern_build_info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildInfo {
     /// Semantic version.
@@ -53,16 +53,16 @@ pub struct BuildInfo {
     pub commit: &'static str,
 }
 
-/// Asks for what is registered, and writes it.
+/// Samples a registered source and writes its families.
 pub(super) type RegisteredSource = Box<dyn Fn(&mut Encoder) + Send + Sync>;
 type Source<T> = Option<Box<dyn Fn() -> T + Send + Sync>>;
 
-/// The closures and handles asked at a scrape.
+/// The closures and handles that a scrape samples.
 #[derive(Default)]
 pub(super) struct Sources {
     pub(super) cache: Source<CacheSample>,
     pub(super) issuers: Source<Vec<IssuerSample>>,
-    /// By the type of what is asked for.
+    /// Sources by the type of their values.
     pub(super) registered: Vec<(TypeId, RegisteredSource)>,
     pub(super) access_log: Option<Arc<access_log::AccessLogStats>>,
     pub(super) trace: Option<Arc<trace::TraceStats>>,
@@ -71,7 +71,7 @@ pub(super) struct Sources {
     pub(super) build: Option<BuildInfo>,
 }
 
-/// What became of configurations handed to the process.
+/// Results of the configurations given to the process.
 #[derive(Debug, Default)]
 pub struct Reloads {
     succeeded: AtomicU64,
@@ -79,10 +79,10 @@ pub struct Reloads {
     applied: Mutex<Applied>,
 }
 
-/// The configuration in use and the fate of the last one offered.
+/// The current configuration, and whether the last one was refused.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Applied {
-    /// When the configuration in use was applied.
+    /// When the current configuration was applied.
     pub(super) at: Option<Timestamp>,
     pub(super) generation: u64,
     pub(super) digest: Arc<str>,
@@ -90,19 +90,20 @@ pub(super) struct Applied {
 }
 
 impl Reloads {
-    /// The configuration the process begins with was applied. Not a reload.
+    /// The initial configuration was applied. Does not count as a reload.
     pub fn started(&self, now: Timestamp, generation: u64, digest: &str) {
         *self.applied.lock() =
             Applied { at: Some(now), generation, digest: digest.into(), last_failed: false };
     }
 
-    /// A new configuration was applied. `digest` names its text and must not reveal it (a hash).
+    /// A new configuration was applied. `digest` identifies its text and must not reveal it (a
+    /// hash).
     pub fn succeeded(&self, now: Timestamp, generation: u64, digest: &str) {
         self.succeeded.fetch_add(1, Relaxed);
         self.started(now, generation, digest);
     }
 
-    /// A new configuration was refused; the one in use stays.
+    /// A new configuration was refused; the current one stays.
     pub fn failed(&self) {
         self.failed.fetch_add(1, Relaxed);
         self.applied.lock().last_failed = true;
@@ -117,12 +118,12 @@ impl Reloads {
     }
 }
 
-/// CPU seconds per request over a recent stretch of traffic.
+/// CPU seconds per request over a recent interval of traffic.
 ///
-/// A stretch counts only with at least [`CpuPerRequest::REQUESTS`] requests and
-/// [`CpuPerRequest::CPU_SECONDS`] of CPU, and two stretches back is forgotten: what start-up or an idle night
-/// used is gone after the first seconds of traffic. Requests and CPU alone move it on, so how often it is
-/// observed does not matter.
+/// An interval counts only with at least [`CpuPerRequest::REQUESTS`] requests and
+/// [`CpuPerRequest::CPU_SECONDS`] of CPU time. Only the last two intervals are used, so the cost of
+/// startup or of an idle night disappears after the first seconds of traffic. Intervals depend only
+/// on requests and CPU time, so the frequency of observations does not matter.
 #[derive(Debug, Default)]
 pub(super) struct CpuPerRequest {
     older: Option<Point>,
@@ -136,7 +137,7 @@ struct Point {
 }
 
 impl Point {
-    /// CPU seconds per request since `self`, when enough happened since.
+    /// CPU seconds per request since `self`; `None`: too little traffic since.
     fn until(self, now: Self) -> Option<f64> {
         let requests = now.requests.saturating_sub(self.requests);
         let cpu = now.cpu_seconds - self.cpu_seconds;
@@ -149,7 +150,8 @@ impl CpuPerRequest {
     const REQUESTS: u64 = 1000;
     const CPU_SECONDS: f64 = 0.5;
 
-    /// Takes the process's totals and gives the current estimate; `None` until there was enough traffic.
+    /// Takes the process's totals and returns the current estimate; `None`: too little traffic so
+    /// far.
     pub(super) fn observe(&mut self, cpu_seconds: f64, requests: u64) -> Option<f64> {
         let now = Point { cpu_seconds, requests };
         let newer = *self.newer.get_or_insert(now);

@@ -1,11 +1,11 @@
-//! A strict reader of metrics, for both text forms.
+//! A strict parser of metrics, for both text formats.
 
 use std::collections::{BTreeMap, HashSet};
 
-/// A sample: name and labels as written, such as `up{job="x"}`.
+/// Samples by name and labels as written, such as `up{job="x"}`.
 pub type Samples = BTreeMap<String, f64>;
 
-/// Reads a whole exposition; panics at the first thing a scraper would refuse.
+/// Parses a complete exposition; panics at the first violation that a scraper would reject.
 pub fn read(text: &str, open_metrics: bool) -> Samples {
     let end = if open_metrics { "# EOF\n" } else { "" };
     let body = text.strip_suffix(end).expect("OpenMetrics ends with EOF");
@@ -81,7 +81,8 @@ impl Reader {
         assert!(self.samples.insert(series.to_owned(), value).is_none(), "{series} comes twice");
     }
 
-    /// Bounds and counts ascend, the last bound is infinite and counts everything.
+    /// Checks that bounds and counts ascend, and that the last bound is infinite and counts
+    /// everything.
     fn check_histograms(&self) {
         for (series, buckets) in &self.buckets {
             assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{series} {buckets:?}");
@@ -96,7 +97,7 @@ impl Reader {
     }
 }
 
-/// Panics unless a series has this value.
+/// Panics unless the series has this value.
 pub fn assert_sample(samples: &Samples, series: &str, value: f64) {
     let found = samples.get(series).unwrap_or_else(|| panic!("{series} is missing"));
     assert!((found - value).abs() < 1e-9, "{series} is {found}, not {value}");

@@ -1,4 +1,4 @@
-//! Helpers of tests, for other crates as well (feature `test_support`).
+//! Test helpers, also for other crates (feature `test_support`).
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

@@ -1,7 +1,8 @@
-//! The HTTP client that talks to the collector.
+//! Collector client: the HTTP client that sends spans to the collector.
 //!
-//! Owns: the collector's address and credentials, one kept connection, and turning answers into "sent", "try
-//! again" and "give up". Redirects are not followed: credentials go where the configuration says.
+//! Owns: the collector's URL and credentials, one persistent connection, classifying responses into
+//! accepted, retry and refused. Does not follow redirects, so that credentials go only to the
+//! configured host.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use tokio_rustls::TlsConnector;
 
 use super::otlp::ExportResponse;
 
-/// Bytes of a collector's answer that are read.
+/// Maximum length of a collector's response body in bytes.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// A collector: where it is and how to be let in.
+/// A collector: its URL and credentials.
 #[derive(Clone)]
 pub struct CollectorEndpoint {
     host: Box<str>,
@@ -37,19 +38,19 @@ pub struct CollectorEndpoint {
     tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
 }
 
-/// What is wrong with a collector's address or headers. Names the part, never a header's value.
+/// What is wrong with a collector's URL or headers. Names the faulty part, never a header's value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointFault {
-    /// Not a URL with a host.
+    /// It is not a URL with a host.
     #[error("{0:?} is not a url like http://127.0.0.1:4318")]
     Url(Box<str>),
-    /// Neither `http` nor `https`.
+    /// The scheme is neither `http` nor `https`.
     #[error("{0:?} has a scheme that is neither http nor https")]
     Scheme(Box<str>),
-    /// `@`: a user name or password, or what looks like one.
+    /// The URL contains `@`: user name or password, or something similar.
     #[error("the collector's url holds an @, put credentials into a header beside it instead")]
     UserInformation,
-    /// `https` without roots to verify the collector by.
+    /// The scheme is `https`, but no root certificates are configured.
     #[error("{0:?} needs tls, but no certificate authorities are configured for it")]
     NoRoots(Box<str>),
     /// A header name or value that cannot be sent.
@@ -57,7 +58,7 @@ pub enum EndpointFault {
     Header(Box<str>),
 }
 
-/// Says where, not with which credentials (which may stand in a query too).
+/// Shows the URL without credentials; a query may contain them too.
 impl fmt::Debug for CollectorEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -67,18 +68,22 @@ impl fmt::Debug for CollectorEndpoint {
 }
 
 impl CollectorEndpoint {
-    /// `url`: base of where the collector takes OTLP over HTTP; `/v1/traces` is added unless it stands there
-    /// already. `headers`: sent along, their values secret. `tls`: used for `https`.
+    /// `url`: base URL at which the collector accepts OTLP over HTTP; `/v1/traces` is appended
+    /// unless present. `headers`: sent with each request; their values are secret. `tls`: used for
+    /// `https`.
+    ///
+    /// # Errors
+    /// [`EndpointFault`] when the URL or a header is invalid.
     pub fn new(
         url: &str,
         headers: &[(String, String)],
         tls: Option<Arc<rustls::ClientConfig>>,
     ) -> Result<Self, EndpointFault> {
-        // before anything prints the URL: it may hold a password
+        // before any error shows the URL: it may contain a password
         if url.contains('@') {
             return Err(EndpointFault::UserInformation);
         }
-        // a query may hold a key
+        // a query may contain a key
         let shown = url.split('?').next().unwrap_or_default();
         let bad = || EndpointFault::Url(shown.into());
         let uri: Uri = url.parse().map_err(|_| bad())?;
@@ -122,21 +127,21 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Endpoint
     Ok((name, value))
 }
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CollectorAnswer {
-    /// Taken, except for so many spans.
+    /// The collector accepted the batch, except for the rejected spans.
     Taken {
-        /// Spans the collector refused.
+        /// Number of spans that the collector rejected.
         rejected: u64,
     },
-    /// Not now: after this long, if it was said.
+    /// The collector asks to retry later, after this time if it gave one.
     Later(Option<Duration>),
-    /// Never: sending the same again has no point.
+    /// The collector refused the batch; a retry is pointless.
     Refused(StatusCode),
 }
 
-/// Why no answer came.
+/// Why no response arrived.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
     #[error("cannot connect: {0}")]
@@ -149,7 +154,7 @@ pub(super) enum SendError {
     Timeout(Duration),
 }
 
-/// Talks to one collector over at most one connection.
+/// Client of one collector, with at most one connection.
 pub(super) struct Client {
     endpoint: CollectorEndpoint,
     timeout: Duration,
@@ -161,7 +166,7 @@ impl Client {
         Self { endpoint, timeout, connection: None }
     }
 
-    /// Posts one encoded `ExportTraceServiceRequest`. On an error the connection is given up.
+    /// Posts one encoded `ExportTraceServiceRequest`. After an error the connection is closed.
     pub(super) async fn post(&mut self, body: Bytes) -> Result<CollectorAnswer, SendError> {
         let outcome = tokio::time::timeout(self.timeout, self.exchange(body)).await;
         let outcome = outcome.unwrap_or(Err(SendError::Timeout(self.timeout)));
@@ -172,7 +177,7 @@ impl Client {
     }
 
     async fn exchange(&mut self, body: Bytes) -> Result<CollectorAnswer, SendError> {
-        // a collector closes idle connections; that is noticed here, or else costs one retry
+        // a collector closes idle connections; this check detects it, or else one retry is needed
         if self.connection.as_ref().is_none_or(SendRequest::is_closed) {
             self.connection = Some(self.connect().await?);
         }
@@ -211,12 +216,13 @@ where
     T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let (sender, connection) = handshake(io).await.map_err(SendError::Exchange)?;
-    // ends when the sender is dropped; its error reaches us through the exchange
+    // ends when the sender is dropped; an error is reported by the exchange
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }
 
-/// OTLP/HTTP "Response": 200 with an optional partial success; 429, 502, 503 and 504 may be retried.
+/// Interprets a response (OTLP/HTTP): 200 with an optional partial success; 429, 502, 503 and 504
+/// may be retried.
 async fn answer(response: Response<Incoming>) -> Result<CollectorAnswer, SendError> {
     let status = response.status();
     let later =
@@ -224,7 +230,7 @@ async fn answer(response: Response<Incoming>) -> Result<CollectorAnswer, SendErr
     let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await.map_err(SendError::Answer)?;
     Ok(match status {
         StatusCode::OK => {
-            // an answer that is no protobuf still says that the spans were taken
+            // a 200 response that is not valid protobuf still means that the spans were accepted
             let answer = ExportResponse::decode(body.to_bytes()).unwrap_or_default();
             let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
             CollectorAnswer::Taken { rejected: u64::try_from(rejected).unwrap_or(0) }

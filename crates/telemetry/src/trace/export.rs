@@ -1,7 +1,7 @@
-//! The queue between workers and collector, and the task that empties it.
+//! Export: the queue between workers and collector, and the task that drains it.
 //!
-//! Owns: the bound, batches, retries, and the counts of what became of each span. Does not own: HTTP
-//! ([`super::client`]) or the spans' content ([`super::span`]).
+//! Owns: the size limit, batches, retries, and counts of the result of each span. Does not own:
+//! HTTP ([`super::client`]), the content of spans ([`super::span`]).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,34 +18,34 @@ use super::client::{Client, CollectorAnswer, CollectorEndpoint};
 use super::otlp::{ExportRequest, KeyValue, Resource, ResourceSpans, Scope, ScopeSpans, Span};
 use super::span::Finished;
 
-/// Where spans go and how they are gathered.
+/// Settings of the span export.
 #[derive(Debug, Clone)]
 pub struct ExportOptions {
-    /// The collector.
+    /// The collector that receives the spans.
     pub endpoint: CollectorEndpoint,
     /// `service.name` of the resource.
     pub service: Box<str>,
     /// `service.version` of the resource.
     pub version: Box<str>,
-    /// Spans that may wait; more are dropped. Default 4096.
+    /// Maximum number of waiting spans; more are dropped. Default 4096.
     pub queue: usize,
-    /// Spans of one message at most. Default 512.
+    /// Maximum number of spans in a message. Default 512.
     pub batch: usize,
     /// How long a span waits for others. Default 5 s.
     pub interval: Duration,
-    /// How long the collector may take to answer. Default 10 s.
+    /// How long the collector may take to respond. Default 10 s.
     pub timeout: Duration,
     /// Attempts per batch. Default 5.
     pub attempts: u32,
-    /// Pause after the first attempt; doubled after each further one, up to 30 s. A collector that names a time
-    /// is left alone for that long instead. Default 1 s.
+    /// Pause after the first attempt; doubled after each further one, up to 30 s. If the collector
+    /// states a time, that is used instead. Default 1 s.
     pub pause: Duration,
-    /// How long may be spent sending what is left when the process ends. Default 5 s.
+    /// How long sending the remaining spans may take when the process ends. Default 5 s.
     pub drain: Duration,
 }
 
 impl ExportOptions {
-    /// The defaults, towards `endpoint`.
+    /// The default settings for `endpoint`.
     pub fn new(endpoint: CollectorEndpoint) -> Self {
         Self {
             endpoint,
@@ -62,7 +62,7 @@ impl ExportOptions {
     }
 }
 
-/// What became of sampled spans since the process began.
+/// Counts of sampled spans by result, since the process started.
 #[derive(Debug, Default)]
 pub struct TraceStats {
     exported: AtomicU64,
@@ -72,22 +72,22 @@ pub struct TraceStats {
 }
 
 impl TraceStats {
-    /// Taken by the collector.
+    /// Spans that the collector accepted.
     pub fn exported(&self) -> u64 {
         self.exported.load(Relaxed)
     }
 
-    /// Found no room in the queue.
+    /// Spans dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// Given up after the last attempt, or when the process ended.
+    /// Spans given up after the last attempt, or at the end of the process.
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
     }
 
-    /// Reached the collector and were refused.
+    /// Spans that the collector refused.
     pub fn rejected(&self) -> u64 {
         self.rejected.load(Relaxed)
     }
@@ -101,9 +101,9 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Puts both spans of a request in, or drops and counts them. Never blocks.
+    /// Queues the spans of a request, or drops and counts them. Never blocks.
     pub(super) fn offer(&self, finished: &Finished<'_>) {
-        // making spans for a full queue would cost most when there is least time
+        // checked first: creating spans for a full queue would cost most under the highest load
         if self.sender.capacity() == 0 {
             let spans = 1 + u64::from(finished.record.forwarded.is_some());
             self.stats.dropped.fetch_add(spans, Relaxed);
@@ -122,7 +122,7 @@ impl Queue {
     }
 }
 
-/// The task that sends spans. To be run on the control runtime.
+/// The task that sends spans, to be run on the control runtime.
 pub struct Exporter {
     options: ExportOptions,
     spans: Receiver<Span>,
@@ -132,7 +132,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// A queue for the workers and the task that empties it. The figures of `options` are at least 1.
+    /// A queue for the workers, and the task that drains it. Raises `queue`, `batch` and `attempts`
+    /// of the options to at least 1.
     pub fn new(mut options: ExportOptions) -> (Arc<Queue>, Self) {
         options.queue = options.queue.max(1);
         options.batch = options.batch.max(1);
@@ -145,13 +146,13 @@ impl Exporter {
         (Arc::new(queue), Self { options, spans, stats, client, outage })
     }
 
-    /// What became of spans.
+    /// Counts of spans by result.
     pub fn stats(&self) -> Arc<TraceStats> {
         Arc::clone(&self.stats)
     }
 
-    /// Sends batches until `stop` is ready or every [`Queue`] is gone; then what is left, for as long as
-    /// [`ExportOptions::drain`] allows.
+    /// Sends batches until `stop` is ready or every [`Queue`] is dropped; then sends the remaining
+    /// spans within [`ExportOptions::drain`].
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         let mut batch = Vec::with_capacity(self.options.batch);
@@ -166,14 +167,15 @@ impl Exporter {
             }
             tokio::select! {
                 () = self.send(&batch) => batch.clear(),
-                // what is under way is sent again below: a collector tells spans apart by their identifiers
+                // the interrupted batch is sent again below: a collector recognises duplicates by
+                // their ids
                 () = &mut stop => break,
             }
         }
         self.drain(batch).await;
     }
 
-    /// The last batches. The queue is closed first, so that late spans count as dropped.
+    /// Sends the last batches. Closes the queue first, so that later spans count as dropped.
     async fn drain(mut self, mut batch: Vec<Span>) {
         self.spans.close();
         let deadline = Instant::now() + self.options.drain;
@@ -196,7 +198,7 @@ impl Exporter {
         }
     }
 
-    /// Sends one batch, with retries, and counts what became of it.
+    /// Sends one batch, with retries, and counts the result.
     async fn send(&mut self, batch: &[Span]) {
         let spans = batch.len() as u64;
         let body = self.encode(batch);
@@ -256,18 +258,18 @@ impl Exporter {
     }
 }
 
-/// No pause is longer than this, whatever a collector says.
+/// Maximum pause, even if the collector asks for a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Half the pause up to all of it, so that many gateways do not come back at the same instant. A span's
-/// identifier is random enough to choose.
+/// A random pause from half of `pause` to `pause`, so that many gateways do not retry at the same
+/// instant. The id of a span provides the randomness.
 fn spread(pause: Duration, batch: &[Span]) -> Duration {
     let byte = batch.first().and_then(|span| span.span_id.first()).copied().unwrap_or(255);
     pause / 2 + pause / 2 * u32::from(byte) / 255
 }
 
-/// Fills `batch`: until it is full, or `interval` after its first span. `false`: there will be no more.
-/// Nothing is lost when this is dropped half-way, for `batch` is the caller's.
+/// Fills `batch` until it is full, or until `interval` after its first span. `false`: no more spans
+/// will come. Cancel-safe, because the caller owns `batch`.
 async fn gather(spans: &mut Receiver<Span>, batch: &mut Vec<Span>, most: usize, interval: Duration) -> bool {
     if batch.is_empty() && spans.recv_many(batch, most).await == 0 {
         return false;

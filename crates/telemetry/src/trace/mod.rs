@@ -1,13 +1,13 @@
-//! Which trace a request belongs to, and its spans.
+//! Traces: the trace of each request, and its spans.
 //!
-//! Owns: W3C Trace Context in and out, the choice what is recorded, the two spans of a request, and their
-//! export by OTLP. Does not own: the header fields themselves (the pipeline strips and writes them) or the
-//! decision which peers are believed.
+//! Owns: reading and writing W3C Trace Context, the sampling decision, the two spans of a request,
+//! and their export by OTLP. Does not own: the header fields themselves (the pipeline removes and
+//! writes them), which peers are trusted.
 //!
-//! Flow: `Incoming::from_fields → Tracer::begin → Context → write traceparent upstream …
-//! → Tracer::finish → bounded queue → Exporter → collector`.
+//! Flow: `Incoming::from_fields → Tracer::begin → Context → write traceparent upstream … →
+//! Tracer::finish → bounded queue → Exporter → collector`.
 //!
-//! A request that is not sampled costs two identifiers and 55 bytes of header; nothing is queued.
+//! A request that is not sampled costs two ids and 55 bytes of header; nothing is queued.
 
 mod client;
 mod export;
@@ -24,18 +24,18 @@ pub use state::TraceState;
 
 use crate::trace_context::{Flags, IdGenerator, SpanId, TraceId, TraceParent};
 
-/// What a caller says of the trace it is in.
+/// The trace context that a caller sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming<'a> {
-    /// Its span.
+    /// The caller's span.
     pub parent: TraceParent,
-    /// What other systems added.
+    /// Entries of other systems (`tracestate`).
     pub state: Option<TraceState<'a>>,
 }
 
 impl<'a> Incoming<'a> {
-    /// Looks through a request's fields (name, value without blanks around). `None` when there is no
-    /// `traceparent`, or two, or one that does not count; `tracestate` means nothing without it.
+    /// Reads the trace context from a request's fields (name, trimmed value). `None`: `traceparent`
+    /// is absent, repeated or invalid; `tracestate` is ignored without it.
     pub fn from_fields(fields: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Option<Self> {
         let mut parents = fields.clone().filter(|(name, _)| name.eq_ignore_ascii_case("traceparent"));
         let (_, value) = parents.next()?;
@@ -48,17 +48,17 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// Which requests are recorded.
+/// Which requests are sampled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sampling {
-    /// This share of traces, 0 to 1, whatever the caller says. The choice follows the trace's identifier, so
-    /// that every gateway with the same ratio chooses the same traces.
+    /// This share of traces, 0 to 1, independent of the caller's decision. The decision depends on
+    /// the trace id, so all gateways with the same ratio sample the same traces.
     Ratio(f64),
-    /// What the caller chose; this share of those that begin here.
+    /// As the caller decided; this share of traces that start here.
     Parent(f64),
 }
 
-/// The identifiers of one request.
+/// The ids of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     trace: TraceId,
@@ -69,7 +69,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The trace; what a log line names.
+    /// The trace id, as in log lines.
     pub fn trace_id(&self) -> TraceId {
         self.trace
     }
@@ -79,13 +79,13 @@ impl TraceContext {
         self.flags.sampled()
     }
 
-    /// What the upstream is told: our span towards it is the parent of its own.
+    /// The context for the upstream, with the gateway's client span as parent.
     pub fn outgoing(&self) -> TraceParent {
         TraceParent { trace: self.trace, span: self.client, flags: self.flags }
     }
 }
 
-/// Begins and ends the spans of requests. Shared by all workers.
+/// Starts and finishes the spans of requests. Shared by all workers.
 #[derive(Debug, Clone)]
 pub struct Tracer {
     threshold: u64,
@@ -94,7 +94,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// `queue`: where sampled requests go; `None`: traces are continued, nothing is recorded here.
+    /// `queue`: receives sampled requests; `None`: traces are continued, but no spans are recorded.
     pub fn new(sampling: Sampling, queue: Option<Arc<Queue>>) -> Self {
         let (ratio, follow_parent) = match sampling {
             Sampling::Ratio(ratio) => (ratio, false),
@@ -103,15 +103,16 @@ impl Tracer {
         Self { threshold: threshold(ratio), follow_parent, queue }
     }
 
-    /// Whether spans are recorded at all: only then need a request's phases be timed.
+    /// Whether spans are recorded at all. If not, phases need not be timed for them.
     pub fn records(&self) -> bool {
         self.queue.is_some()
     }
 
-    /// Continues the caller's trace, or begins one. `incoming` is `None` too when the peer is not trusted to
-    /// choose a trace.
+    /// Continues the caller's trace, or starts one. `incoming` must also be `None` if the peer is
+    /// not trusted to choose a trace.
     ///
-    /// Without a queue the caller's choice is passed on as it is: we record nothing, but others may.
+    /// Without a queue the caller's decision is passed on unchanged: this gateway records nothing,
+    /// but others may.
     pub fn begin(&self, incoming: Option<&TraceParent>, ids: &mut IdGenerator) -> TraceContext {
         let trace = incoming.map_or_else(|| ids.trace(), |parent| parent.trace);
         let chosen = trace.randomness() < self.threshold;
@@ -124,8 +125,8 @@ impl Tracer {
         TraceContext { trace, parent: incoming.map(|parent| parent.span), server, client, flags }
     }
 
-    /// Hands a finished request's spans over for export, if it is sampled. Never blocks; when the queue is full
-    /// the spans are dropped and counted.
+    /// Queues the spans of a finished request for export if it is sampled. Never blocks; if the
+    /// queue is full the spans are dropped and counted.
     pub fn finish(&self, finished: &Finished<'_>) {
         if let Some(queue) = self.queue.as_ref().filter(|_| finished.trace.sampled()) {
             queue.offer(finished);
@@ -133,7 +134,7 @@ impl Tracer {
     }
 }
 
-/// A ratio as a bound on 56 random bits.
+/// Converts a ratio into a threshold for 56 random bits.
 fn threshold(ratio: f64) -> u64 {
     const ALL: f64 = (1u64 << 56) as f64;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 2^56")]

@@ -1,13 +1,14 @@
-//! The OTLP messages that carry spans (`opentelemetry/proto` v1, stable).
+//! OTLP messages that carry spans (`opentelemetry/proto` v1, stable).
 //!
-//! Owns: the shape on the wire of exactly what is sent, and of the collector's answer. Field numbers are those
-//! of `collector/trace/v1/trace_service.proto` and what it refers to; a test decodes our bytes with the
-//! project's generated types. The whole SDK is not used for this: it would bring a second span model, a
-//! second queue that does not count what it drops, and settings read from the environment.
+//! Owns: the wire format of the messages that are sent, and of the collector's response. Field
+//! numbers are those of `collector/trace/v1/trace_service.proto` and the files it references; a
+//! test decodes the output with the project's generated types. The OpenTelemetry SDK is not used.
+//! It would add a second span model, a second queue that does not count drops, and settings read
+//! from the environment.
 
 use prost::Message;
 
-/// `ExportTraceServiceRequest`.
+/// The message `ExportTraceServiceRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ExportRequest {
     #[prost(message, repeated, tag = "1")]
@@ -36,7 +37,7 @@ pub(super) struct ScopeSpans {
     pub(super) spans: Vec<Span>,
 }
 
-/// `InstrumentationScope`.
+/// The message `InstrumentationScope`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Scope {
     #[prost(string, tag = "1")]
@@ -74,7 +75,7 @@ pub(super) struct Span {
     pub(super) flags: u32,
 }
 
-/// `Span.SpanKind`.
+/// The enum `Span.SpanKind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum Kind {
@@ -83,7 +84,7 @@ pub(super) enum Kind {
     Client = 3,
 }
 
-/// `Span.flags`: it is known whether the parent is remote (bit 8), and it is (bit 9).
+/// `Span.flags`: bit 8 means that bit 9 is set correctly, bit 9 that the parent is remote.
 pub(super) const REMOTE_KNOWN: u32 = 0x100;
 pub(super) const REMOTE: u32 = 0x200;
 
@@ -105,7 +106,7 @@ pub(super) struct Status {
     pub(super) code: i32,
 }
 
-/// `Status.StatusCode`.
+/// The enum `Status.StatusCode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum Code {
@@ -149,14 +150,14 @@ pub(super) enum Value {
     Integer(i64),
 }
 
-/// `ExportTraceServiceResponse`.
+/// The message `ExportTraceServiceResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ExportResponse {
     #[prost(message, optional, tag = "1")]
     pub(super) partial_success: Option<PartialSuccess>,
 }
 
-/// `ExportTracePartialSuccess`.
+/// The message `ExportTracePartialSuccess`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PartialSuccess {
     #[prost(int64, tag = "1")]

@@ -1,8 +1,8 @@
-//! A finished request as spans.
+//! Spans of a finished request.
 //!
-//! Owns: names and attributes (OpenTelemetry semantic conventions for HTTP, stable), the phases as events, and
-//! the second span towards the upstream. As in the access log there is no way in for header fields, queries
-//! or tokens: spans are made from the same [`AccessRecord`].
+//! Owns: names and attributes (OpenTelemetry semantic conventions for HTTP, stable), the phases as
+//! events, and the client span for the upstream. As in the access log, header fields, queries and
+//! tokens cannot appear: spans are made from the same [`AccessRecord`].
 
 use http_engine::labels::Outcome;
 
@@ -14,20 +14,20 @@ use crate::phases::{CacheUse, Phase, Recorder};
 /// A finished request and its trace.
 #[derive(Debug, Clone, Copy)]
 pub struct Finished<'a> {
-    /// Its identifiers.
+    /// Ids of the request.
     pub trace: &'a TraceContext,
     /// The caller's `tracestate`.
     pub state: Option<&'a str>,
-    /// When the request's head was complete, nanoseconds since the Unix epoch.
+    /// When the request's head was complete, in nanoseconds since the Unix epoch.
     pub start_unix_nanos: u64,
     /// Time per phase.
     pub phases: &'a Recorder,
-    /// What the access log says of it.
+    /// The request's access log record.
     pub record: &'a AccessRecord<'a>,
 }
 
 impl Finished<'_> {
-    /// The server span, and the client span when the request was sent to an upstream.
+    /// The server span, and the client span if the request was forwarded to an upstream.
     pub(super) fn spans(&self) -> impl Iterator<Item = Span> {
         let client = self.record.forwarded.as_ref().map(|forwarded| self.client(forwarded));
         [Some(self.server()), client].into_iter().flatten()
@@ -51,7 +51,7 @@ impl Finished<'_> {
             end_unix_nanos: self.end_unix_nanos(),
             attributes: self.attributes(),
             events: self.events(),
-            // a refusal is the gateway at work; only what it failed to do is an error
+            // a refusal is normal operation; only a failure of the gateway is an error
             status: failed(record).then(|| error(record.reason.unwrap_or(record.outcome.as_str()))),
             flags: u32::from(self.trace.flags.as_byte())
                 | REMOTE_KNOWN
@@ -87,13 +87,13 @@ impl Finished<'_> {
             end_unix_nanos: begin.saturating_add(forwarded.nanos).min(self.end_unix_nanos()),
             attributes,
             events: Vec::new(),
-            // for a client span the peer's 4xx is an error as well
+            // in a client span a 4xx response of the peer is an error as well
             status: (failed(record) || record.status >= 400).then(|| error("")),
             flags: u32::from(self.trace.flags.as_byte()) | REMOTE_KNOWN,
         }
     }
 
-    /// Method and route: few names, as span names should be.
+    /// Method and route, because span names should have low cardinality.
     fn name(&self) -> String {
         match (self.record.target, self.record.route) {
             (Some(target), Some(route)) => format!("{} {route}", target.method),
@@ -131,8 +131,9 @@ impl Finished<'_> {
         attributes
     }
 
-    /// One event at the end of each phase, with its length. Phases follow each other, so each begins where the
-    /// one before ended; what was before the request is not on its time line.
+    /// One event at the end of each phase, with its duration. Phases are consecutive, so each
+    /// starts where the one before ended. [`Phase::Accept`] precedes the request and does not
+    /// advance the time.
     fn events(&self) -> Vec<Event> {
         let mut at = self.start_unix_nanos;
         let event = |(phase, nanos): (Phase, u64)| {
@@ -148,7 +149,7 @@ impl Finished<'_> {
         self.phases.iter().map(event).collect()
     }
 
-    /// Nanoseconds from the request's head until it was handed on.
+    /// Nanoseconds from the request's head to the start of forwarding.
     fn before_upstream(&self) -> u64 {
         [Phase::Parse, Phase::Match, Phase::Authenticate, Phase::Decide]
             .into_iter()
@@ -157,7 +158,7 @@ impl Finished<'_> {
     }
 }
 
-/// Whether the gateway, or what it depends on, failed the request.
+/// Whether the gateway or one of its dependencies failed the request.
 fn failed(record: &AccessRecord<'_>) -> bool {
     let of_the_client = record.status == 408 || record.reason == Some("client_stalled");
     record.status >= 500

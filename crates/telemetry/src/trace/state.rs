@@ -1,26 +1,26 @@
 //! The `tracestate` field (W3C Trace Context level 2 §3.3).
 //!
-//! Owns: telling a list that may be passed on from one that may not. Nothing is ever added: the gateway keeps
-//! all it needs in `traceparent`.
+//! Owns: deciding whether a list may be passed on. The gateway never adds a member: `traceparent`
+//! contains all it needs.
 
 use std::borrow::Cow;
 
-/// Members a list may have.
+/// Maximum number of members in a list.
 const MEMBERS: usize = 32;
-/// Bytes passed on at most; the standard asks for at least 512.
+/// Maximum length that is passed on, in bytes; the standard requires at least 512.
 const LONGEST: usize = 512;
 
-/// A valid list, at most 512 bytes.
+/// A valid list of at most 512 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceState<'a>(Cow<'a, str>);
 
 impl<'a> TraceState<'a> {
-    /// Reads all `tracestate` fields of a request, in order: they are one list (RFC 9110 §5.3).
+    /// Parses all `tracestate` fields of a request, in order: they form one list (RFC 9110 §5.3).
     ///
-    /// `None` when there is nothing to pass on: no member, or one that breaks the grammar, or a key twice, or
-    /// too many; then the whole list is discarded (§4.3) while `traceparent` still counts. A longer list than
-    /// 512 bytes loses members over 128 bytes first, then those at its end (§3.3.1.5). One good field is
-    /// borrowed.
+    /// `None`: the list is empty, a member is invalid, a key is repeated, or there are too many
+    /// members. The whole list is then discarded (§4.3) while `traceparent` remains valid. A list
+    /// longer than 512 bytes loses members over 128 bytes first, then those at its end (§3.3.1.5).
+    /// A single valid field is borrowed.
     pub fn parse(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         let mut values = values.into_iter().map(|value| str::from_utf8(value).ok());
         let mut list = Cow::Borrowed(values.next()??);
@@ -52,12 +52,12 @@ impl<'a> TraceState<'a> {
     }
 }
 
-/// The members of a list; empty ones and blanks around them mean nothing.
+/// The members of a list, trimmed, without empty ones.
 fn members(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(|member| member.trim_matches([' ', '\t'])).filter(|member| !member.is_empty())
 }
 
-/// `simple-key` or `tenant@system`, at most 256 bytes. Level 2 lets keys begin with a digit.
+/// `simple-key` or `tenant@system`, at most 256 bytes. Level 2 allows keys that start with a digit.
 fn is_key(key: &str) -> bool {
     let begins = |part: &str| part.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
     let goes_on = |part: &str| {
@@ -77,7 +77,8 @@ fn is_key(key: &str) -> bool {
     }
 }
 
-/// 1 to 256 printable bytes without `,` and `=`, the last not a blank (members are trimmed already).
+/// 1 to 256 printable bytes without `,` and `=`, the last not a space (members are already
+/// trimmed).
 fn is_value(value: &str) -> bool {
     (1..=256).contains(&value.len())
         && value.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b',' && b != b'=')

@@ -1,4 +1,4 @@
-//! The access log from request to file, and what happens when the file does not keep up.
+//! The access log from request to file, and its behaviour when the destination is too slow.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -43,7 +43,7 @@ fn record(path: &str) -> AccessRecord<'_> {
     }
 }
 
-/// A directory of the test's own, removed at its end.
+/// A directory for one test, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -102,7 +102,7 @@ fn a_rotated_file_is_reopened_and_appended_to() {
     let mut buffer = log.buffer();
     buffer.log(&record("/before"));
     buffer.flush();
-    // renaming is what rotation does; the writer goes on in the old file until told
+    // log rotation renames the file; the writer continues in the old one until it is told to reopen
     wait_for(|| log.stats().written() == 1);
     std::fs::rename(&file, &old).unwrap();
     log.reopen();
@@ -144,7 +144,7 @@ fn a_file_that_cannot_be_opened_is_named() {
     assert!(error.to_string().contains("/nonexistent/dir/access.log"), "{error}");
 }
 
-/// Takes nothing until told; then everything.
+/// A destination that blocks until it is opened, and then accepts everything.
 struct Gate {
     reached: Sender<()>,
     open: Receiver<()>,
@@ -154,7 +154,7 @@ struct Gate {
 impl Write for Gate {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = self.reached.send(());
-        // an error means that the gate is open for good
+        // an error means that the gate stays open
         let _ = self.open.recv();
         self.taken.lock().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -175,7 +175,8 @@ fn a_blocked_destination_costs_lines_and_no_time() {
     buffer.log(&record("/first"));
     buffer.flush();
     writing.recv_timeout(LONG).unwrap();
-    // the writer stands in its write now; only so many buffers can wait, the rest must be lost
+    // the writer is blocked in its write now; only a limited number of buffers can wait, the rest
+    // must be dropped
     let line_bytes = 240;
     let lines = 200 * 32 * 1024 / line_bytes;
     for n in 0..lines {
@@ -217,7 +218,7 @@ fn a_failing_destination_is_counted() {
     assert_eq!(log.stats().dropped(), 3, "the log is closed");
 }
 
-/// Waits for another thread, with an end.
+/// Waits for another thread, with a time limit.
 fn wait_for(done: impl Fn() -> bool) {
     let began = std::time::Instant::now();
     while !done() {

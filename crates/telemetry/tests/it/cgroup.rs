@@ -1,4 +1,4 @@
-//! A real CPU quota on a real process.
+//! A real CPU quota applied to a real process.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use telemetry::test_support::exposition::read;
 
 const V1: &str = "/sys/fs/cgroup/cpu";
 
-/// Two nested cgroups and a process in the inner one that never rests. All gone at the end.
+/// Two nested cgroups, with a busy process in the inner one. All are removed at the end.
 struct Throttled {
     outer: PathBuf,
     inner: PathBuf,
@@ -20,15 +20,15 @@ struct Throttled {
 }
 
 impl Throttled {
-    /// `Err`: why this machine cannot do it.
+    /// `Err`: why this machine does not support the test.
     fn new() -> Result<Self, String> {
         let outer = Path::new(V1).join(format!("postern-test-{}", std::process::id()));
         let inner = outer.join("inner");
         fs::create_dir_all(&inner).map_err(|error| format!("{V1} cannot be written: {error}"))?;
-        // 5 ms of every 100 ms for both together; the inner one's own limit is looser
+        // 5 ms of every 100 ms for both together; the inner cgroup's own limit is higher
         write(&outer.join("cpu.cfs_period_us"), "100000")?;
         write(&outer.join("cpu.cfs_quota_us"), "5000")?;
-        // starts when it is told, which is when it is in the group
+        // starts when told, after it was moved into the cgroup
         let mut busy = Command::new("sh")
             .args(["-c", "read go; while :; do :; done"])
             .stdin(Stdio::piped())
@@ -51,7 +51,7 @@ impl Drop for Throttled {
     fn drop(&mut self) {
         let _ = self.busy.kill();
         let _ = self.busy.wait();
-        // a group can be removed once its last process is gone, which wait() saw to
+        // a cgroup can be removed once its last process is gone, which wait() has ensured
         for group in [&self.inner, &self.outer] {
             let _ = fs::remove_dir(group);
         }
@@ -91,7 +91,7 @@ fn throttling_is_seen_at_the_group_that_has_the_quota() {
     assert_eq!(cgroup.sample(), None);
 }
 
-/// What metrics make of a limit: how often it was hit, and the requests per second it allows.
+/// Checks the metrics of a limit: its throttling counters, and the implied requests per second.
 fn implied_requests(cgroup: &Cgroup) {
     const IMPLIED: &str = "postern_cpu_limit_implied_requests_per_second";
     let metrics = Metrics::new(1);
@@ -117,7 +117,7 @@ fn implied_requests(cgroup: &Cgroup) {
 
 #[test]
 fn the_own_cgroup_can_be_read() {
-    // on a machine without any cgroup this is None; what must not happen is an error
+    // on a machine without cgroups this is None; it must not be an error
     let own = Cgroup::own().unwrap();
     assert!(own.and_then(|own| own.quota_cores()).is_none_or(|cores| cores > 0.0));
 }

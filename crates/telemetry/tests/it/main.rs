@@ -1,4 +1,4 @@
-//! Tests of what the process tells of itself, one file each.
+//! Telemetry tests, one file each.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 

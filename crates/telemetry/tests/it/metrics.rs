@@ -1,4 +1,4 @@
-//! Counting from several threads, and what a scrape says.
+//! Metrics written by several threads, and the scraped result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -149,7 +149,7 @@ fn nothing_is_lost_over_threads_and_reloads() {
                 scope.spawn(move || {
                     let worker = metrics.worker(index).unwrap();
                     for request in 0..PER_WORKER {
-                        // a reload asks for the handle again
+                        // a reload requests the handle again
                         let route = metrics.route("api");
                         worker.request_begun();
                         route.finish(&worker, Outcome::Allowed, 200, request);

@@ -1,4 +1,5 @@
-//! Spans from a finished request to a collector that speaks OTLP over HTTP, decoded with the official schema.
+//! Spans from a finished request to a collector that speaks OTLP over HTTP, decoded with the
+//! official schema.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -37,7 +38,7 @@ use tokio_rustls::TlsAcceptor;
 const LONG: Duration = Duration::from_secs(30);
 const START: u64 = 1_700_000_000_000_000_000;
 
-/// One message a collector got.
+/// A message that the collector received.
 struct Got {
     path: String,
     content_type: String,
@@ -45,7 +46,7 @@ struct Got {
     request: ExportTraceServiceRequest,
 }
 
-/// What a collector answers.
+/// A response of the collector.
 #[derive(Clone, Copy)]
 enum Reply {
     Status(u16),
@@ -53,7 +54,7 @@ enum Reply {
     Never,
 }
 
-/// A collector on loopback: answers `replies` one after the other, then 200.
+/// A collector on loopback: sends `replies` in order, then 200.
 struct Collector {
     address: SocketAddr,
     got: UnboundedReceiver<Got>,
@@ -331,7 +332,7 @@ async fn a_full_queue_drops_and_counts() {
     let stats = exporter.stats();
     let tracer = Tracer::new(Sampling::Ratio(1.0), Some(queue));
     let trace = tracer.begin(None, &mut ids());
-    // nobody empties the queue: two requests fit, half of the third, and no more
+    // the queue is not drained: two requests fit, half of the third, and no more
     for _ in 0..5 {
         finish(&tracer, &trace, &record(None));
     }
@@ -339,7 +340,7 @@ async fn a_full_queue_drops_and_counts() {
     let metrics = Metrics::new(1);
     metrics.set_trace(Arc::clone(&stats));
     assert!(metrics.render(Format::Text).contains("postern_trace_spans_total{result=\"dropped\"} 5\n"));
-    // what is in the queue is sent before the end
+    // queued spans are sent before the end
     timeout(LONG, exporter.run(async {})).await.unwrap();
     assert_eq!(stats.exported(), 5);
     finish(&tracer, &trace, &record(None));
@@ -363,7 +364,7 @@ async fn answers_decide_what_becomes_of_spans() {
         let stats = exporter.stats();
         let tracer = Tracer::new(Sampling::Ratio(1.0), Some(queue));
         finish(&tracer, &tracer.begin(None, &mut ids()), &record(None));
-        // without a queue there is nothing more to come, and the exporter ends by itself
+        // without a queue no more spans can come, and the exporter ends by itself
         drop(tracer);
         exporter.run(std::future::pending()).await;
         let first = collector.next().await;

@@ -1,4 +1,4 @@
-//! From configured routes to the table, or to every fault in them.
+//! Route table construction: from configured routes to the table, or to every fault in them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -30,8 +30,8 @@ impl RouteTable {
     /// Checks and indexes routes. A route's position in the list is its index and its tie-breaker.
     ///
     /// # Errors
-    /// Every fault, with its place (`routes[3].hosts[0]`), among them every pair of routes one of which could
-    /// never be chosen.
+    /// Every fault, with its place (`routes[3].hosts[0]`), including every pair of routes of which
+    /// one could never be chosen.
     pub fn build(routes: Vec<RouteMatch>) -> Result<Self, Vec<PolicyFault>> {
         let mut faults = Faults::default();
         let checked: Vec<Checked> =
@@ -51,12 +51,13 @@ impl RouteTable {
     }
 }
 
-/// Four thousand million routes do not fit into memory.
+/// More than four thousand million routes do not fit into memory.
 fn narrow(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// The order in which routes for the same host and kind of path are tried. Ranks of templates rest on it too.
+/// The order in which routes for the same host and kind of path are tried. Ranks of templates
+/// depend on it too.
 fn by_specificity(routes: &[Checked]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..routes.len()).collect();
     order.sort_by_cached_key(|&i| {
@@ -67,8 +68,8 @@ fn by_specificity(routes: &[Checked]) -> Vec<usize> {
     order
 }
 
-/// Reports each route that an earlier one with the same host and path leaves nothing to match: it has the
-/// same header conditions and every method of the later one.
+/// Reports each route for which an earlier one with the same host and path leaves nothing to match:
+/// the earlier one has the same header conditions and every method of the later one.
 fn find_unreachable(routes: &[Checked], order: &[usize], faults: &mut Faults) {
     let mut seen: HashMap<(&HostKey, String), Vec<usize>> = HashMap::new();
     for &i in order {
@@ -76,7 +77,7 @@ fn find_unreachable(routes: &[Checked], order: &[usize], faults: &mut Faults) {
         for host in &route.hosts {
             let before = seen.entry((host, route.path.shape())).or_default();
             if let Some(&by) = before.iter().find(|&&j| routes[j].conditions.cover(&route.conditions)) {
-                // In the order of the file, whichever of the two would be chosen.
+                // In the order of the file, regardless of which of the two would be chosen.
                 let (first, second) = (i.min(by), i.max(by));
                 let problem = PolicyProblem::Indistinguishable {
                     route: routes[second].name.clone(),
@@ -98,13 +99,13 @@ impl Checked {
 }
 
 impl Conditions {
-    /// How many conditions there are; a method list counts as one.
+    /// Number of conditions; a method list counts as one.
     fn count(&self) -> usize {
         self.headers.len() + usize::from(!self.methods.is_empty())
     }
 
-    /// Whether every request that meets `other` meets this too, as far as can be told: equal headers, and no
-    /// fewer methods.
+    /// Whether every request that meets `other` meets this too, as far as can be determined: equal
+    /// headers, and no fewer methods.
     fn cover(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
@@ -151,7 +152,7 @@ fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> Checked {
     let mut hosts = Vec::with_capacity(route.hosts.len().max(1));
     for (i, host) in route.hosts.iter().enumerate() {
         match host_key(host) {
-            // The same pattern twice in one route is once.
+            // The same pattern twice in one route counts once.
             Ok(key) if hosts.contains(&key) => {}
             Ok(key) => hosts.push(key),
             Err(problem) => faults.add(format!("{at}.hosts[{i}]"), problem),
@@ -164,11 +165,11 @@ fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> Checked {
         for problem in problems {
             faults.add(format!("{at}.path"), problem);
         }
-        // Stands in until the faults are reported, and is like no other route's.
+        // A placeholder until the faults are reported; it is like no other route's path.
         Path::Exact(at.as_str().into())
     });
     check_methods(&route.methods, &format!("{at}.methods"), faults);
-    // GET includes HEAD, so HEAD itself says nothing more.
+    // GET includes HEAD, so HEAD adds nothing.
     let mut methods: Vec<Box<str>> =
         route.methods.into_iter().filter(|m| m != "HEAD").map(Into::into).collect();
     methods.sort_unstable();

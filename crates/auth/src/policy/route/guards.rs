@@ -1,8 +1,9 @@
-//! Who else guards what stands behind an upstream.
+//! Guards: further routes that protect the paths behind an upstream.
 //!
-//! A route that takes a prefix off leads to paths that other routes of the same upstream may guard, for this
-//! host or another one. [`Guards`] finds them, so that their policies can be asked too: what is behind a route's
-//! prefix must not be a way around the rules in front of it. Does not own the policies.
+//! A route that strips a prefix leads to paths that other routes of the same upstream may protect,
+//! for this host or another one. [`Guards`] finds those routes, so that their policies can be
+//! checked too. Otherwise a stripped prefix would be a way around their rules. Does not own: the
+//! policies.
 
 use super::{Disputed, RouteMatch, RouteTable};
 use crate::headers::Repeats;
@@ -18,21 +19,21 @@ pub struct Guards {
 }
 
 impl Guards {
-    /// From the routes of an upstream, each with its index among all.
+    /// Builds the guards from the routes of an upstream, each with its index among all routes.
     ///
     /// # Errors
-    /// As [`RouteTable::build`]; routes that are sound among all are sound here.
+    /// As [`RouteTable::build`]; routes that are valid among all routes are valid here.
     pub fn build(routes: impl IntoIterator<Item = (usize, RouteMatch)>) -> Result<Self, Vec<PolicyFault>> {
         let (routes, matches): (Vec<_>, Vec<_>) = routes.into_iter().unzip();
         Ok(Self { table: RouteTable::build(matches)?, routes: routes.into() })
     }
 
-    /// The routes that guard the request's path: the one that takes it for its own host, and for each host
-    /// that is not the request's the one that would take it there. Each is the most specific one, so that an
-    /// exception within a guarded prefix stays one.
+    /// The routes that protect the request's path. For the request's own host that is the route
+    /// that matches it; for each other host pattern, the route that would match it there. Each is
+    /// the most specific one, so that an exception within a protected prefix is kept.
     ///
     /// # Errors
-    /// When the readings of the path lead to different routes.
+    /// [`Disputed`] when the readings of the path lead to different routes.
     pub fn of(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
         let mut found = self.table.elsewhere(request, fields)?;
         found.extend(self.table.lookup(request, fields, Repeats::Apart)?);

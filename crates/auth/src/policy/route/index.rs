@@ -1,8 +1,9 @@
-//! The lookup structure: hosts, then paths, each from specific to general.
+//! Route index: hosts, then paths, each from specific to general.
 //!
-//! Keys are text of the configuration and probes are text of requests, so nobody outside can fill a table
-//! with colliding keys. Probes are bounded by the configuration, not by the request: a prefix is probed only
-//! at lengths that some configured prefix has, and the tree of templates is as deep as the longest template.
+//! Keys are text of the configuration and probes are text of requests, so a client cannot fill a
+//! table with colliding keys. The configuration bounds the number of probes, not the request. A
+//! prefix is probed only at lengths that some configured prefix has, and the tree of templates is
+//! as deep as the longest template.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use super::template::{Segment, Template, split_first};
 /// Routes that share host and path, best first.
 type Candidates = Vec<u32>;
 
-/// Where a route goes within one host's paths.
+/// Position of a route among the paths of one host.
 #[derive(Debug)]
 pub(super) enum Place<'a> {
     Exact(&'a str),
@@ -23,7 +24,7 @@ pub(super) enum Place<'a> {
     Any,
 }
 
-/// Where a route goes among the hosts.
+/// Position of a route among the hosts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum HostKey {
     Exact(Box<str>),
@@ -32,7 +33,7 @@ pub(super) enum HostKey {
     Any,
 }
 
-/// All hosts.
+/// The index of all hosts.
 #[derive(Debug, Default)]
 pub(super) struct HostIndex {
     exact: HashMap<Box<str>, PathIndex>,
@@ -41,7 +42,7 @@ pub(super) struct HostIndex {
 }
 
 impl HostIndex {
-    /// Adds a route; `rank` orders templates, and routes are added best first.
+    /// Adds a route. Its `rank` orders templates; routes are added best first.
     pub(super) fn insert(&mut self, host: &HostKey, place: &Place<'_>, route: Ranked) {
         let paths = match host {
             HostKey::Exact(name) => self.exact.entry_ref(&**name).or_default(),
@@ -60,7 +61,7 @@ impl HostIndex {
             return Some(route);
         }
         for &length in &self.suffixes.lengths {
-            // At least one label in front, and the boundary in the right place.
+            // At least one label before the suffix, and a dot at the boundary.
             let Some(start) = host.len().checked_sub(length).filter(|&start| start > 0) else { continue };
             if host.as_bytes()[start] == b'.'
                 && let Some(paths) = self.suffixes.map.get(&host[start..])
@@ -72,7 +73,7 @@ impl HostIndex {
         self.any.find(path, holds)
     }
 
-    /// For each host pattern that does not take `host`, the best route for which `holds`.
+    /// For each host pattern that does not match `host`, the best route for which `holds`.
     pub(super) fn elsewhere(&self, host: &str, path: &str, holds: &impl Fn(u32) -> bool) -> BTreeSet<u32> {
         let exact = self.exact.iter().filter(|(name, _)| ***name != *host);
         let takes = |suffix: &str| host.len() > suffix.len() && host.ends_with(suffix);
@@ -88,7 +89,7 @@ pub(super) struct Ranked {
     pub(super) rank: u32,
 }
 
-/// The paths of one host.
+/// The paths of one host, by kind.
 #[derive(Debug, Default)]
 struct PathIndex {
     exact: HashMap<Box<str>, Candidates>,
@@ -182,8 +183,8 @@ impl Node {
         }
     }
 
-    /// Puts the best-ranked route for which `holds` into `best`. `rest` is what is behind the last slash;
-    /// `None` when the path has ended. Visits each node once at most.
+    /// Stores the best-ranked route for which `holds` in `best`. `rest` is the path after the last
+    /// slash; `None` when the path has ended. Visits each node at most once.
     fn find(&self, rest: Option<&str>, holds: &impl Fn(u32) -> bool, best: &mut Option<Ranked>) {
         let mut offer = |candidates: &[Ranked]| {
             let better = |c: &&Ranked| best.is_none_or(|best| c.rank < best.rank);

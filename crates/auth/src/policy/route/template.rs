@@ -3,7 +3,7 @@
 use crate::policy::PolicyProblem;
 use crate::request::canonical_path;
 
-/// A parsed template.
+/// A parsed path template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template {
     pub(super) segments: Box<[Segment]>,
@@ -16,16 +16,16 @@ pub(super) enum Segment {
     Literal(Box<str>),
     /// Any segment that is not empty.
     Capture(Box<str>),
-    /// All that is left, slashes included; always the last.
+    /// The rest of the path, slashes included; always the last segment.
     Tail(Box<str>),
 }
 
 impl Template {
-    /// Parses a template; answers every fault.
+    /// Parses a template; the error has every fault.
     pub(super) fn parse(text: &str) -> Result<Self, Vec<PolicyProblem>> {
         let mut faults = Vec::new();
         let mut segments: Vec<Segment> = Vec::new();
-        // The literal skeleton is judged as a path, with a plain segment in the place of each capture.
+        // The literal parts are checked as a path, with a plain segment in place of each capture.
         let mut skeleton = String::with_capacity(text.len());
         let Some(rest) = text.strip_prefix('/') else {
             let fault = crate::request::Malformed::TargetForm;
@@ -95,13 +95,13 @@ impl Template {
         shape
     }
 
-    /// The captures of a path; none when the template does not match it.
+    /// The captures of a path; empty when the template does not match it.
     pub(super) fn captures<'t>(&'t self, path: &'t str) -> Captures<'t> {
         let rest = path.strip_prefix('/').filter(|rest| self.matches(rest));
         rest.map_or_else(Captures::none, |_| Captures { segments: &self.segments, rest })
     }
 
-    /// Whether a path, without its first slash, matches.
+    /// Whether a path, given without its first slash, matches.
     fn matches(&self, path: &str) -> bool {
         let mut rest = Some(path);
         for segment in &self.segments {
@@ -142,15 +142,15 @@ impl Segment {
     }
 }
 
-/// The first segment, and what is behind its slash; `None` when there is no slash.
+/// The first segment, and what follows its slash; `None` when there is no slash.
 pub(super) fn split_first(path: &str) -> (&str, Option<&str>) {
-    // Segments are short: a plain loop ends before a vectorised search has begun.
+    // Segments are short: a plain loop ends before a vectorised search has started.
     let end = path.bytes().position(|byte| byte == b'/');
     end.map_or((path, None), |end| (&path[..end], Some(&path[end + 1..])))
 }
 
-/// What a template captured: names with the text of the path in its normal (escaped) form, in order. Reads
-/// the path as it goes; nothing is allocated.
+/// What a template captured: names with the text of the path in its normal (escaped) form, in
+/// order. It reads the path during iteration, and allocates nothing.
 #[derive(Debug, Clone)]
 pub struct Captures<'t> {
     segments: &'t [Segment],

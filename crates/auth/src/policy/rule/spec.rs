@@ -1,4 +1,4 @@
-//! Rules as configured, and every fault that can be found in them before the first request.
+//! Rule configuration, and every fault that can be found in it before the first request.
 
 use std::collections::BTreeSet;
 
@@ -9,34 +9,35 @@ use crate::policy::{Faults, PolicyFault, PolicyProblem, check_methods};
 /// A rule as configured.
 #[derive(Debug, Clone, Default)]
 pub struct RuleSpec {
-    /// A valid credential is all that this rule asks for; with conditions, it adds nothing to them.
+    /// Whether a valid credential is all that this rule requires; beside conditions it adds
+    /// nothing.
     pub authenticated: bool,
-    /// All of these must hold.
+    /// Conditions, all of which must hold.
     pub conditions: Vec<ConditionSpec>,
 }
 
 /// A condition as configured.
 #[derive(Debug, Clone)]
 pub struct ConditionSpec {
-    /// What it looks at.
+    /// The attribute that it reads.
     pub attribute: Attribute,
-    /// What it wants to see there.
+    /// The required value of the attribute.
     pub test: TestSpec,
 }
 
 /// A test as configured.
 #[derive(Debug, Clone)]
 pub enum TestSpec {
-    /// One of these values.
+    /// The attribute has one of these values.
     Any(Vec<String>),
-    /// Every one of these values.
+    /// The attribute has every one of these values.
     All(Vec<String>),
-    /// Any value at all.
+    /// The attribute has any value at all.
     Present,
 }
 
-/// The names rules may refer to. A rule that names anything else could never match, and an unmatched deny
-/// rule is an open door.
+/// The names that rules may refer to. A rule that uses any other name could never match, and a deny
+/// rule that never matches denies nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Vocabulary<'a> {
     /// Configured names of issuers and certificate authorities.
@@ -142,7 +143,7 @@ fn check_values(
 fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Option<PolicyProblem> {
     const KINDS: [CredentialKind; 4] =
         [CredentialKind::Jwt, CredentialKind::Opaque, CredentialKind::Certificate, CredentialKind::Session];
-    // A parameter may well be there and empty (`?watch=`); nothing else can.
+    // A parameter may be present and empty (`?watch=`); no other attribute can.
     if value.is_empty() && !matches!(attribute, Attribute::Query(_)) {
         return Some(PolicyProblem::EmptyValue);
     }
@@ -150,7 +151,7 @@ fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Op
         return Some(PolicyProblem::ControlValue(value.into()));
     }
     match attribute {
-        // RFC 6749 §3.3. Also what makes a scope safe to quote in a challenge.
+        // RFC 6749 §3.3. This also makes a scope safe to quote in a challenge.
         Attribute::Scopes if !value.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\') => {
             Some(PolicyProblem::Scope(value.into()))
         }

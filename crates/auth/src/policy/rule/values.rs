@@ -1,10 +1,11 @@
-//! The list of values a condition accepts.
+//! Values: the list of values that a condition accepts.
 
 use std::fmt;
 
 use hashbrown::HashSet;
 
-/// The longest list that is compared value by value: about where a hash of the text begins to pay.
+/// Longest list that is compared value by value: about this length, hashing the text becomes
+/// faster.
 pub(super) const LINEAR: usize = 8;
 
 /// Distinct values, in configured order; never empty.
@@ -40,13 +41,13 @@ impl Values {
 }
 
 impl fmt::Display for Values {
-    /// `[a, b, c]`
+    /// Writes the list as `[a, b, c]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show_list(f, self.list.iter().map(|v| &**v))
     }
 }
 
-/// Writes `[a, b]`.
+/// Writes values as `[a, b]`.
 pub(super) fn show_list<'v>(
     f: &mut fmt::Formatter<'_>,
     values: impl Iterator<Item = &'v str>,
@@ -59,7 +60,7 @@ pub(super) fn show_list<'v>(
     f.write_str("]")
 }
 
-/// A value as it reads in a sentence: quoted and escaped unless it is plain.
+/// A value for display: quoted and escaped unless it is plain.
 pub(super) struct Shown<'a>(pub(super) &'a str);
 
 impl fmt::Display for Shown<'_> {

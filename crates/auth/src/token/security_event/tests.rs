@@ -4,7 +4,7 @@ use crate::json::Document;
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 const TYP: Option<&str> = Some("secevent+jwt");
 
-/// The token of the tests with `changes` in place of some members; `null` takes one out.
+/// The token of the tests, with `changes` in place of some members; `null` removes one.
 fn with(changes: &str) -> Document {
     let base = r#"{"iss":"https://id.example","aud":["https://gw.example"],"iat":1799999990,"jti":"j1",
         "sub_id":{"format":"iss_sub","iss":"https://id.example","sub":"ada"},
@@ -82,7 +82,7 @@ fn it_says_what_happened_to_whom_and_when() {
         let kind = EventKind::of(&uri);
         assert!(kind == EventKind::Other || EventKind::of(&kind.uri().unwrap()) == kind);
     }
-    // Of a fraction of a second the whole one counts, and of several times the one nearest to the event.
+    // A fraction of a second is dropped, and of several times the one nearest to the event counts.
     let uri = format!("{caep}/session-revoked");
     assert!(event(&uri, r#"{"event_timestamp":1799999980.75}"#).unwrap().contains("1799999980"));
     assert!(judge(TYP, r#"{"toe":1799999970}"#, |set| set.events[0].at.as_secs()).unwrap() == 1_799_999_980);
@@ -99,7 +99,7 @@ fn a_time_in_milliseconds_is_read_as_such() {
     assert_eq!(at("1799999980000"), (1_799_999_980_000, Unit::Milliseconds));
     assert_eq!(at("1799999980123.9"), (1_799_999_980_123, Unit::Milliseconds));
     assert_eq!(at("1.79999998e12"), (1_799_999_980_000, Unit::Milliseconds));
-    // The last second of the year 9999 is the largest that is one.
+    // The last second of the year 9999 is the largest number that is read as seconds.
     assert_eq!(at("253402300800"), (253_402_300_800, Unit::Milliseconds));
     let toe = format!(r#"{{"toe":1799999970000,"events":{{"{uri}":{{}}}}}}"#);
     assert_eq!(read(&toe), (1_799_999_970_000, Unit::Milliseconds));
@@ -178,7 +178,7 @@ fn subjects_are_named_in_many_ways() {
     ] {
         assert_eq!(names(subject).unwrap(), expected, "{subject}");
     }
-    // Earlier drafts, with the subject in the event; and a session beside a user.
+    // Earlier drafts, with the subject in the event; and a session besides a user.
     let uri = "https://schemas.openid.net/secevent/caep/event-type/session-revoked";
     let inside = format!(
         r#"{{"sub_id":null,"sid":"s","events":{{"{uri}":{{"subject":{{"format":"opaque","id":"x"}}}}}}}}"#

@@ -1,12 +1,12 @@
-//! How long to wait before the next attempt.
+//! Backoff: how long to wait before the next attempt.
 
 use std::time::Duration;
 
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Waits that grow with each failure, between half of what they might be and all of it, so that nodes which
-/// lost a broker together do not come back together.
+/// Waits that grow with each failure. Each wait is between half of its nominal time and all of it.
+/// So nodes that lost a broker together do not reconnect at the same time.
 #[derive(Debug)]
 pub(super) struct Backoff {
     failures: u32,
@@ -18,19 +18,19 @@ impl Backoff {
         Self { failures: 0, random: seed }
     }
 
-    /// It was well for a while.
+    /// Resets the waits: the connection has lasted for a while.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
 
-    /// How long to wait now.
+    /// Notes a failure; returns how long to wait now.
     pub(super) fn failed(&mut self) -> Duration {
         let full = SHORTEST.saturating_mul(1 << self.failures.min(10)).min(LONGEST);
         self.failures += 1;
         full.mul_f64(0.5 + self.fraction() / 2.0)
     }
 
-    /// From 0 to 1, by Steele's and Vigna's splitmix64.
+    /// A number from 0 to 1, by Steele's and Vigna's splitmix64.
     fn fraction(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;

@@ -1,7 +1,7 @@
-//! Why there is no connection, in one sentence for whoever has to do something about it.
+//! Diagnosis: why there is no AMQP connection, in one sentence for an operator.
 //!
-//! Owns: the sentences. Each names the broker, the cause, and what to look at. Does not own: when they are
-//! said.
+//! Owns: the sentences. Each names the broker, the cause, and what to check. Does not own: when
+//! they are logged.
 
 use std::io;
 
@@ -20,7 +20,7 @@ use rustls::CertificateError;
 use super::AmqpLogin;
 use super::socket::SILENCE;
 
-/// A broker, as sentences call it.
+/// A broker, as the sentences name it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broker<'a> {
     pub(super) address: &'a str,
@@ -32,17 +32,17 @@ impl Broker<'_> {
         format!("the broker at {} {}", self.address, what.as_ref())
     }
 
-    /// Its name leads nowhere.
+    /// The broker's name cannot be resolved.
     pub(super) fn unresolved(self, error: &io::Error) -> String {
         self.says(format!("is not found: its name is not resolved ({error}): check how it is spelt, and DNS"))
     }
 
-    /// It takes too long.
+    /// The broker does not answer in time.
     pub(super) fn slow(self) -> String {
         self.says("does not answer in time: check the network in between, and whether the broker hangs")
     }
 
-    /// It is there and gives no credit.
+    /// The broker is connected and gives no credit.
     pub(super) fn takes_nothing(self, address: &str) -> String {
         self.says(format!(
             "has taken no message for {address} for {} s: check whether its disk or memory is full, and the limits of the address",
@@ -50,7 +50,7 @@ impl Broker<'_> {
         ))
     }
 
-    /// The socket failed, while it was connected or later.
+    /// The socket failed, during the connect or later.
     pub(super) fn socket(self, error: &io::Error) -> String {
         if let Some(error) = error.get_ref().and_then(|error| error.downcast_ref()) {
             return self.tls(error);
@@ -130,7 +130,7 @@ impl Broker<'_> {
             Ok(()) | Err(ConnectionError::RemoteClosed) => {
                 self.says("has closed the connection: check that it runs, and its log")
             }
-            // So the engine calls an end of the stream.
+            // The engine reports an end of the stream like this.
             Err(ConnectionError::IllegalState) => self.socket(&io::ErrorKind::ConnectionReset.into()),
             Err(error) => self.says(format!("broke the rules of AMQP: {error}: check its log")),
         }
@@ -157,7 +157,7 @@ impl Broker<'_> {
         self.says(format!("has closed the connection ({}): check its log", said(error)))
     }
 
-    /// There is no session. `None`: because the connection ended, and it knows why.
+    /// No session was begun. `None`: because the connection ended, and its outcome has the cause.
     pub(super) fn session(self, error: &BeginError) -> Option<String> {
         match error {
             BeginError::ConnectionStopped(reason) => self.stopped(reason),
@@ -189,7 +189,8 @@ impl Broker<'_> {
         }
     }
 
-    /// A link from here was not attached (AMQP 1.0 part 2.6.3). `None` as with [`session`](Self::session).
+    /// A sending link was not attached (AMQP 1.0 part 2.6.3). `None` as with
+    /// [`session`](Self::session).
     pub(super) fn sender(self, address: &str, error: &SenderAttachError) -> Option<String> {
         match error {
             SenderAttachError::SessionStopped(reason) => self.session_stopped(address, reason),
@@ -198,7 +199,7 @@ impl Broker<'_> {
         }
     }
 
-    /// A link to here was not attached. `None` as with [`session`](Self::session).
+    /// A receiving link was not attached. `None` as with [`session`](Self::session).
     pub(super) fn receiver(self, address: &str, error: &ReceiverAttachError) -> Option<String> {
         match error {
             ReceiverAttachError::SessionStopped(reason) => self.session_stopped(address, reason),
@@ -207,7 +208,7 @@ impl Broker<'_> {
         }
     }
 
-    /// A link from here ended. `None` as with [`session`](Self::session).
+    /// A sending link ended. `None` as with [`session`](Self::session).
     pub(super) fn sending(self, address: &str, error: &SendError) -> Option<String> {
         match error {
             SendError::LinkStateError(error) => self.link(address, error),
@@ -216,7 +217,7 @@ impl Broker<'_> {
         }
     }
 
-    /// A link to here ended. `None` as with [`session`](Self::session).
+    /// A receiving link ended. `None` as with [`session`](Self::session).
     pub(super) fn receiving(self, address: &str, error: &RecvError) -> Option<String> {
         match error {
             RecvError::LinkStateError(error) => self.link(address, error),
@@ -248,7 +249,7 @@ impl Broker<'_> {
     }
 }
 
-/// An error in the peer's own words.
+/// The peer's error: its condition and description.
 fn said(error: &definitions::Error) -> String {
     let condition = match &error.condition {
         ErrorCondition::AmqpError(condition) => Symbol::from(condition),

@@ -1,7 +1,7 @@
-//! One topic in one direction (AMQP 1.0 part 2.6).
+//! AMQP link: one topic in one direction (AMQP 1.0 part 2.6).
 //!
-//! Owns: how a link is asked for, and messages on their way over it. Does not own: the connection, or what
-//! becomes of a link that ended.
+//! Owns: how a link is requested, and the messages on it. Does not own: the connection, or what
+//! happens after a link has ended.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,26 +23,27 @@ use crate::transport::Topic;
 use crate::transport::amqp::diagnosis::Broker;
 use crate::wire;
 
-/// Messages that a broker may send ahead.
+/// Messages that a broker may send ahead (link credit).
 const CREDIT: u32 = 1000;
 
-/// A larger one, in bytes, ends its link; up to it, one that is larger than it should be is dropped by
-/// itself.
+/// Largest message on a link, in bytes: a larger one ends the link. A message up to this size that
+/// exceeds the wire format's limit is dropped alone.
 const LARGEST: u64 = 1 << 20;
 
-/// What a broker is asked for: an address that is a topic, not a queue.
+/// Capability of the requested address: a topic, not a queue.
 const TOPIC: &str = "topic";
 
-/// Why a link is no more.
+/// Why a link has ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// Nobody reads the topic.
+    /// The topic has no subscriber.
     Unused(Topic),
-    /// The broker, or the rules. `None`: the connection ended, and it knows why.
+    /// The broker ended it, or broke the protocol. `None`: the connection ended, and its outcome
+    /// has the cause.
     Broken(Option<String>),
 }
 
-/// What a link needs to know to say why it ended.
+/// What a link needs to explain its end.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) broker: String,
@@ -55,7 +56,7 @@ impl Context {
     }
 }
 
-/// Towards the broker. IBM MQ publishes to the topic that the link is named by.
+/// Link to the broker. IBM MQ publishes to the topic that the link's name gives.
 pub(super) fn sender(
     topic: &Topic,
     address: &str,
@@ -69,8 +70,9 @@ pub(super) fn sender(
         .verify_incoming_target(false)
 }
 
-/// From the broker: a subscription of its own that ends with the link. IBM MQ reads "private:", which it
-/// takes for granted, and the topic in the name. The library wants names to differ whatever the direction.
+/// Link from the broker: a subscription of its own that ends with the link. IBM MQ reads
+/// "private:", which is its default, and the topic from the name. The library requires different
+/// names for both directions.
 pub(super) fn receiver(
     topic: &Topic,
     address: &str,
@@ -86,13 +88,14 @@ pub(super) fn receiver(
         .sender_settle_mode(SenderSettleMode::Settled)
         .max_message_size(LARGEST)
         .credit_mode(CreditMode::Auto(CREDIT))
-        // Nothing is said about messages that were settled before; the rest must be, or credit ends.
+        // Messages that the sender has settled get no outcome; the others must be accepted, or the
+        // credit runs out.
         .auto_accept(true)
         .verify_incoming_source(false)
         .verify_incoming_target(false)
 }
 
-/// Sends what is queued, as the broker gives credit for it.
+/// Sends the queued messages, as the broker gives credit.
 pub(super) async fn send(
     mut sender: Sender,
     address: String,
@@ -107,7 +110,7 @@ pub(super) async fn send(
                 return Ended::Broken(context.broker().detached(&address, &error));
             }
         };
-        // Its queue was replaced: so is this link, with its connection.
+        // The queue was replaced: this link ends with its connection, and a new one follows.
         let Some(message) = message else { return std::future::pending().await };
         let mut sending = pin!(sender.send(envelope(&message)));
         let sent = match timeout(SILENCE, &mut sending).await {
@@ -130,7 +133,7 @@ fn envelope(message: &Bytes) -> Sendable<Data> {
     Sendable::builder().message(message).settled(true).build()
 }
 
-/// Hands out what comes, until nobody takes it.
+/// Delivers incoming messages, until the topic has no subscriber.
 pub(super) async fn receive(
     mut receiver: Receiver,
     address: String,
@@ -147,7 +150,8 @@ pub(super) async fn receive(
                     return Ended::Unused(topic);
                 }
             }
-            // What cannot be read is dropped. It has used up credit and does not count as taken.
+            // A message that cannot be decoded is dropped. It has used up credit and does not count
+            // as accepted.
             Err(error) if error.recovery().link_is_usable() => {
                 if receiver.set_credit(CREDIT).await.is_err() {
                     return Ended::Broken(None);
@@ -158,7 +162,7 @@ pub(super) async fn receive(
     }
 }
 
-/// The bytes of a message; `None` when it has none, or too many.
+/// The payload of a message; `None` when it is not one data section, or too large.
 fn content(delivery: Delivery<Body<Value>>) -> Option<Bytes> {
     let mut sections = delivery.into_body().try_into_data().ok()?;
     let (first, second) = (sections.next()?, sections.next());

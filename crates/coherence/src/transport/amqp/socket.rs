@@ -1,9 +1,10 @@
-//! The socket under a connection: it ends when nothing is heard for a while, or when its holder lets go.
+//! AMQP socket: fails when nothing is read for a while, or when its owner drops it.
 //!
-//! Owns: what is set on a socket, and when it is given up. Does not own: what is said over it.
+//! Owns: the options of a socket, and when it is given up. Does not own: the protocol on it.
 //!
-//! The AMQP engine is a task of somebody else's, and it may wait for a peer that never answers: to write into
-//! a full buffer, or for a farewell. Under it, a socket that fails is the one thing it never waits for.
+//! The AMQP engine is a task of the library, and it may wait for a peer that never answers: while
+//! it writes into a full buffer, or for the peer's close. It never waits on a socket that has
+//! failed.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,7 +18,8 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-/// Who has not been heard for so long is gone. Peers are asked to say something every half of it.
+/// Time without data after which the peer counts as gone. The peer is asked to send something every
+/// half of it.
 pub(super) const SILENCE: Duration = Duration::from_secs(4);
 
 /// A socket that does not outlive its [`Hold`].
@@ -36,7 +38,7 @@ pub(super) struct Hold(#[expect(dead_code, reason = "its end is the message")] o
 impl Socket {
     pub(super) fn new(tcp: TcpStream) -> io::Result<(Self, Hold)> {
         tcp.set_nodelay(true)?;
-        // Bytes that are not acknowledged end it too: the way there may be cut while the way back is not.
+        // Unacknowledged bytes end it too: the network may be cut in one direction only.
         #[cfg(target_os = "linux")]
         SockRef::from(&tcp).set_tcp_user_timeout(Some(SILENCE))?;
         let (holder, hold) = oneshot::channel();
@@ -44,7 +46,7 @@ impl Socket {
         Ok((Self { tcp, silence, hold, over: None }, Hold(holder)))
     }
 
-    /// Fails once it is over, whoever asks.
+    /// Fails once the socket has ended.
     fn alive(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.over.is_none() && Pin::new(&mut self.hold).poll(cx).is_ready() {
             self.over = Some(io::ErrorKind::ConnectionAborted);
@@ -52,19 +54,19 @@ impl Socket {
         self.over.map_or(Ok(()), |kind| Err(kind.into()))
     }
 
-    /// Waits for the end of patience.
+    /// Waits for the end of the time limit.
     fn patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         ready!(self.silence.as_mut().poll(cx));
         self.over = Some(io::ErrorKind::TimedOut);
         Poll::Ready(io::ErrorKind::TimedOut.into())
     }
 
-    /// Something was read.
+    /// Notes that something was read.
     fn heard(&mut self) {
         self.silence.as_mut().reset(Instant::now() + SILENCE);
-        // A broker that leaves Nagle's algorithm on sends the second of two small frames when the first is
-        // acknowledged, which the kernel puts off for 40 ms. It forgets this wish now and then, so it is told
-        // each time.
+        // A broker that leaves Nagle's algorithm on sends the second of two small frames when the
+        // first is acknowledged. The kernel delays that by 40 ms. The kernel resets this option now
+        // and then, so it is set each time.
         #[cfg(target_os = "linux")]
         let _ = SockRef::from(&self.tcp).set_tcp_quickack(true);
     }
@@ -78,7 +80,7 @@ impl AsyncRead for Socket {
     ) -> Poll<io::Result<()>> {
         let socket = self.get_mut();
         socket.alive(cx)?;
-        // What has arrived counts, however late this process looks.
+        // Data that has arrived counts, however late this process reads it.
         match Pin::new(&mut socket.tcp).poll_read(cx, buffer) {
             Poll::Ready(read) => {
                 socket.heard();

@@ -1,7 +1,7 @@
-//! Who we are to a NATS server.
+//! NATS login: how the client authenticates to a server.
 //!
-//! Owns: the ways to log in, and the answer to a server's greeting ([`NatsLogin::fields`]). Does not own: the connection. Secrets are
-//! in no `Debug` and in no error.
+//! Owns: the login methods, and the answer to a server's greeting ([`NatsLogin::fields`]). Does not
+//! own: the connection. Secrets are in no `Debug` output and in no error.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 
-/// How to log in.
+/// How the client logs in.
 #[derive(Clone, Default)]
 pub enum NatsLogin {
-    /// Not at all, or by the client's certificate.
+    /// Without credentials, or by the client's TLS certificate.
     #[default]
     None,
-    /// As a user.
+    /// With a user name and a password.
     Password {
-        /// Name.
+        /// Name of the user.
         user: String,
-        /// Password.
+        /// Password of the user.
         password: String,
     },
-    /// With a token that all share.
+    /// With a token that all clients share.
     Token(String),
-    /// With a signed statement of who we are, and the key that it names.
+    /// With a signed statement about the user, and the key that it names.
     Credentials(Credentials),
 }
 
@@ -41,7 +41,7 @@ impl fmt::Debug for NatsLogin {
 }
 
 impl NatsLogin {
-    /// Fields of the answer to a greeting with this nonce.
+    /// Login fields of the answer to a greeting with this nonce.
     pub(super) fn fields(&self, nonce: Option<&str>) -> Result<Map<String, Value>, String> {
         let fields = match self {
             Self::None => json!({}),
@@ -63,10 +63,10 @@ impl NatsLogin {
     }
 }
 
-/// Why a file of credentials cannot be used.
+/// Why a credentials file cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
-    /// There is no seed in it.
+    /// The file has no seed of a user's key.
     #[error("no seed of a user's key (SU…) in the credentials; make them anew with `nsc generate creds`")]
     NoSeed,
     /// The seed is damaged, or not a user's.
@@ -74,7 +74,7 @@ pub enum CredentialsError {
     BadSeed,
 }
 
-/// A user's key, and what is signed about it.
+/// A user's key, and the signed JWT about it.
 #[derive(Clone)]
 pub struct Credentials {
     jwt: Option<String>,
@@ -82,12 +82,13 @@ pub struct Credentials {
     public: [u8; 32],
 }
 
-/// First byte of an encoded key: a seed, and of whom; then the public key of a user.
+/// Prefixes of an encoded key: of a seed, and of a user's key.
 const SEED: u8 = 18 << 3;
 const USER: u8 = 20 << 3;
 
 impl Credentials {
-    /// Reads a file of credentials as `nsc` writes it, or a bare seed: the server then knows the key itself.
+    /// Parses a credentials file as `nsc` writes it, or a bare seed. For a bare seed, the server
+    /// must know the key itself.
     pub fn parse(text: &str) -> Result<Self, CredentialsError> {
         let lines = || text.lines().map(str::trim).filter(|line| !line.starts_with('-'));
         let seed = lines().find(|line| line.starts_with("SU")).ok_or(CredentialsError::NoSeed)?;
@@ -99,7 +100,7 @@ impl Credentials {
         Ok(Self { jwt, seed, public })
     }
 
-    /// The public key as servers write it.
+    /// The public key in the servers' encoding.
     pub fn public(&self) -> String {
         let mut bytes = vec![USER];
         bytes.extend_from_slice(&self.public);
@@ -119,7 +120,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The key in an encoded seed of a user: two bytes of kind, key, checksum.
+/// The key in the encoded seed of a user: two bytes of kind, key, checksum.
 fn seed_of(text: &str) -> Option<[u8; 32]> {
     let bytes: [u8; 36] = unbase32(text)?.try_into().ok()?;
     let (body, sum) = bytes.split_at(34);
@@ -128,7 +129,7 @@ fn seed_of(text: &str) -> Option<[u8; 32]> {
     body[2..].try_into().ok().filter(|_| sound)
 }
 
-/// CRC-16 as XMODEM has it.
+/// CRC-16 in the XMODEM variant.
 fn checksum(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |sum, byte| {
         (0..8).fold(sum ^ (u16::from(*byte) << 8), |sum: u16, _| {
@@ -137,7 +138,7 @@ fn checksum(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Letters of base32 (RFC 4648 section 6); NATS leaves the padding out.
+/// Alphabet of base32 (RFC 4648 section 6); NATS omits the padding.
 const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 fn base32(bytes: &[u8]) -> String {
@@ -164,7 +165,7 @@ fn unbase32(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    // The pair that the documentation of NATS shows.
+    // The key pair in the documentation of NATS.
     const SEED_TEXT: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
     const PUBLIC_TEXT: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
 

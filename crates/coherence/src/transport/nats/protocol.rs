@@ -1,33 +1,35 @@
-//! What is spoken with a NATS server: lines of text, and messages between them.
+//! NATS protocol: lines of text, with messages between them.
 //!
-//! Owns: reading what the server says ([`next`]) and writing what it is told. Does not own: the connection, or what follows.
-//! The protocol is that of <https://docs.nats.io/reference/reference-protocols/nats-protocol>.
+//! Owns: parsing what the server sends ([`next`]), and writing what the client sends. Does not own:
+//! the connection, or the reaction. The protocol is that of
+//! <https://docs.nats.io/reference/reference-protocols/nats-protocol>.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Bytes of the longest line; only the greeting comes near it.
+/// Length of the longest line, in bytes; only the greeting comes near it.
 const LINE: usize = 64 * 1024;
-/// Bytes of the largest message that a server sends here: its own bound by default.
+/// Length of the largest message that a server sends, in bytes: its own default limit.
 const MESSAGE: usize = 1024 * 1024;
 
-/// What a server says.
+/// Protocol message of a server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ServerSaid {
-    /// Who it is, as JSON.
+    /// `INFO`: describes the server, as JSON.
     Info(Bytes),
-    /// A message for the subscription of this number.
+    /// `MSG`: a message for the subscription of this number.
     Message(u64, Bytes),
-    /// It wants to know whether we are here.
+    /// `PING`: the server checks whether the client is alive.
     Ping,
-    /// It is here, and has done what it was told before it was asked.
+    /// `PONG`: the server is alive, and has processed what was sent before the PING.
     Pong,
-    /// It does not do something, or ends.
+    /// `-ERR`: the server refuses something, or ends.
     Fault(String),
-    /// Nothing of interest.
+    /// `+OK`: needs no reaction.
     Fine,
 }
 
-/// Takes the next thing said from what has arrived; `None` when it is not all there yet. The error is what is not understood.
+/// Takes the next protocol message from what has arrived; `None` when it is incomplete. The error
+/// says what cannot be parsed.
 pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerSaid>, String> {
     let Some(length) = line(arrived)? else { return Ok(None) };
     let words = str::from_utf8(&arrived[..length]).map_err(|_| "it says what is no text".to_owned())?;
@@ -48,7 +50,7 @@ pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerSaid>, String>
     Ok(Some(said))
 }
 
-/// Bytes of the first line, without its end.
+/// Length of the first line, without its end.
 fn line(arrived: &[u8]) -> Result<Option<usize>, String> {
     match arrived.iter().position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && arrived[end - 1] == b'\r' => Ok(Some(end - 1)),
@@ -57,7 +59,8 @@ fn line(arrived: &[u8]) -> Result<Option<usize>, String> {
     }
 }
 
-/// The subscription and the bytes of a message: subject, number, perhaps an address for answers, size.
+/// Subscription number and size of a message. The fields are: subject, number, an optional reply
+/// subject, size.
 fn header(rest: &str) -> Option<(u64, usize)> {
     let mut words = rest.split_ascii_whitespace();
     let number = words.nth(1)?.parse().ok()?;
@@ -65,25 +68,25 @@ fn header(rest: &str) -> Option<(u64, usize)> {
     (size <= MESSAGE).then_some((number, size))
 }
 
-/// The message after `head` bytes, when it has arrived with its end of line. A copy: what waits for somebody slow keeps no
-/// larger buffer alive.
+/// The message after `head` bytes, when it has arrived with its end of line. It is copied, so that
+/// a message in a slow subscriber's queue keeps no larger buffer alive.
 fn message(arrived: &mut BytesMut, head: usize, number: u64, size: usize) -> Option<ServerSaid> {
     let message = Bytes::copy_from_slice(arrived.get(head..head + size + 2)?.get(..size)?);
     arrived.advance(head + size + 2);
     Some(ServerSaid::Message(number, message))
 }
 
-/// Tells the server to send what is published under a subject.
+/// Subscribes to what is published under a subject.
 pub(super) fn subscribe(out: &mut Vec<u8>, subject: &str, number: u64) {
     out.extend_from_slice(format!("SUB {subject} {number}\r\n").as_bytes());
 }
 
-/// Tells the server to stop that.
+/// Ends the subscription of this number.
 pub(super) fn unsubscribe(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(format!("UNSUB {number}\r\n").as_bytes());
 }
 
-/// Publishes a message.
+/// Publishes a message under a subject.
 pub(super) fn publish(out: &mut Vec<u8>, subject: &str, message: &[u8]) {
     out.extend_from_slice(format!("PUB {subject} {}\r\n", message.len()).as_bytes());
     out.extend_from_slice(message);
@@ -96,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything said, when it arrives in pieces of some size.
+    /// All protocol messages, when the text arrives in pieces of this size.
     fn all(text: &[u8], piece: usize) -> Result<Vec<ServerSaid>, String> {
         let (mut arrived, mut said) = (BytesMut::new(), Vec::new());
         for piece in text.chunks(piece) {

@@ -1,16 +1,19 @@
-//! Messages as notifications.
+//! Notification payload: messages as PostgreSQL notifications.
 //!
-//! Owns: names of channels, and messages in pieces that a notification can hold. Does not own: their way.
+//! Owns: names of channels, and splitting messages into pieces that fit into a notification. Does
+//! not own: their transport.
 //!
-//! A notification is text of less than 8000 bytes, so bytes go as base64, and what is larger in several. All pieces of a
-//! message go in one transaction; notifications of a transaction arrive in order and with nothing between them. So whoever joins
-//! them holds one message at most, and drops it when anything else comes than its next piece.
+//! A notification is text of less than 8000 bytes, so bytes are sent as base64, and a larger
+//! message is sent in several pieces. All pieces of a message go in one transaction. The
+//! notifications of a transaction arrive in order, with nothing between them. So the receiver holds
+//! one message at most, and drops it when anything but its next piece arrives.
 //!
 //! ```text
 //! sender 8 | number 4 | piece 1 | pieces 1 | bytes        as base64
 //! ```
 //!
-//! The first two also make each notification unlike every other: of equal ones PostgreSQL keeps one in a transaction.
+//! The first two fields also make each notification different from every other: PostgreSQL keeps
+//! one of equal notifications in a transaction.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
@@ -20,36 +23,37 @@ use bytes::{Bytes, BytesMut};
 
 use crate::transport::Topic;
 
-/// Bytes of a piece's head, the part of it that names the message, and what fits into 7999 letters behind it.
+/// Length of a piece's header, the part of it that names the message, and the bytes that fit into
+/// 7999 letters behind it.
 const HEAD: usize = 14;
 const NAMED: usize = 12;
 const PIECE: usize = 7_998 / 4 * 3 - HEAD;
 /// Pieces of the largest message.
 const PIECES: usize = 16;
-/// Letters of a digest in a channel's name, which may have 63.
+/// Bytes of a digest in a channel's name, two letters each. A name may have 63 letters.
 const DIGITS: usize = 16;
 
-/// The channel of a topic. Its name is too long for one, so it is a digest of it.
+/// The channel of a topic: a digest, since the topic's name is too long.
 pub(super) fn channel(topic: &Topic) -> String {
     let digest = digest(&SHA256, topic.to_string().as_bytes());
     digest.as_ref()[..DIGITS].iter().fold("postern_".to_owned(), |name, byte| format!("{name}{byte:02x}"))
 }
 
-/// Makes pieces.
+/// Splits messages into pieces.
 pub(super) struct Splitter {
     sender: [u8; 8],
     number: u32,
 }
 
 impl Splitter {
-    /// Whoever makes pieces has a random name.
+    /// Creates a splitter with a random sender name.
     pub(super) fn new() -> Result<Self, &'static str> {
         let mut sender = [0; 8];
         rand::fill(&mut sender).map_err(|_| "the system gives no random numbers")?;
         Ok(Self { sender, number: 0 })
     }
 
-    /// The pieces of a message; none when it is larger than a way has to carry.
+    /// The pieces of a message; none when it is larger than a transport must carry.
     pub(super) fn split(&mut self, message: &[u8]) -> Vec<String> {
         let pieces = message.len().div_ceil(PIECE).max(1);
         let Some(count) = u8::try_from(pieces).ok().filter(|_| pieces <= PIECES) else { return Vec::new() };
@@ -64,7 +68,7 @@ impl Splitter {
     }
 }
 
-/// Puts pieces together again.
+/// Joins pieces to messages.
 #[derive(Default)]
 pub(super) struct Joiner(Option<Incomplete>);
 
@@ -75,7 +79,7 @@ struct Incomplete {
 }
 
 impl Joiner {
-    /// The message that this piece completes.
+    /// Adds a piece; returns the message that it completes.
     pub(super) fn join(&mut self, piece: &str) -> Option<Bytes> {
         let before = self.0.take();
         let bytes = BASE64.decode(piece).ok()?;
@@ -90,7 +94,7 @@ impl Joiner {
         if at + 1 == count {
             return Some(message.freeze());
         }
-        // Ends: no message goes on for longer than its first piece may say.
+        // This ends: no message has more pieces than its first one may announce.
         if usize::from(at) + 1 < PIECES {
             self.0 = Some(Incomplete { named: named.to_vec(), next: at + 1, bytes: message });
         }

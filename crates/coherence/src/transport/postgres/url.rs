@@ -1,12 +1,14 @@
-//! What the URL of a database says, read once for all who connect by it.
+//! Database URL: parses the URL of a PostgreSQL database once, for all clients that use it.
 //!
-//! Owns: parameters, their spellings and their places, and which protection of a connection is asked for ([`Mode`]). Does not own:
-//! files that it names, connecting.
+//! Owns: parameters, their spellings and their places, and which protection of a connection is
+//! requested ([`TlsMode`]). Does not own: the files that it names, connecting.
 //!
-//! Two clients connect by one URL: `sqlx`, which facts go through, and this crate's, which messages go through. Each has spellings that
-//! the other does not know, and what `sqlx` is not told it takes from the environment of the process. So nobody is given the URL as it
-//! was written: [`Url::text`] writes it anew, with names and escapes that both know, each parameter once, and always with a mode. What
-//! is not certain to mean the same to both is refused. No error repeats any of it: there may be a password in it.
+//! Two clients connect with one URL: `sqlx`, which the store uses, and the client of this crate,
+//! which carries messages. Each has spellings that the other does not know, and `sqlx` takes what
+//! the URL omits from the environment of the process. So no client gets the URL as it was written.
+//! [`PostgresUrl::text`] writes it anew: with names and escapes that both know, each parameter
+//! once, and always with a mode. A URL that may mean different things to the two is refused. No
+//! error repeats any part of it, since it may contain a password.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -23,10 +25,10 @@ const CERTIFICATE: &str = "sslcert";
 const KEY: &str = "sslkey";
 const HOST: &str = "host";
 const PORT: &str = "port";
-/// For facts alone.
+/// Known to `sqlx` only.
 const STATEMENTS: &str = "statement-cache-capacity";
 
-/// How parameters may be written, and the name that both clients know.
+/// Accepted spellings of parameters, and the name that both clients know.
 const NAMES: [(&str, &str); 17] = [
     (MODE, MODE),
     ("ssl-mode", MODE),
@@ -46,44 +48,47 @@ const NAMES: [(&str, &str); 17] = [
     ("options", "options"),
     (STATEMENTS, STATEMENTS),
 ];
-/// What the client for messages is not told: encryption is not its own here, and it keeps no statements.
+/// Parameters that the client for messages does not get: it does no encryption itself here, and it
+/// keeps no statements.
 const NOT_OURS: [&str; 5] = [MODE, ROOT, CERTIFICATE, KEY, STATEMENTS];
 
-/// Why a URL is none of a PostgreSQL server, or is not certain to mean the same to everybody.
+/// Why a text is not the URL of a PostgreSQL server, or may mean different things to different
+/// clients.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PostgresUrlError {
-    /// It cannot be read.
+    /// The URL cannot be parsed.
     #[error("the database URL cannot be used: {0}; write postgres://user@host/database")]
     Unreadable(String),
-    /// It names no server.
+    /// The URL names no server.
     #[error("the database URL names no host; write postgres://user@host/database")]
     NoHost,
-    /// Some read it up to there, others on.
+    /// It has a character at which some clients end the URL and others do not.
     #[error("the database URL holds a space, a control character or a #; escape it, a # as %23")]
     Unescaped,
-    /// A parameter that one of the clients does not know or would read as another.
+    /// A parameter that one of the clients does not know or would read as another. The number is
+    /// its position, from 1.
     #[error(
         "parameter {0} of the database URL is not understood; it is the name=value, with percent-escapes, of host, port, dbname, \
          user, password, application_name, options, sslmode, sslrootcert, sslcert, sslkey or statement-cache-capacity"
     )]
     Parameter(usize),
-    /// Which of them counts is not the same to everybody.
+    /// A parameter occurs twice, and clients differ in which one counts.
     #[error("the database URL says {0} twice; keep one")]
     Twice(&'static str),
-    /// No mode of protection.
+    /// The value of `sslmode` is not a mode.
     #[error(
         "the sslmode of the database URL is none; write verify-full, verify-ca, require, prefer or disable"
     )]
     Mode,
-    /// It names whom to trust, and asks for nothing of the kind.
+    /// It names trusted authorities, and its mode verifies no certificate.
     #[error(
         "the database URL names an sslrootcert, and with its sslmode no certificate is verified; write sslmode=verify-full"
     )]
     Unverified,
-    /// Half an identity.
+    /// It names only one of certificate and key.
     #[error("the database URL names one of sslcert and sslkey; a certificate is of no use without its key")]
     HalfIdentity,
-    /// It asks for more than is given.
+    /// It requires TLS, and no trusted authorities are given.
     #[error("the database URL asks for TLS (sslmode), and nothing says here whom to trust")]
     Unencrypted,
 }
@@ -91,15 +96,15 @@ pub enum PostgresUrlError {
 /// How a connection is protected (libpq's `sslmode`). A Unix socket never is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Not at all. `allow` is this too: no client here tries TLS second.
+    /// Not encrypted. `allow` means this too: no client here tries TLS second.
     Disable,
-    /// Encrypted if the server offers it, whoever it is.
+    /// Encrypted if the server offers it; the server is not verified.
     Prefer,
-    /// Encrypted, whoever the server is.
+    /// Encrypted; the server is not verified.
     Require,
-    /// Encrypted, with a server whose certificate comes from whom we trust, whatever names are in it.
+    /// Encrypted, with a certificate from a trusted authority, whatever names are in it.
     VerifyCa,
-    /// Encrypted, with the server that is named.
+    /// Encrypted, with a certificate from a trusted authority for the server's name.
     VerifyFull,
 }
 
@@ -125,18 +130,18 @@ impl TlsMode {
         }
     }
 
-    /// Whether anybody's word is taken who the server is.
+    /// Whether the server's certificate is verified.
     pub fn verifies(self) -> bool {
         matches!(self, Self::VerifyCa | Self::VerifyFull)
     }
 }
 
-/// The URL of a database on a server. `Debug` shows nothing of it.
+/// The URL of a database on a server. `Debug` prints nothing of it.
 #[derive(Clone)]
 pub struct PostgresUrl {
-    /// What comes before the parameters.
+    /// The part before the parameters.
     place: String,
-    /// Without their escapes. The mode is always among them.
+    /// Parameters without their escapes. The mode is always among them.
     parameters: BTreeMap<&'static str, String>,
     mode: TlsMode,
     session: tokio_postgres::Config,
@@ -150,10 +155,11 @@ impl fmt::Debug for PostgresUrl {
 }
 
 impl PostgresUrl {
-    /// Reads it as `sqlx` does where it says how, and as nobody does else.
+    /// Parses a URL as `sqlx` does, where `sqlx` says how. What clients may read differently is
+    /// refused.
     ///
     /// # Errors
-    /// [`PostgresUrlError`]
+    /// [`PostgresUrlError`] says why the URL is refused.
     pub fn parse(text: &str) -> Result<Self, PostgresUrlError> {
         if text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '#') {
             return Err(PostgresUrlError::Unescaped);
@@ -176,7 +182,7 @@ impl PostgresUrl {
         Ok(Self { place: place.to_owned(), parameters, mode, session, addresses })
     }
 
-    /// The same with the files that it names at these places.
+    /// The same URL, with the path of each file that it names mapped by `place`.
     #[must_use]
     pub fn with_files(mut self, place: impl Fn(&Path) -> PathBuf) -> Self {
         for name in [ROOT, CERTIFICATE, KEY] {
@@ -187,7 +193,7 @@ impl PostgresUrl {
         self
     }
 
-    /// As every client is to read it.
+    /// The URL as every client must read it.
     pub fn text(&self) -> String {
         write(&self.place, self.parameters.iter())
     }
@@ -202,18 +208,18 @@ impl PostgresUrl {
         self.parameters.get(ROOT).map(Path::new)
     }
 
-    /// PEM files with the certificate that the server is shown, and its key.
+    /// PEM files with the client certificate and its key.
     pub fn identity(&self) -> Option<(&Path, &Path)> {
         let file = |name| self.parameters.get(name).map(Path::new);
         file(CERTIFICATE).zip(file(KEY))
     }
 
-    /// Who we are, and what is asked for.
+    /// User, database and other settings of a session.
     pub(super) fn session(&self) -> tokio_postgres::Config {
         self.session.clone()
     }
 
-    /// Where servers are, in the order they are tried in.
+    /// Addresses of servers, in the order in which they are tried.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.addresses.clone()
     }
@@ -242,14 +248,15 @@ fn mode(parameters: &BTreeMap<&'static str, String>) -> Result<TlsMode, Postgres
         None => TlsMode::Prefer,
     };
     match (mode, parameters.contains_key(ROOT)) {
-        // As libpq has it; `sqlx` would not look at it.
+        // As in libpq; `sqlx` would ignore the authorities.
         (TlsMode::Require, true) => Ok(TlsMode::VerifyCa),
         (TlsMode::Disable | TlsMode::Prefer, true) => Err(PostgresUrlError::Unverified),
         (mode, _) => Ok(mode),
     }
 }
 
-/// A parameter goes before what the place says: `sqlx` reads them in that order, and there is one host to it.
+/// A parameter overrides the part before the parameters: `sqlx` reads them in that order, and
+/// supports one host.
 fn addresses(
     session: &tokio_postgres::Config,
     parameters: &BTreeMap<&'static str, String>,
@@ -279,12 +286,13 @@ fn address(host: &Host, port: u16) -> Address {
     }
 }
 
-/// Without escapes, among which `sqlx` counts a plus; `None` when one is broken, or it is no text.
+/// Without escapes, where a plus is a space as in `sqlx`; `None` when an escape is broken, or the
+/// result is not UTF-8.
 fn decoded(text: &str) -> Option<String> {
     String::from_utf8(unescaped(&text.replace('+', "%20"))?).ok()
 }
 
-/// Without percent-escapes (RFC 3986 §2.1); `None` when one is broken.
+/// Removes percent-escapes (RFC 3986 §2.1); `None` when one is broken.
 pub fn unescaped(text: &str) -> Option<Vec<u8>> {
     let (mut out, mut bytes) = (Vec::new(), text.bytes());
     while let Some(byte) = bytes.next() {
@@ -364,7 +372,7 @@ mod tests {
         ] {
             let url = parsed(&format!("postgres://postern@one/db{parameters}"));
             assert_eq!(url.mode(), mode, "{parameters}");
-            // Whatever the environment of the process says: it is asked only where the URL is silent.
+            // `sqlx` reads the environment of the process only where the URL is silent.
             assert!(url.text().contains(&format!("sslmode={}", mode.word())), "{}", url.text());
             assert_eq!(parsed(&url.text()).text(), url.text());
         }

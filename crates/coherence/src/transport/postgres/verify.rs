@@ -1,9 +1,11 @@
-//! What a server's certificate is asked, by the mode of a URL.
+//! Certificate verification: what is checked of a server's certificate, by the mode of a URL.
 //!
-//! Owns: taking away from a configuration that verifies everything what a weaker mode does not ask for. Does not own: whom to trust.
+//! Owns: removing from a configuration that verifies everything what a weaker mode does not
+//! require. Does not own: the trusted authorities.
 //!
-//! The weaker modes are PostgreSQL's, and the one to choose is `verify-full`. They are here because the client that facts go through has
-//! them: messages go where facts go, and are protected as well as they are.
+//! The weaker modes are PostgreSQL's, and the one to choose is `verify-full`. They exist because
+//! the store's client has them: messages use the same server as the store, with the same
+//! protection.
 
 use std::sync::Arc;
 
@@ -16,17 +18,17 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 
 use super::TlsMode;
 
-/// Whom to trust, and who we are.
+/// Trusted authorities, and the client certificate.
 #[derive(Debug, Clone)]
 pub struct Trust {
-    /// Verifies a server wholly, by `roots`.
+    /// Verifies a server fully, with `roots`.
     pub config: Arc<ClientConfig>,
-    /// Those a server's certificate may come from.
+    /// Authorities that a server's certificate may come from.
     pub roots: Arc<RootCertStore>,
 }
 
 impl Trust {
-    /// The configuration for a mode.
+    /// The TLS configuration for a mode.
     pub(super) fn by(self, mode: TlsMode) -> Arc<ClientConfig> {
         let Self { mut config, roots } = self;
         let roots = match mode {
@@ -41,7 +43,8 @@ impl Trust {
     }
 }
 
-/// Asks no certificate for its names, and without `roots` nothing else either but that the server holds its key.
+/// Does not check the names in a certificate. Without `roots` it checks only that the server holds
+/// the certificate's key.
 #[derive(Debug)]
 struct Lenient {
     roots: Option<Arc<RootCertStore>>,

@@ -1,7 +1,8 @@
-//! A database on a PostgreSQL server: what its URL says, and whom to trust there.
+//! PostgreSQL database: checks its URL and reads the TLS files that the URL names.
 //!
-//! Two clients connect by it, that of `store` for facts and that of `coherence` for messages between nodes. Both are told the same: the
-//! URL as [`PostgresUrl::text`] writes it, and the second what that says of TLS.
+//! Two clients connect to the database: `store` for its data, and `coherence` for messages between
+//! nodes. Both get the same settings. Each gets the URL as [`PostgresUrl::text`] writes it; the
+//! second also gets the TLS settings of the URL.
 
 use coherence::transport::postgres::{PostgresConfig, PostgresUrl, PostgresUrlError, TlsMode, Trust};
 use http_engine::tls::Protocols;
@@ -11,12 +12,13 @@ use super::super::Context;
 use super::super::tls::{Client, Keys, Roots};
 use super::DatabaseSettings;
 
-/// What the URL calls its files.
+/// Names of the URL's parameters for the files.
 const KEYS: Keys = Keys { ca: "sslrootcert", certificate: "sslcert", key: "sslkey" };
 
-/// `None` when a fault was noted. `at`: where the URL stands, or the file that it is in.
+/// Checks the URL. `None` when a fault was noted. `at` is the path of the URL, or of the key that
+/// names its file.
 pub(super) fn check(text: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<DatabaseSettings> {
-    // A relative path counts from the folder of the configuration, as every other.
+    // Relative paths are resolved against the folder of the configuration file, like all others.
     let url = PostgresUrl::parse(text).map(|url| url.with_files(|file| context.reader.resolve(file)));
     let url = url.map_err(|error| fault(&error, at, context)).ok()?;
     let (trust, tls_version) = match url.mode() {
@@ -30,7 +32,7 @@ pub(super) fn check(text: &str, at: &KeyPath, context: &mut Context<'_>) -> Opti
     Some(DatabaseSettings { url: url.text(), file: None, messages: Some(messages), tls_version })
 }
 
-/// Whom to trust, who we are, and what changes with the files of both.
+/// Trusted roots and own certificate, with a digest that changes with the files of both.
 fn trust(url: &PostgresUrl, mode: TlsMode, at: &KeyPath, context: &mut Context<'_>) -> Option<(Trust, u64)> {
     let protocols = Protocols { http1: false, http2: false };
     let client = Client { ca: url.root(), identity: url.identity(), protocols, path: at, keys: KEYS };
@@ -54,7 +56,11 @@ mod tests {
     use super::super::super::super::files::Disk;
     use super::*;
 
-    /// The database, or what is wrong.
+    /// The database settings.
+    ///
+    /// # Errors
+    ///
+    /// Returns the report of the faults.
     fn database(text: &str) -> Result<DatabaseSettings, String> {
         let mut context = Context::new(&Disk, Path::new("/etc/postern"), Timestamp::from_secs(1_800_000_000));
         let database = check(text, &KeyPath::of("provider").key("database"), &mut context);
@@ -64,7 +70,11 @@ mod tests {
         })
     }
 
-    /// The URL that is used, or what is wrong.
+    /// The URL that the clients use.
+    ///
+    /// # Errors
+    ///
+    /// Returns the report of the faults.
     fn checked(text: &str) -> Result<String, String> {
         database(text).map(|database| database.url)
     }

@@ -1,4 +1,4 @@
-//! The provider's clients, and where each of their values stands in the file.
+//! Clients of the provider, and the position of each of their values in the file.
 
 use idp::client::secret::SecretDigest;
 use idp::{ClientConfig, ConfiguredSecret, GrantType};
@@ -9,18 +9,18 @@ use super::super::Context;
 use super::algorithm;
 use crate::partial::Partial;
 
-/// The clients as `idp` takes them.
+/// The clients in the form that `idp` takes.
 pub(super) struct Clients {
     pub(super) configs: Vec<ClientConfig>,
-    /// Places in the file, in the same order.
+    /// Paths in the file, in the same order as `configs`.
     places: Vec<ClientPlace>,
 }
 
 struct ClientPlace {
     path: KeyPath,
-    /// Of each secret.
+    /// Path of each secret.
     secrets: Vec<KeyPath>,
-    /// Whether a file with a secret or keys could not be read: what is missing then is not missing.
+    /// Whether a file with a secret or keys could not be read. Then no missing secret is reported.
     unread: bool,
 }
 
@@ -36,7 +36,8 @@ impl Clients {
         clients
     }
 
-    /// Where the value stands that `idp` calls `clients[` and `rest`, for example `2].secrets[0]`.
+    /// Path in the file of a value that `idp` calls `clients[` plus `rest`, for example
+    /// `2].secrets[0]`.
     pub(super) fn place(&self, rest: &str, raw: &raw::Provider) -> Option<KeyPath> {
         let (index, rest) = rest.split_once("].")?;
         let index: usize = index.parse().ok()?;
@@ -58,7 +59,7 @@ impl Clients {
         }
     }
 
-    /// Where the client stands that a warning begins with.
+    /// Path in the file of the client that a warning begins with.
     pub(super) fn place_of_warning(&self, warning: &str, path: &KeyPath) -> KeyPath {
         let named = |config: &ClientConfig| warning.starts_with(&format!("client {:?} ", config.id));
         let found = self.configs.iter().zip(&self.places).find(|(config, _)| named(config));
@@ -80,7 +81,7 @@ fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientCo
             continue;
         };
         let text = String::from_utf8_lossy(&read);
-        // only the digest is kept; what cannot have one is left for `idp` to refuse
+        // Keep the digest only. `idp` refuses a text that has no digest.
         secrets.push(match SecretDigest::of_configured(text.trim()) {
             Ok(digest) => ConfiguredSecret::Sha256(digest.to_hex()),
             Err(_) => ConfiguredSecret::Plain(text.trim().to_owned()),

@@ -1,4 +1,4 @@
-//! Who elsewhere is told of what happens at the provider.
+//! Checks `[[provider.event_receiver]]`: who receives the security events of the provider.
 
 use auth::token::security_event::EventKind;
 use http_engine::url::Url;
@@ -8,7 +8,7 @@ use super::super::super::fault::KeyPath;
 use super::super::super::raw::{self, EventType};
 use super::super::{Context, events::bearer_tokens, unique};
 
-/// Those without a fault.
+/// The receivers that have no fault.
 pub(super) fn read(raw: &raw::Provider, path: &KeyPath, context: &mut Context<'_>) -> Vec<Receiver> {
     let all = raw.event_receiver.iter().enumerate();
     let all: Vec<(KeyPath, &raw::EventReceiver)> =

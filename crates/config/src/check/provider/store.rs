@@ -1,4 +1,4 @@
-//! The file with the secret that protects the provider's database.
+//! Provider secret: checks the file with the secret that protects the provider's database.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use super::super::super::fault::KeyPath;
 use super::super::super::raw;
 use super::super::{Context, DatabaseSettings};
 
-/// The file with the provider's secret. `Debug` shows its name alone.
+/// The file with the provider's secret. `Debug` shows the path only.
 #[derive(Clone)]
 pub struct SecretFile {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it holds; `None`: it is made at the first start.
+    /// Content of the file. `None`: the process creates the file at its first start.
     pub text: Option<Zeroizing<String>>,
 }
 
@@ -26,7 +26,8 @@ impl fmt::Debug for SecretFile {
     }
 }
 
-/// `None` when a fault was noted, or nothing is known of the database.
+/// Checks the secret's file. `None` when a fault was noted, or when no path is known because the
+/// database is not known.
 pub(super) fn secret(
     raw: &raw::Provider,
     database: Option<&DatabaseSettings>,
@@ -61,7 +62,7 @@ pub(super) fn secret(
         context.faults.add(&at, what, "take that right away from them: chmod 600");
         return None;
     }
-    // what is not UTF-8 is not base64 either
+    // A text that is not UTF-8 is not base64 either.
     let text = Zeroizing::new(std::str::from_utf8(&read).unwrap_or_default().to_owned());
     if let Err(fault) = Secrets::parse(&text) {
         let what = match fault {

@@ -1,4 +1,4 @@
-//! The command line: text → plans. Nothing is sent here.
+//! Command line: converts arguments to plans. Sends nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,9 @@ use lab::provider::{Description, ProviderPlan, Scenario};
 
 /// Loads an HTTP server and measures it from outside.
 ///
-/// Latencies count from the moment a request should have started, so a stall of the server is seen by every request
-/// it delayed. The generator watches itself; when it is the bottleneck, the report says so first.
+/// Latencies count from the time at which a request should have started, so a stall of the server
+/// is seen by every request it delayed. The generator measures itself; when it is the bottleneck,
+/// the report says so first.
 #[derive(Parser)]
 #[command(name = "postern-load", version)]
 pub(crate) struct Cli {
@@ -29,13 +30,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send requests at a rate, or with a number of workers, and report latencies
     Run(Box<Run>),
-    /// Run whole sign-ins and grants against an OpenID provider, and report transactions
+    /// Run sign-ins and grants against an OpenID provider, and report transactions
     Provider(Box<Provider>),
-    /// Open connections, leave them idle, and report which the server closes
+    /// Open connections, leave them idle, and report which of them the server closes
     Idle(Idle),
-    /// Open connections that never finish their request head, and report how the server gets rid of them
+    /// Open connections that never finish their request head, and report how the server closes them
     SlowLoris(SlowLoris),
-    /// Watch processes: CPU, memory, threads, context switches
+    /// Sample processes: CPU, memory, threads, context switches
     Observe(Observe),
 }
 
@@ -53,19 +54,20 @@ pub(crate) struct Run {
     /// Measure exactly this many requests instead
     #[arg(short = 'n', long)]
     requests: Option<u64>,
-    /// Load before the measured phase
+    /// Duration of the load before the measured phase
     #[arg(short, long, value_parser = duration, default_value = "1s")]
     warmup: Duration,
-    /// Connections kept open (with --rate and --steps; a closed loop opens what its concurrency needs)
+    /// Connections to keep open (with --rate and --steps; a closed loop opens what its concurrency
+    /// needs)
     #[arg(short, long, default_value_t = 50)]
     connections: usize,
-    /// Speak HTTP/2: with prior knowledge on http, by ALPN on https
+    /// Use HTTP/2: with prior knowledge on http, through ALPN on https
     #[arg(long)]
     http2: bool,
-    /// HTTP/2 requests in flight at once on one connection
+    /// HTTP/2 requests in flight at the same time on one connection
     #[arg(long, default_value_t = 1, requires = "http2")]
     streams: usize,
-    /// Longest time to an answer, and longest wait for a free connection
+    /// Longest time to a response, and longest wait for a free connection
     #[arg(long, value_parser = duration, default_value = "10s")]
     timeout: Duration,
     /// Seed of arrival times and token choice
@@ -73,14 +75,15 @@ pub(crate) struct Run {
     seed: u64,
     #[command(flatten)]
     pub(crate) output: Output,
-    /// Exit with code 3 when more measured requests than this were refused (status from 400) or failed
+    /// Exit with code 3 when more measured requests than this were refused (status from 400) or
+    /// failed
     #[arg(long, value_name = "N")]
     pub(crate) max_failures: Option<u64>,
 }
 
 #[derive(Args)]
 pub(crate) struct Provider {
-    /// What the provider is: JSON with name, origin, endpoints, clients, users
+    /// Description of the provider: JSON with name, origin, endpoints, clients, users
     #[arg(value_name = "DESCRIPTION")]
     description: PathBuf,
     #[arg(
@@ -89,28 +92,29 @@ pub(crate) struct Provider {
         help = "client_credentials, password, password_revoke, refresh, introspection or code_consent"
     )]
     scenario: Scenario,
-    /// Virtual users, each with a connection of its own, that wait for each answer
+    /// Virtual users, each with its own connection; each waits for its response
     #[arg(long, default_value_t = 50, value_name = "N")]
     concurrency: usize,
     /// Length of the measured phase
     #[arg(short, long, value_parser = duration, default_value = "10s")]
     duration: Duration,
-    /// Load before the measured phase; it lasts until everyone has finished a transaction
+    /// Duration of the load before the measured phase; it lasts until every user has finished a
+    /// transaction
     #[arg(short, long, value_parser = duration, default_value = "2s")]
     warmup: Duration,
-    /// Longest time to an answer
+    /// Longest time to a response
     #[arg(long, value_parser = duration, default_value = "60s")]
     timeout: Duration,
-    /// Seed of everything random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Connect to this address instead of the origin's
     #[arg(long, value_name = "HOST:PORT")]
     connect: Option<String>,
-    /// Believe server certificates that chain to this PEM file
+    /// Accept server certificates that chain to this PEM file
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Believe any server certificate
+    /// Accept any server certificate
     #[arg(long, conflicts_with = "ca")]
     insecure: bool,
     #[command(flatten)]
@@ -128,10 +132,10 @@ struct Place {
     /// Connect to this address instead of the URL's
     #[arg(long, value_name = "HOST:PORT")]
     connect: Option<String>,
-    /// Believe server certificates that chain to this PEM file
+    /// Accept server certificates that chain to this PEM file
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Believe any server certificate
+    /// Accept any server certificate
     #[arg(long, conflicts_with = "ca")]
     insecure: bool,
     /// Name for the TLS handshake instead of the URL's host
@@ -143,13 +147,15 @@ struct Place {
 #[group(skip)]
 #[command(group(clap::ArgGroup::new("when").required(true).args(["rate", "steps", "concurrency"])))]
 struct Arrivals {
-    /// Open loop: requests per second, whatever the server does
+    /// Open loop: requests per second, independent of the server
     #[arg(short, long)]
     rate: Option<f64>,
-    /// Open loop: rates one after the other, such as 5000@10s,5000..20000@60s,5000@10s, where the second one grows
+    /// Open loop: consecutive rates, such as 5000@10s,5000..20000@60s,5000@10s, where the second
+    /// one grows
     #[arg(long, value_parser = step, value_delimiter = ',', value_name = "RATE[..RATE]@TIME,…", conflicts_with_all = ["duration", "requests"])]
     steps: Vec<Step>,
-    /// Closed loop: workers that each wait for their answer (throughput is then concurrency ÷ latency)
+    /// Closed loop: workers that each wait for their response (throughput is then concurrency ÷
+    /// latency)
     #[arg(long, value_name = "N", conflicts_with = "connections")]
     concurrency: Option<usize>,
     /// Equal gaps between arrivals instead of those of independent users (Poisson)
@@ -160,13 +166,13 @@ struct Arrivals {
 #[derive(Args)]
 #[group(skip)]
 struct RequestArgs {
-    /// Method
+    /// Request method
     #[arg(short = 'X', long, default_value = "GET")]
     method: Method,
     /// Header field, such as 'accept: text/html'; may be repeated
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     headers: Vec<String>,
-    /// Bearer token
+    /// Bearer token of the requests
     #[arg(long)]
     token: Option<String>,
     /// File with one bearer token per line
@@ -191,10 +197,11 @@ struct RequestArgs {
 
 #[derive(Args)]
 pub(crate) struct Output {
-    /// Write the whole report as JSON to this file; `-` writes it to standard output instead of the table
+    /// Write the complete report as JSON to this file; `-` writes it to standard output instead of
+    /// the table
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Watch a process and its descendants; may be repeated
+    /// Sample a process and its descendants; may be repeated
     #[arg(long, value_parser = watched, value_name = "NAME=PID")]
     watch: Vec<Watched>,
 }
@@ -224,16 +231,16 @@ pub(crate) struct SlowLoris {
 struct Hold {
     #[command(flatten)]
     place: Place,
-    /// Connections at once
+    /// Connections to hold at the same time
     #[arg(short, long, default_value_t = 1000)]
     connections: usize,
-    /// How long to hold them once all have been tried
+    /// How long to hold them after all have been tried
     #[arg(short, long, value_parser = duration, default_value = "10s")]
     duration: Duration,
-    /// How long opening one may take
+    /// Longest time to open one connection
     #[arg(long, value_parser = duration, default_value = "10s")]
     timeout: Duration,
-    /// Connections being opened at once
+    /// Connections that are opened at the same time
     #[arg(long, default_value_t = 128)]
     opening: usize,
     #[command(flatten)]
@@ -244,7 +251,7 @@ struct Hold {
 pub(crate) struct Observe {
     #[command(flatten)]
     pub(crate) output: Output,
-    /// How long to watch; without it, until interrupted or until all processes have ended
+    /// How long to sample; without it, until interrupted or until all processes have ended
     #[arg(short, long, value_parser = duration)]
     pub(crate) duration: Option<Duration>,
     /// Time between two samples
@@ -432,7 +439,7 @@ fn header(field: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     Ok((name, value))
 }
 
-/// A time such as `500ms`, `10s`, `2m`, `1h`; a bare number is seconds.
+/// Parses a time such as `500ms`, `10s`, `2m`, `1h`; a bare number is in seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let refused = || format!("`{text}` is not a time; give 500ms, 10s, 2m or 1h");
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());

@@ -1,7 +1,11 @@
-//! `postern-load`: the load driver and watcher of the `lab` crate as a program.
+//! `postern-load`: the load generator and the process sampler of the `lab` crate as a program.
 //!
-//! Exit codes: 0 measured; 1 not measured (the message says why); 2 wrong command line; 3 measured, but more requests
-//! were unsuccessful than `--max-failures` allows.
+//! Exit codes:
+//!
+//! - 0: measured;
+//! - 1: not measured, with an error message;
+//! - 2: wrong command line;
+//! - 3: measured, but more requests were unsuccessful than `--max-failures` permits.
 
 mod args;
 
@@ -51,7 +55,7 @@ fn run_provider(transactions: &Provider) -> Result<ExitCode, Failure> {
 fn run_hold(plan: idle_connections::HoldPlan, output: &Output) -> Result<ExitCode, Failure> {
     let wanted = plan.connections;
     let report = idle_connections::hold(plan, |open| {
-        // A script that waits for this line knows that what follows happens beside the held connections.
+        // A script can wait for this line: from then on the connections are held.
         let _ = writeln!(std::io::stderr(), "postern-load: holding {open} of {wanted} connections");
     })?;
     print(output, &report, &hold_table(&report))?;

@@ -1,7 +1,9 @@
-//! Rules over what was claimed: does it follow from the figures?
+//! Rules over claims: checks whether a claim follows from the figures.
 //!
-//! Owns: one rule per kind of claim. Does not own: the tables themselves. A claim follows when recomputing it gives what was printed, up to
-//! how it was rounded.
+//! Owns: one rule per kind of claim.
+//! Does not own: the tables themselves.
+//!
+//! A claim follows when recomputing it gives the printed figure, within its rounding.
 
 use super::Remark;
 use super::measured::full_from_the_start;
@@ -10,12 +12,12 @@ use crate::offline::render::words::{self, digits};
 use crate::record::{Arrivals, Doubt};
 use crate::statistics::{Equivalence, compare_paired};
 
-/// A figure this near, as a share, is taken for what was really computed.
+/// Largest deviation, as a share, at which a printed figure is taken for another quantity.
 const NEAR: f64 = 0.15;
-/// Two rates that belong to each other, as a share.
+/// Largest deviation, as a share, at which two ratios count as the same.
 const SAME: f64 = 0.1;
 
-/// What is wrong with a claim; `None` when it follows.
+/// Checks a claim; `None` when it follows, or when the tables do not suffice.
 pub(super) fn remark(tables: &Tables, claim: &Claim) -> Option<Remark> {
     let found = match &claim.that {
         That::Mean { run, column, without, printed } => mean(tables.run(run)?, *column, without, printed),
@@ -43,21 +45,22 @@ fn mean_of(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The standard deviation as it is estimated from a sample, and that of these values alone: tools print either.
+/// Standard deviation as estimated from a sample, and that of these values alone: tools print
+/// either.
 fn deviations(values: &[f64]) -> [f64; 2] {
     let mean = mean_of(values);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     [values.len().max(2) - 1, values.len().max(1)].map(|count| (squares / count as f64).sqrt())
 }
 
-/// By how much values may differ from those that were rounded to them: half of the last digit that any of them has.
+/// Largest error of values that were rounded: half of the last digit that any of them has.
 fn rounding(values: &[f64]) -> f64 {
     let digits = |value: &f64| value.to_string().split_once('.').map_or(0, |(_, part)| part.len());
     let most = values.iter().map(digits).max().unwrap_or(0);
     0.5 * 10.0_f64.powi(-i32::try_from(most).unwrap_or(i32::MAX))
 }
 
-/// What is printed may be this, computed from figures that differ from the true ones by `off` at most.
+/// Whether a printed figure may be `value`, computed from figures whose error is `off` at most.
 fn may_be(printed: &Figure, value: f64, off: f64) -> bool {
     (printed.value() - value).abs() <= (printed.rounding() + off) * (1.0 + 1e-9)
 }
@@ -68,7 +71,8 @@ fn range(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { most - least }
 }
 
-/// What a printed figure is most likely to be, among other ways to compute it.
+/// The quantity that a printed figure most likely is, among other ways to compute it; `None` when
+/// none is near.
 fn really(printed: f64, ways: &[(&'static str, f64)]) -> Option<(&'static str, f64)> {
     let off = |value: f64| (value / printed - 1.0).abs();
     let nearest = ways.iter().min_by(|a, b| off(a.1).total_cmp(&off(b.1)))?;
@@ -137,7 +141,7 @@ fn spread(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -
     let both = deviations(&values);
     let true_one = both[0];
     let off = rounding(&values);
-    // Some print the variance.
+    // Some authors print the variance.
     let follows = |one: &f64| may_be(printed, *one, off) || may_be(printed, one * one, 2.0 * one * off);
     if values.len() < 2 || both.iter().any(follows) {
         return None;
@@ -163,7 +167,7 @@ fn change(from: &Figure, to: &Figure, printed: &Figure) -> Found {
         return None;
     }
     let percent = |from: f64, to: f64| (to / from - 1.0) * 100.0;
-    // Both ends were rounded themselves; the change may lie anywhere between.
+    // Both ends are rounded too: the change may lie anywhere between these limits.
     let ends = [-1.0, 1.0]
         .map(|sign| percent(from.value() - sign * from.rounding(), to.value() + sign * to.rounding()));
     let (low, high) = (ends[0].min(ends[1]) - printed.rounding(), ends[0].max(ends[1]) + printed.rounding());
@@ -188,11 +192,11 @@ fn replicas(run: &RunTable, than: &RunTable, printed: &Figure) -> Found {
     let (slow, fast) = (latency(run)?, latency(than)?);
     let rates = than.mean_of(Column::PerS)? / run.mean_of(Column::PerS)?;
     let from_latency = slow / fast;
-    // Who computed it in another way is not told that it was this one.
+    // A claim that was computed in another way is not judged.
     if (printed.value() / rates - 1.0).abs() > SAME {
         return None;
     }
-    // The rate is what the latency makes it: then it tells nothing about how much a machine could do.
+    // A rate that follows from the latency says nothing about the capacity of a machine.
     ((rates / from_latency - 1.0).abs() <= SAME).then(|| {
         (
             "capacity-from-a-closed-loop",

@@ -1,6 +1,7 @@
-//! Rules over what was measured: what a table says about itself before anybody claims anything.
+//! Rules over measurements: finds what contradicts itself in a table, apart from any claim.
 //!
-//! Owns: the rules on runs and sweeps. Does not own: claims.
+//! Owns: the rules on runs and sweeps.
+//! Does not own: claims.
 
 use std::cmp::Ordering;
 
@@ -10,22 +11,25 @@ use crate::offline::render::words::digits;
 use crate::record::{Arrivals, Doubt};
 use crate::statistics::{Knee, Load, find_knee, little, outliers};
 
-/// By this share rate × mean latency may differ from the workers.
+/// Share by which rate × mean latency may differ from the number of workers.
 const LITTLE: f64 = 0.15;
-/// No median is more than so many times the mean of times, which are never below 0 (Markov): a median alone breaks the law only above it.
+/// Largest ratio of a median to the mean of values that are never below 0 (Markov). With a median
+/// alone, only a larger ratio breaks the law.
 const MEDIAN: f64 = 2.0;
-/// Costs per request that differ by this factor were not read over the same thing.
+/// Factor from which two costs per request were not measured over the same load.
 const COST_FACTOR: f64 = 2.0;
-/// Rates within this factor of each other are alike: what a request costs is then the same.
+/// Factor within which two rates are alike, so that a request costs the same at both.
 const LIKE: f64 = 1.5;
-/// A limit holds a run back when another without it is this many times faster.
+/// Factor by which another run without the limit has to be faster, for the limit to have held a run
+/// back.
 const HELD_BACK: f64 = 2.0;
-/// A throttled program uses its limit up; a reading this far below it was not taken over the load.
+/// Share of its limit that a throttled program uses at least; a lower figure was not measured under
+/// the load.
 const USED_UP: f64 = 0.9;
-/// Samples ÷ time and the published rate may differ by this share.
+/// Share by which samples ÷ time may differ from the published rate.
 const RATE: f64 = 0.02;
 
-/// What does not follow in runs and sweeps.
+/// Everything that does not follow in the runs and sweeps.
 pub(super) fn remarks(tables: &Tables) -> Vec<Remark> {
     let mut all = Vec::new();
     all.extend(closed_loop(tables).into_iter().flatten());
@@ -37,13 +41,13 @@ pub(super) fn remarks(tables: &Tables) -> Vec<Remark> {
     all
 }
 
-/// The mean latency of a run, s, or its median where no mean is known; whether it is the mean.
+/// Mean latency of a run, s, or its median where no mean is known; and whether it is the mean.
 fn latency(run: &RunTable) -> Option<(f64, bool)> {
     let mean = run.mean_of(Column::MeanS).map(|mean| (mean, true));
     mean.or_else(|| Some((run.mean_of(Column::P50S)?, false)))
 }
 
-/// In a closed loop at one concurrency, throughput is no figure of its own; or it contradicts the latency.
+/// Finds closed loops: their throughput is only workers ÷ latency, or contradicts it.
 fn closed_loop(tables: &Tables) -> [Option<Remark>; 2] {
     let closed = tables.runs.iter().filter(|run| run.arrivals == Arrivals::Closed);
     let (mut bound, mut broken) = (Vec::new(), Vec::new());
@@ -85,7 +89,7 @@ fn closed_loop(tables: &Tables) -> [Option<Remark>; 2] {
     [broken, bound]
 }
 
-/// Iterations that do not belong to the others, and are part of the mean.
+/// Finds iterations that deviate from the others and are part of the mean.
 fn odd_iterations(run: &RunTable) -> Option<Remark> {
     let mut found = Vec::new();
     for column in [Column::MeanS, Column::P50S, Column::P95S, Column::P99S, Column::PerS] {
@@ -113,15 +117,18 @@ fn odd_iterations(run: &RunTable) -> Option<Remark> {
     })
 }
 
-/// Cores published for a program could not have served the published rate at the cost that another run shows. What a request costs
-/// depends on the rate: a program that rests between requests wakes for each, and what it does anyway counts for few. Only a run at a like
-/// rate proves it; one at another rate is a reason to be careful.
+/// Finds cores published for a program that could not have served the published rate, at the cost
+/// per request of another run.
+///
+/// The cost depends on the rate: at a low rate a program wakes up for each request, and its
+/// background work counts for few requests. Only a run at a similar rate proves the contradiction.
+/// A run at another rate gives a remark of weight careful.
 fn cores_cannot_serve(tables: &Tables, run: &RunTable) -> Vec<Remark> {
     let Some(rate) = run.mean_of(Column::PerS).filter(|rate| *rate > 0.0) else { return Vec::new() };
     let judged = run.cpu_cores.iter().filter_map(|(program, &cores)| {
         let too_few = |cost: &Cost<'_>| cores > 0.0 && rate * cost.low / cores >= COST_FACTOR;
         let costs: Vec<Cost<'_>> = costs(tables, run, program).filter(too_few).collect();
-        // A run whose limit is known comes first: its cost has an upper bound.
+        // A run with a known limit comes first: its cost has an upper bound.
         let dearest = |like: bool| {
             let all = costs.iter().filter(|cost| cost.is_like(rate) == like);
             all.max_by(|a, b| (a.limited, a.low).partial_cmp(&(b.limited, b.low)).unwrap_or(Ordering::Equal))
@@ -135,12 +142,12 @@ fn cores_cannot_serve(tables: &Tables, run: &RunTable) -> Vec<Remark> {
     judged.collect()
 }
 
-/// What a request costs a program in another run, s of CPU.
+/// Cost of a request for a program in another run, seconds of CPU.
 struct Cost<'a> {
     run: &'a RunTable,
     rate: f64,
     low: f64,
-    /// What its limit would allow; as `low` without one.
+    /// Cost at the limit of the program; equal to `low` without a limit.
     high: f64,
     limited: bool,
 }
@@ -162,7 +169,7 @@ fn costs<'a>(tables: &'a Tables, run: &RunTable, program: &str) -> impl Iterator
 }
 
 impl Cost<'_> {
-    /// The two rates are so near that a request costs as much at both.
+    /// Whether the two rates are so similar that a request costs the same at both.
     fn is_like(&self, rate: f64) -> bool {
         (1.0 / LIKE..=LIKE).contains(&(self.rate / rate))
     }
@@ -207,7 +214,8 @@ impl Cost<'_> {
     }
 }
 
-/// A program that its limit held back, but that is said not to have used it.
+/// Finds programs that their CPU limit held back, although the published figure says that they did
+/// not use it.
 fn throttled_reading(tables: &Tables, run: &RunTable) -> Vec<Remark> {
     let Some(rate) = run.mean_of(Column::PerS).filter(|rate| *rate > 0.0) else { return Vec::new() };
     let judged = run.cpu_limit_cores.iter().filter_map(|(program, &limit)| {
@@ -236,7 +244,7 @@ fn throttled_reading(tables: &Tables, run: &RunTable) -> Vec<Remark> {
     judged.collect()
 }
 
-/// The knee of a sweep that is beyond it from the first point on.
+/// Knee of a sweep that is saturated from its first point on; `None` for others.
 pub(super) fn full_from_the_start(sweep: &SweepTable) -> Option<Knee> {
     let points = sweep.rows.iter().map(|row| Load {
         offered: f64::from(row.concurrency),
@@ -246,7 +254,7 @@ pub(super) fn full_from_the_start(sweep: &SweepTable) -> Option<Knee> {
     find_knee(&points.collect::<Vec<_>>()).filter(|knee| knee.at_first)
 }
 
-/// Sweeps in which more load is only more waiting.
+/// Finds sweeps in which more load only brings more waiting.
 fn saturated(tables: &Tables) -> Option<Remark> {
     let full: Vec<(&SweepTable, Knee)> =
         tables.sweeps.iter().filter_map(|sweep| Some((sweep, full_from_the_start(sweep)?))).collect();
@@ -269,7 +277,7 @@ fn saturated(tables: &Tables) -> Option<Remark> {
     })
 }
 
-/// Rows of a sweep whose figures contradict each other.
+/// Finds rows of a sweep whose figures contradict each other.
 fn row_contradictions(sweep: &SweepTable) -> Vec<Remark> {
     let mut found = Vec::new();
     for row in &sweep.rows {

@@ -1,8 +1,10 @@
-//! `lab audit`: recomputes published tables and lists what does not follow.
+//! Audit: recomputes published tables and lists what does not follow (`lab audit`).
 //!
-//! Owns: the shape of tables ([`table`]) and the other forms in which they are read ([`results`], [`page`]), the rules over what was measured ([`measured`]) and over what was claimed ([`claimed`]). Does not
-//! own: any particular report; those that ship with the lab are data like any other. Each rule looks at figures only and is silent on a
-//! table that is consistent.
+//! Owns: the shape of tables ([`table`]), the other forms that they are read from ([`results`],
+//! [`page`]), and the rules over measurements ([`measured`]) and claims ([`claimed`]).
+//! Does not own: any particular report. Those that ship with the lab are data like others.
+//!
+//! Each rule reads figures only, and reports nothing about a consistent table.
 
 mod claimed;
 mod measured;
@@ -24,61 +26,64 @@ pub enum AuditError {
     /// The file cannot be read, or is too large.
     #[error(transparent)]
     File(#[from] RecordError),
-    /// It is not JSON of the shape.
+    /// The file is JSON, but not of a known shape.
     #[error(
         "`{path}` is not a table of published results (postern-lab-tables/1, a list of results with `gateway` or `identity_server`, or a page in Markdown; \
          see docs/lab.md): {error}"
     )]
     Shape {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What does not fit, with line and column.
+        /// The mismatch, with line and column.
         error: serde_json::Error,
     },
-    /// It is no JSON, and has no table whose columns are understood.
+    /// The file is not JSON, and has no Markdown table with known columns.
     #[error(
         "`{path}` has no table of results in Markdown: a table needs columns for iterations, for names with P50 and throughput, for concurrency with \
          throughput and response time, or two columns beside a change in per cent; `postern lab audit --example` prints the form in JSON"
     )]
     NoTable {
-        /// Which file.
+        /// Path of the file.
         path: String,
     },
-    /// Its parts do not refer to each other.
+    /// The parts of the tables do not fit together: an id occurs twice, or a claim names an unknown
+    /// one.
     #[error("`{path}`: {what}")]
     Contradiction {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What.
+        /// Description of the contradiction.
         what: String,
     },
 }
 
-/// Something that does not follow.
+/// A statement that does not follow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remark {
-    /// Name of the rule.
+    /// Stable name of the rule.
     pub rule: &'static str,
-    /// How sure it is: [`Doubt::Invalid`] is proven by the figures, [`Doubt::Careful`] holds only as far as its evidence says.
+    /// How certain the remark is: the figures prove [`Doubt::Invalid`], while [`Doubt::Careful`]
+    /// holds only as far as its evidence says.
     pub doubt: Doubt,
-    /// What was said, or which tables it is about.
+    /// The claim, or the tables, that it is about.
     pub about: String,
-    /// What the figures say.
+    /// Figures that support the remark.
     pub evidence: String,
-    /// What may be said instead, or what to measure.
+    /// What can be claimed instead, or what to measure.
     pub instead: String,
 }
 
-/// Everything in the tables that does not follow from their own figures: what was measured first, then what was claimed.
+/// Everything in the tables that does not follow from their own figures. Proven remarks come first,
+/// and within a weight measurements before claims.
 pub fn audit(tables: &Tables) -> Vec<Remark> {
     let mut remarks = measured::remarks(tables);
     remarks.extend(tables.claims.iter().filter_map(|claim| claimed::remark(tables, claim)));
-    // What is proven first; otherwise in the order of the rules.
+    // Proven remarks first; otherwise in the order of the rules.
     remarks.sort_by_key(|remark| remark.doubt);
     remarks
 }
 
-/// Remarks as Markdown.
+/// Formats remarks as Markdown.
 pub fn markdown(tables: &Tables, remarks: &[Remark]) -> String {
     let mut text = format!("# Audit: {}\n\n{}\n\n", tables.title, tables.provenance);
     let wrong = remarks.iter().filter(|remark| remark.doubt == Doubt::Invalid).count();

@@ -1,24 +1,33 @@
-//! Tables of a report in Markdown.
+//! Page: reads result tables from a report in Markdown.
 //!
-//! Owns: which table is which, and what a row of it says: figures, or a claim about figures. Does not own: the rules. Four kinds are read, by their heads: iterations
-//! of one or of several runs; means of several runs; growing load; and two columns beside a change in per cent. Any other table, and whatever is said in words,
-//! is left alone: what is not understood is no evidence.
+//! Owns: which table is of which kind, and what a row of it contains: figures, or a claim about
+//! figures.
+//! Does not own: the rules.
 //!
-//! A run is called as its column is, without the figure (`OAuth P95`), or as its row; iterations of one name in several tables are one run's.
+//! Four kinds are recognised by their column heads:
+//! - iterations of one or several runs;
+//! - means of several runs;
+//! - growing load;
+//! - two columns beside a change in per cent.
+//!
+//! Other tables and the text are skipped, because what is not understood is no evidence.
+//!
+//! A run is named after its column without the figure (`OAuth P95`), or after its row. Iterations
+//! with the same name in several tables belong to one run.
 
 use super::quantity::{plain, quantities};
 use super::table::{Claim, Column, Figure, Format, Row, RunTable, SweepRow, SweepTable, Tables, That};
 use crate::record::Arrivals;
 
-/// A table with what stands above it.
+/// A table with the headings above it.
 struct Table {
-    /// The headings that it is below, the last one first, and the bold line before it.
+    /// The bold line before the table, then the headings that it is below, the last one first.
     above: Vec<String>,
     head: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-/// The tables of a page; `None` where no table of results is in it.
+/// The tables of a page; `None` when it has no table of results.
 pub(super) fn tables(text: &str, file: &str) -> Option<Tables> {
     let mut page = Page { concurrency: concurrency(text), ..Page::default() };
     for table in find(text) {
@@ -34,7 +43,7 @@ pub(super) fn tables(text: &str, file: &str) -> Option<Tables> {
     Some(Tables { format: Format::V1, title: plain(title), provenance, runs, sweeps, claims })
 }
 
-/// Tables in their order.
+/// All tables of the page, in order.
 fn find(text: &str) -> Vec<Table> {
     let (mut tables, mut headings, mut bold) = (Vec::new(), Vec::<(usize, String)>::new(), None);
     let lines: Vec<&str> = text.lines().collect();
@@ -71,12 +80,13 @@ fn cells(line: &str) -> Vec<String> {
     inner.split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// The number of workers that a text names, where it names one alone: `50 concurrent connections`, `Concurrency: 50`.
+/// The number of workers that a text states, when it states only one: `50 concurrent connections`,
+/// `Concurrency: 50`.
 fn concurrency(text: &str) -> Option<u32> {
     let mut found: Vec<u32> = Vec::new();
     for line in text.lines().map(|line| plain(line).to_lowercase()) {
         let Some(at) = line.find("concurren") else { continue };
-        // A column of a table is no statement.
+        // The head of a column is no statement: a number has to stand beside the word.
         let before: Vec<&str> = line[..at].split_whitespace().collect();
         let number =
             |word: &str| word.trim_matches(|letter: char| !letter.is_ascii_digit()).parse::<u32>().ok();
@@ -92,7 +102,7 @@ fn concurrency(text: &str) -> Option<u32> {
     }
 }
 
-/// The figure that a name has in it.
+/// The figure that a name mentions; `None` when it mentions none.
 fn column_in(name: &str) -> Option<Column> {
     let name = name.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
@@ -111,7 +121,7 @@ fn column_in(name: &str) -> Option<Column> {
     }
 }
 
-/// A name without the figure in it: whose figure it is.
+/// A name without the figure in it: the run that the figure belongs to.
 fn whose(name: &str) -> String {
     let figures = ["p50", "p95", "p99", "median", "mean", "average", "avg", "latency", "throughput"];
     let words = name.split_whitespace().filter(|word| {
@@ -121,12 +131,12 @@ fn whose(name: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The unit that stands in parentheses in a head, else seconds.
+/// Unit in parentheses in a column head; seconds without one.
 fn unit_of(head: &str) -> &str {
     if head.contains("(ms)") { "ms" } else { "s" }
 }
 
-/// A cell's value in the unit of its column: seconds, or per second.
+/// Value of a cell in the unit of its column: seconds, or per second.
 fn value(cell: &str, head: &str, column: Column) -> Option<Figure> {
     let found = quantities(cell).into_iter().next()?;
     if column != Column::PerS {
@@ -151,7 +161,7 @@ struct Page {
 }
 
 impl Page {
-    /// The run of this name, made where there is none.
+    /// The run with this name; it is created when there is none.
     fn run(&mut self, name: &str) -> &mut RunTable {
         let at = self.runs.iter().position(|run| run.id == name).unwrap_or_else(|| {
             self.runs.push(RunTable {
@@ -171,7 +181,8 @@ impl Page {
         &mut self.runs[at]
     }
 
-    /// Growing load: workers, throughput and mean latency in each row; a name that is left out is that of the row above.
+    /// Reads a table of growing load: workers, throughput and mean latency in each row. A row
+    /// without a name has the name of the row above.
     fn growing(&mut self, table: &Table) -> bool {
         let place =
             |wanted: &dyn Fn(&str) -> bool| table.head.iter().position(|head| wanted(&head.to_lowercase()));
@@ -222,7 +233,7 @@ impl Page {
         self.sweeps.len() > first
     }
 
-    /// Iterations of one or more runs, and the mean below them.
+    /// Reads a table of iterations of one or more runs, and the mean below them.
     fn iterations(&mut self, table: &Table) -> bool {
         let first = table.head.first().map(|head| plain(head).to_lowercase()).unwrap_or_default();
         if !["iteration", "round", "run", "#"].contains(&&*first) {
@@ -253,13 +264,14 @@ impl Page {
                 }
             }
         }
-        // A mean that stands without its iterations is no claim about them.
+        // A mean without its iterations is no claim about them.
         let known: Vec<String> = self.runs.iter().map(|run| run.id.clone()).collect();
         self.claims.retain(|claim| !matches!(&claim.that, That::Mean { run, .. } if !known.contains(run)));
         !series.is_empty()
     }
 
-    /// Which columns of a table of iterations have figures, and whose. A column that another table filled already is of a run of its own.
+    /// The columns of a table of iterations that have figures, and their runs. A column that
+    /// another table has filled already belongs to a run of its own.
     fn series(&self, table: &Table) -> Vec<Series> {
         let above = table.above.iter().find_map(|name| column_in(name));
         let page = table.above.last().cloned().unwrap_or_else(|| "the run".to_owned());
@@ -293,7 +305,7 @@ impl Page {
         series
     }
 
-    /// Means of several runs: a name, latencies and throughput in each row.
+    /// Reads a table of means of several runs: a name, latencies and throughput in each row.
     fn means(&mut self, table: &Table) -> bool {
         let columns: Vec<(usize, Column)> = table
             .head
@@ -322,7 +334,8 @@ impl Page {
         true
     }
 
-    /// Two figures of one unit beside a change in per cent. Where the figures themselves are shares, a per cent may be a difference of them: nothing is claimed.
+    /// Reads two figures of one unit beside a change in per cent. If the figures are shares
+    /// themselves, the change may be their difference, so no claim is made.
     fn changes(&mut self, table: &Table) {
         let is_change = |head: &String| {
             let head = head.to_lowercase();

@@ -1,20 +1,22 @@
-//! Figures as reports print them in cells: `2.8040s`, `**1,032 req/s**`, `~7.24s*`, `-1.01s (-38.7%)`.
+//! Quantity: reads figures as reports print them in cells: `2.8040s`, `**1,032 req/s**`, `~7.24s*`,
+//! `-1.01s (-38.7%)`.
 //!
-//! Owns: reading a number with its unit. Does not own: what it is a figure of. What is a range, a bound or prose is none.
+//! Owns: reading a number with its unit. A range, a bound or text is no quantity.
+//! Does not own: which figure it is.
 
 use super::table::Figure;
 
-/// A number with what stands behind it.
+/// A number with the unit behind it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Quantity {
-    /// As printed, without separators of thousands.
+    /// The number as printed, without thousands separators.
     pub(super) figure: Figure,
-    /// `s`, `ms`, `%`, `req/s`; empty where none stands there.
+    /// Unit: `s`, `ms`, `%`, `req/s`; empty without one.
     pub(super) unit: String,
 }
 
 impl Quantity {
-    /// In seconds; a number without a unit has the one that is given. `None` for other units.
+    /// Converts to seconds; `unit` applies when the number has none. `None` for other units.
     pub(super) fn seconds(&self, unit: &str) -> Option<Figure> {
         let shift = match if self.unit.is_empty() { unit } else { &self.unit } {
             "s" | "sec" | "secs" | "seconds" => 0,
@@ -28,12 +30,12 @@ impl Quantity {
     }
 }
 
-/// A cell without what only makes it bold or a code.
+/// The text of a cell without the marks for bold and code.
 pub(super) fn plain(cell: &str) -> String {
     cell.replace(['*', '`', '\\'], "").trim().to_owned()
 }
 
-/// All numbers of a cell, in order; none where one is a range, a bound, or part of a word.
+/// All numbers of a cell, in order; none when one of them is a range, a bound, or part of a word.
 pub(super) fn quantities(cell: &str) -> Vec<Quantity> {
     let cell = plain(cell).replace('\u{2212}', "-");
     let mut found = Vec::new();
@@ -42,7 +44,7 @@ pub(super) fn quantities(cell: &str) -> Vec<Quantity> {
         let Some((quantity, after)) = leading(rest) else { return found };
         found.push(quantity);
         let after = after.trim_start();
-        // Another one in parentheses; anything else is prose about it.
+        // A second quantity may follow in parentheses; anything else is a comment on the first.
         let Some(inner) = after.strip_prefix('(') else {
             return if after.starts_with(['-', '–', '/', '<', '>']) { Vec::new() } else { found };
         };
@@ -51,7 +53,7 @@ pub(super) fn quantities(cell: &str) -> Vec<Quantity> {
     found
 }
 
-/// The number that a text begins with, and what is left of it.
+/// The number at the start of a text, and the remaining text.
 fn leading(text: &str) -> Option<(Quantity, &str)> {
     let sign = usize::from(text.starts_with(['+', '-']));
     let number = |letter: char| letter.is_ascii_digit() || letter == ',' || letter == '.';

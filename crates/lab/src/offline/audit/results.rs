@@ -1,7 +1,11 @@
-//! Published results as a plain JSON file holds them: gateways iteration by iteration, an identity server load by load.
+//! Results: reads published results from a plain JSON file: gateways iteration by iteration, an
+//! identity server load by load.
 //!
-//! Owns: the shape, and its tables. Does not own: the rules. Such a file is a collection of figures from elsewhere, made by hand: keys that are not read here may
-//! stand in it, and a figure that is not there is not known.
+//! Owns: the shape, and its conversion to tables.
+//! Does not own: the rules.
+//!
+//! Such a file is collected by hand. Keys that are not read here may occur in it, and an absent
+//! figure is unknown.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +14,10 @@ use serde::Deserialize;
 use super::table::{Format, Row, RunTable, SweepRow, SweepTable, Tables};
 use crate::record::Arrivals;
 
-/// Keys of which one at least marks the shape.
+/// Keys that identify the shape; at least one is present.
 pub(super) const MARKS: [&str; 2] = ["gateway", "identity_server"];
 
-/// What is read of a file.
+/// The part of a file that is read.
 #[derive(Deserialize)]
 pub(super) struct Results {
     note: Option<String>,
@@ -22,7 +26,7 @@ pub(super) struct Results {
     identity_server: Option<IdentityServer>,
 }
 
-/// A run at one load.
+/// A run of a gateway at one load.
 #[derive(Deserialize)]
 struct Run {
     id: String,
@@ -41,7 +45,7 @@ struct Run {
     cpu_limit_cores: BTreeMap<String, f64>,
 }
 
-/// Latencies in seconds, and answers per second.
+/// Latencies in seconds, and responses per second.
 #[derive(Deserialize)]
 struct Figures {
     mean: Option<f64>,
@@ -51,7 +55,7 @@ struct Figures {
     rps: Option<f64>,
 }
 
-/// Runs at several loads.
+/// Runs of an identity server at several loads.
 #[derive(Deserialize)]
 struct IdentityServer {
     run_s: Option<f64>,
@@ -76,7 +80,7 @@ struct Load {
 }
 
 impl Results {
-    /// The same as tables.
+    /// Converts the results to tables.
     pub(super) fn tables(self, file: &str) -> Tables {
         let sweeps = self.identity_server.map(IdentityServer::sweeps).unwrap_or_default();
         Tables {
@@ -114,7 +118,8 @@ impl Run {
     }
 }
 
-/// How requests arrive by what a tool does with a number of workers: all but those that pace themselves wait for each answer.
+/// Arrivals of a tool that was given a number of workers: a closed loop, unless the tool may send
+/// at a rate. The arrivals are unknown then.
 fn arrivals(tool: Option<&str>, concurrency: Option<u32>) -> Arrivals {
     let paced = tool.is_some_and(|tool| ["wrk2", "k6", "vegeta", "fortio"].contains(&&*tool.to_lowercase()));
     if concurrency.is_some() && !paced { Arrivals::Closed } else { Arrivals::Unknown }

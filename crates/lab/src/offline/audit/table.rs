@@ -1,8 +1,11 @@
-//! Tables of published results, as an audit reads them.
+//! Tables: published results in the form that an audit reads.
 //!
-//! Owns: the JSON shape `postern-lab-tables/1`, what makes it unreadable, and telling it from the other forms ([`super::results`],
-//! [`super::page`]). Does not own: the rules. Figures that were printed with
-//! so many digits stand in quotes (`"7.24"`), because how far a figure may be off depends on how it was rounded.
+//! Owns: the JSON shape `postern-lab-tables/1`, what makes it unreadable, and telling it from the
+//! other forms ([`super::results`], [`super::page`]).
+//! Does not own: the rules.
+//!
+//! Printed figures are strings with their digits (`"7.24"`), because their possible error depends
+//! on how they were rounded.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,26 +19,26 @@ use super::{AuditError, page};
 use crate::offline::render::words;
 use crate::record::{Arrivals, Reference, read_bounded};
 
-/// The figures that were published about paths and identity servers of the kind Postern replaces.
+/// Published figures of paths and identity servers of the kind that Postern replaces.
 const SHIPPED: &str = include_str!("../../../reference/published.json");
 
 /// Name and version of the shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Format {
-    /// The first version.
+    /// Version 1 of the shape.
     #[serde(rename = "postern-lab-tables/1")]
     V1,
 }
 
-/// Published tables and what was claimed with them.
+/// Published tables and the claims about them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tables {
     /// Name and version of this shape.
     pub format: Format,
-    /// A line for people.
+    /// Title of the tables, one line.
     pub title: String,
-    /// Where the figures come from, on what.
+    /// Source of the figures, and the hardware.
     pub provenance: String,
     /// Runs at one load.
     #[serde(default)]
@@ -43,7 +46,7 @@ pub struct Tables {
     /// Runs at several loads.
     #[serde(default)]
     pub sweeps: Vec<SweepTable>,
-    /// What was said about them.
+    /// Claims about the tables.
     #[serde(default)]
     pub claims: Vec<Claim>,
 }
@@ -52,22 +55,22 @@ pub struct Tables {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunTable {
-    /// How claims call it.
+    /// Name of the run in claims.
     pub id: String,
-    /// A line for people.
+    /// Title of the run, one line.
     pub title: String,
     /// How requests arrived.
     pub arrivals: Arrivals,
     /// Workers of a closed loop.
     pub concurrency: Option<u32>,
-    /// Requests of the run.
+    /// Number of requests of the run.
     pub requests: Option<u64>,
-    /// Requests that did not end well.
+    /// Number of requests that did not end well.
     pub failed: Option<u64>,
-    /// One entry per iteration, in order.
+    /// Figures of each iteration, in order.
     #[serde(default)]
     pub iterations: Vec<Row>,
-    /// Means over iterations as published, where the iterations were not.
+    /// Means over iterations as published, where the iterations were not published.
     pub mean: Option<Row>,
     /// Cores in use under load, by program.
     #[serde(default)]
@@ -83,13 +86,13 @@ pub struct RunTable {
 pub struct Row {
     /// Mean latency, s.
     pub mean_s: Option<f64>,
-    /// Median, s.
+    /// Median latency, s.
     pub p50_s: Option<f64>,
-    /// 95th percentile, s.
+    /// 95th percentile of the latency, s.
     pub p95_s: Option<f64>,
-    /// 99th percentile, s.
+    /// 99th percentile of the latency, s.
     pub p99_s: Option<f64>,
-    /// Answers per second.
+    /// Responses per second.
     pub per_s: Option<f64>,
 }
 
@@ -97,15 +100,15 @@ pub struct Row {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Column {
-    /// Mean latency.
+    /// Mean latency, s.
     MeanS,
-    /// Median.
+    /// Median latency, s.
     P50S,
-    /// 95th percentile.
+    /// 95th percentile of the latency, s.
     P95S,
-    /// 99th percentile.
+    /// 99th percentile of the latency, s.
     P99S,
-    /// Throughput.
+    /// Responses per second.
     PerS,
 }
 
@@ -113,13 +116,13 @@ pub enum Column {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SweepTable {
-    /// How claims call it.
+    /// Name of the sweep in claims.
     pub id: String,
-    /// A line for people.
+    /// Title of the sweep, one line.
     pub title: String,
     /// Length of each run, s.
     pub run_s: Option<f64>,
-    /// By growing load.
+    /// Rows by increasing load.
     pub rows: Vec<SweepRow>,
 }
 
@@ -129,7 +132,7 @@ pub struct SweepTable {
 pub struct SweepRow {
     /// Workers of the closed loop.
     pub concurrency: u32,
-    /// Transactions of the run.
+    /// Number of transactions of the run.
     pub samples: Option<u64>,
     /// Transactions per second.
     pub per_s: f64,
@@ -142,90 +145,90 @@ pub struct SweepRow {
     pub repeats_per_s: Vec<f64>,
 }
 
-/// Something that was said.
+/// A claim about the tables.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// In a line.
+    /// The claim in one line.
     pub says: String,
-    /// What would have to be so.
+    /// What has to hold for the claim to follow.
     pub that: That,
 }
 
-/// What a claim would have to follow from.
+/// What a claim has to follow from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum That {
     /// A mean over iterations.
     Mean {
-        /// Of which run.
+        /// Id of the run.
         run: String,
-        /// Of which figure.
+        /// Column of the figure.
         column: Column,
-        /// Iterations left out, from 1.
+        /// Iterations that are left out, from 1.
         #[serde(default)]
         without: Vec<usize>,
-        /// As printed, in the unit of the column.
+        /// Printed value, in the unit of the column.
         printed: Figure,
     },
     /// A coefficient of variation over iterations: standard deviation ÷ mean.
     Variation {
-        /// Of which run.
+        /// Id of the run.
         run: String,
-        /// Of which figure.
+        /// Column of the figure.
         column: Column,
-        /// Iterations left out, from 1.
+        /// Iterations that are left out, from 1.
         #[serde(default)]
         without: Vec<usize>,
-        /// As printed, per cent.
+        /// Printed value, per cent.
         printed: Figure,
     },
     /// A variance or standard deviation over iterations.
     Spread {
-        /// Of which run.
+        /// Id of the run.
         run: String,
-        /// Of which figure.
+        /// Column of the figure.
         column: Column,
-        /// Iterations left out, from 1.
+        /// Iterations that are left out, from 1.
         #[serde(default)]
         without: Vec<usize>,
-        /// As printed, in the unit of the column.
+        /// Printed value, in the unit of the column.
         printed: Figure,
     },
     /// A change in per cent.
     Change {
-        /// Before, as printed.
+        /// Value before, as printed.
         from: Figure,
-        /// After, as printed.
+        /// Value after, as printed.
         to: Figure,
-        /// As printed, with its sign.
+        /// Printed change, with its sign.
         printed: Figure,
     },
-    /// One run needs so many times the machines of another.
+    /// One run needs a multiple of the machines of another.
     Replicas {
-        /// The one that needs more.
+        /// Id of the run that needs more.
         run: String,
-        /// Than this.
+        /// Id of the run that it is compared with.
         than: String,
-        /// As printed.
+        /// Printed multiple.
         printed: Figure,
     },
-    /// A difference between two runs is made of these parts.
+    /// A difference between two runs is the sum of these parts.
     Parts {
-        /// Without the parts.
+        /// Id of the run without the parts.
         from: String,
-        /// With them.
+        /// Id of the run with the parts.
         to: String,
-        /// Of which figure.
+        /// Column of the figure.
         column: Column,
-        /// From and to, s, of each part.
+        /// Lower and upper estimate of each part, s.
         parts: BTreeMap<String, (f64, f64)>,
     },
-    /// Two sweeps show the same.
+    /// Two sweeps show the same throughput.
     NoImpact {
-        /// Without what is judged.
+        /// Id of the sweep without the change that is judged.
         from: String,
-        /// With it.
+        /// Id of the sweep with it.
         to: String,
         /// Difference in throughput that does not matter, per cent; absent when none was stated.
         margin_pct: Option<f64>,
@@ -245,7 +248,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// From digits, `7.24`.
+    /// Parses digits such as `7.24`; `None` for anything else.
     pub fn new(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
         let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
@@ -254,22 +257,22 @@ impl Figure {
         (plain(whole) && plain(part)).then(|| Self { text: text.to_owned(), value })
     }
 
-    /// Its value.
+    /// Value of the number.
     pub fn value(&self) -> f64 {
         self.value
     }
 
-    /// Digits after the point.
+    /// Number of digits after the decimal point.
     pub(super) fn decimals(&self) -> usize {
         self.text.split_once('.').map_or(0, |(_, part)| part.len())
     }
 
-    /// By how much the number that was rounded may differ: half of the last digit.
+    /// Largest error by rounding: half of the last digit.
     pub fn rounding(&self) -> f64 {
         0.5 * 10.0_f64.powi(-i32::try_from(self.decimals()).unwrap_or(i32::MAX))
     }
 
-    /// The value may have been rounded to this.
+    /// Whether `value` may have been rounded to this figure.
     pub fn may_be(&self, value: f64) -> bool {
         (value - self.value).abs() <= self.rounding() * (1.0 + 1e-9)
     }
@@ -336,13 +339,13 @@ impl Column {
 }
 
 impl RunTable {
-    /// A figure of each iteration that has it, but for those left out.
+    /// The figure of each iteration that has it, without the iterations left out.
     pub(super) fn column(&self, column: Column, without: &[usize]) -> Vec<f64> {
         let kept = self.iterations.iter().enumerate().filter(|(index, _)| !without.contains(&(index + 1)));
         kept.filter_map(|(_, row)| row.get(column)).collect()
     }
 
-    /// The mean of a figure: over iterations where they are known, else as published.
+    /// Mean of a figure: over the iterations where they are known, otherwise as published.
     pub(super) fn mean_of(&self, column: Column) -> Option<f64> {
         let values = self.column(column, &[]);
         if values.is_empty() {
@@ -353,8 +356,11 @@ impl RunTable {
 }
 
 impl Tables {
-    /// A run of these tables as a row that stands beside the measured variant `beside`, means over iterations; or a sweep, a row for each
-    /// load, where `@concurrency@` in `beside` stands for its workers. None when there is neither of this id.
+    /// Rows that a report shows beside the measured variant `beside`.
+    ///
+    /// A run gives one row of means over its iterations. A sweep gives a row per load, and
+    /// `@concurrency@` in `beside` stands for its workers. The result is empty when neither has
+    /// this id.
     pub fn references(&self, id: &str, beside: Option<&str>) -> Vec<Reference> {
         if let Some(run) = self.run(id) {
             let us = |column| run.mean_of(column).map(|seconds| seconds * 1e6);
@@ -400,7 +406,8 @@ impl Tables {
         Self::parse(&read_bounded(path)?, &path.display().to_string())
     }
 
-    /// Reads tables from JSON of this shape or of published results, or from a page in Markdown; `path` is what errors call it.
+    /// Reads tables from JSON of this shape or of published results, or from a page in Markdown;
+    /// errors name it `path`.
     pub fn parse(content: &[u8], path: &str) -> Result<Self, AuditError> {
         let shape = |error| AuditError::Shape { path: path.to_owned(), error };
         let text = String::from_utf8_lossy(content);
@@ -424,12 +431,12 @@ impl Tables {
         }
     }
 
-    /// The run of this id.
+    /// The run with this id.
     pub(super) fn run(&self, id: &str) -> Option<&RunTable> {
         self.runs.iter().find(|run| run.id == id)
     }
 
-    /// The sweep of this id.
+    /// The sweep with this id.
     pub(super) fn sweep(&self, id: &str) -> Option<&SweepTable> {
         self.sweeps.iter().find(|sweep| sweep.id == id)
     }

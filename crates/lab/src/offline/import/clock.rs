@@ -1,9 +1,13 @@
-//! Moments as tools write them.
+//! Clock: reads points in time as tools write them.
 //!
-//! Owns: the forms, and seconds since 1970 from them. Does not own: what a moment is of. A form without a zone is in the local time of whoever wrote it: it is
-//! taken for UTC, and differences between two such moments are right as long as clocks were not changed between them.
+//! Owns: the forms, and their conversion to seconds since 1970.
+//! Does not own: what happened at that time.
+//!
+//! A form without a zone is in the local time of the machine that wrote it. It is taken for UTC.
+//! Differences between two such times are right unless the clock was changed between them.
 
-/// Seconds since 1970 of `2026-11-23T00:16:10.298663684Z`, or with an offset.
+/// Seconds since 1970 of `2026-11-23T00:16:10.298663684Z`, or of a time with an offset; `None` for
+/// other forms.
 pub(super) fn rfc3339(text: &str) -> Option<f64> {
     let (date, time) = text.split_once('T')?;
     let zone_at = time.find(['Z', '+', '-'])?;
@@ -11,16 +15,18 @@ pub(super) fn rfc3339(text: &str) -> Option<f64> {
     Some(days(date, '-')? * 86_400.0 + of_day(clock)? - offset(zone)?)
 }
 
-/// A moment of a `JMeter` file: milliseconds since 1970, or one of the date forms that `JMeter` itself recognises, and ISO 8601.
+/// A point in time from a `JMeter` file: milliseconds since 1970, one of the date forms that
+/// `JMeter` itself recognises, or ISO 8601.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Moment {
     /// Seconds since 1970.
     pub(super) seconds: f64,
-    /// It is written with less than milliseconds.
+    /// Whether it has no fraction of a second.
     pub(super) coarse: bool,
 }
 
-/// `1795393319114`, `2026/11/23 00:16:10.298`, `2026-11-23 00:16:10`, `11/23/26 00:16:10`, `2026-11-23T00:16:10.298Z`.
+/// Parses `1795393319114`, `2026/11/23 00:16:10.298`, `2026-11-23 00:16:10`, `11/23/26 00:16:10` or
+/// `2026-11-23T00:16:10.298Z`; `None` for other forms.
 pub(super) fn jmeter(text: &str) -> Option<Moment> {
     if let Ok(millis) = text.parse::<u64>() {
         return Some(Moment { seconds: millis as f64 / 1e3, coarse: false });
@@ -41,7 +47,7 @@ pub(super) fn jmeter(text: &str) -> Option<Moment> {
     Some(Moment { seconds: days * 86_400.0 + of_day(&clock.trim().replace(',', "."))?, coarse })
 }
 
-/// Seconds of the zone before UTC; `Z`, `+02:00`, `+0200`.
+/// Offset of a zone from UTC in seconds, positive east of it: `Z`, `+02:00`, `+0200`.
 fn offset(zone: &str) -> Option<f64> {
     let Some(digits) = zone.strip_prefix(['+', '-']) else { return (zone == "Z").then_some(0.0) };
     let (hours, minutes) = digits.split_once(':').or_else(|| digits.split_at_checked(2))?;
@@ -59,7 +65,8 @@ fn of_day(clock: &str) -> Option<f64> {
     sound.then(|| f64::from(hour) * 3600.0 + f64::from(minute) * 60.0 + second)
 }
 
-/// Days since 1970 of `2026-11-23`, or of `11/23/26` where the separator is a slash and the year stands last.
+/// Days since 1970 of `2026-11-23`, or of `11/23/26` where the separator is a slash and the year is
+/// last.
 fn days(date: &str, separator: char) -> Option<f64> {
     let parts: Vec<&str> = date.split(separator).collect();
     let [first, second, third] = parts.as_slice() else { return None };
@@ -72,7 +79,8 @@ fn days(date: &str, separator: char) -> Option<f64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // In a calendar that begins in March, where the leap day is the last of the year.
+    // The computation uses a calendar that begins in March, so that the leap day is the last of the
+    // year.
     let (years, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let era = years.div_euclid(400);
     let of_era = years.rem_euclid(400);

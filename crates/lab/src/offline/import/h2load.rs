@@ -1,20 +1,22 @@
-//! h2load: its text, and its log with every request.
+//! Import of h2load: its text report, and its log with every request.
 
 use super::{At, Content, Examples, ImportError, Read, Request, Why, counted, outcome_of};
 use crate::record::{Class, Outcome, Stated};
 
 const RULE: &str = "h2load prints no percentiles";
-/// The time that is printed has two digits behind the point: by this share what follows from the rate may differ from it.
+/// Largest deviation, as a share, of the printed time from the time that follows from the rate: the
+/// printed one has two decimals.
 const ROUNDED: f64 = 0.02;
 const OF_ALL: &str = "the sorted value at the whole part of count × share";
 
-/// A percentile of sorted values.
+/// Percentile of sorted values by h2load's rule.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let place = crate::units::place(sorted.len() as f64 * share).min(sorted.len().saturating_sub(1));
     sorted.get(place).map_or(0.0, |nanos| *nanos as f64)
 }
 
-/// `h2load --log-file`: start in µs since 1970, status, µs to the end of the answer. Newer ones write more columns.
+/// Reads `h2load --log-file`: start in µs since 1970, status, µs to the end of the response. Newer
+/// versions write more columns.
 pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut rows = Vec::new();
     for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line)) {
@@ -29,7 +31,7 @@ pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     }
     let first = rows.iter().map(|(start, ..)| *start).min().unwrap_or(0);
     let request = |(start, status, micros): (i64, i64, i64)| {
-        // -1 is written for what had no answer.
+        // h2load writes -1 for a request without a response.
         let status = u16::try_from(status).unwrap_or(0);
         Request {
             ended_s: ((start - first) as f64 + micros as f64) / 1e6,
@@ -51,7 +53,7 @@ pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     })
 }
 
-/// h2load's report.
+/// Reads h2load's text report.
 pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut found = Found::default();
     for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
@@ -59,7 +61,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     }
     let (shown, per_s) = found.finished.ok_or_else(|| at.whole("there is no line `finished in …`"))?;
     let mut classes = found.classes;
-    // The rate, which counts what had an answer, has more digits than the time that it stands beside.
+    // The rate counts requests with a response. It has more digits than the time printed beside it.
     let answered = classes.iter().map(|class| class.count).sum::<u64>() as f64;
     let exact = Some(answered / per_s).filter(|exact| (exact / shown - 1.0).abs() < ROUNDED);
     let seconds = exact.unwrap_or(shown).max(1e-6);
@@ -92,17 +94,17 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 #[derive(Default)]
 struct Found {
     clients: Option<u32>,
-    /// Seconds, and requests per second.
+    /// Duration in seconds, and requests per second.
     finished: Option<(f64, f64)>,
     errored: u64,
     timeout: u64,
     classes: Vec<Class>,
-    /// Least, most, mean; µs.
+    /// Shortest, longest and mean time, µs.
     times: [Option<f64>; 3],
 }
 
 impl Found {
-    /// Takes a line; `None` when it begins as one of h2load's and does not go on so.
+    /// Reads a line; `None` when it begins like one of h2load's but continues in another way.
     fn line(&mut self, line: &str) -> Option<()> {
         if let Some(rest) = line.strip_prefix("finished in ") {
             let (time, rest) = rest.split_once(',')?;
@@ -113,13 +115,13 @@ impl Found {
                 let (count, status) = part.split_once(' ')?;
                 let outcome = if matches!(status, "4xx" | "5xx") { Outcome::Refused } else { Outcome::Ok };
                 let class = counted(outcome, None, count.parse().ok()?);
-                // Of 5xx it is not known which are 503.
+                // It is not known how many of the 5xx are 503.
                 self.classes.push(Class { fault: (status == "4xx").then(|| status.to_owned()), ..class });
             }
         } else if let Some(rest) = line.strip_prefix("requests: ") {
             for part in rest.split(", ") {
                 let (count, what) = part.split_once(' ')?;
-                // `failed` counts them and refusals together; `errored` counts `timeout` too.
+                // `failed` also includes refusals, so it is not read; `errored` includes `timeout`.
                 match what {
                     "errored" => self.errored = count.parse().ok()?,
                     "timeout" => self.timeout = count.parse().ok()?,
@@ -132,7 +134,7 @@ impl Found {
                 self.times = [Some(*least), Some(*most), Some(*mean)];
             }
         } else if let Some((count, _)) = line.split_once(" total client") {
-            // `spawning thread #0: 50 total client(s). …`, each thread its own.
+            // `spawning thread #0: 50 total client(s). …`, one line per thread.
             let of_thread: u32 = count.rsplit(' ').next()?.parse().ok()?;
             self.clients = Some(self.clients.unwrap_or(0).saturating_add(of_thread));
         }
@@ -140,7 +142,7 @@ impl Found {
     }
 }
 
-/// `1.20ms`, `980us`, `2.01s` in µs.
+/// Parses `1.20ms`, `980us` or `2.01s` into µs.
 fn time_us(text: &str) -> Option<f64> {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic())?);

@@ -1,4 +1,4 @@
-//! hey: its text, and its CSV with every request.
+//! Import of hey: its text report, and its CSV with every request.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,22 @@ use crate::record::{Class, Outcome, Printed, Stated};
 use crate::units::whole;
 use crate::words;
 
-/// Most answers whose statuses and times it keeps: of more, its CSV has the first so many, and its text tells of those.
+/// Most responses whose statuses and times hey keeps. Of more, its CSV has the first ones, and its
+/// text describes those.
 const MOST_KEPT: usize = 1_000_000;
-/// By this share more answers follow from the rate where it kept only a part of them: what it prints has rounded digits.
+/// Share by which the number of responses has to exceed those that were kept: the printed rate is
+/// rounded.
 const MORE: f64 = 0.001;
 const RULE: &str = "the first of the sorted values whose index × 100 ÷ count, whole, reaches the percentile";
 
-/// hey's percentile of sorted values.
+/// Percentile of sorted values by hey's rule.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let wanted = crate::units::place((share * 100.0).round());
     let found = (0..sorted.len()).find(|index| index * 100 / sorted.len() >= wanted);
     found.or(sorted.len().checked_sub(1)).map_or(0.0, |index| sorted[index] as f64)
 }
 
-/// `hey -o csv`.
+/// Reads the output of `hey -o csv`.
 pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut reader = ::csv::Reader::from_reader(content.as_bytes());
     let head = reader.headers().map_err(|error| at.whole(error.to_string()))?.clone();
@@ -66,7 +68,7 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     })
 }
 
-/// hey's report.
+/// Reads hey's text report.
 pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut figures: BTreeMap<&str, f64> = BTreeMap::new();
     let mut percentiles = Vec::new();
@@ -83,7 +85,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
                 if let Some((name, value)) = line.split_once(':') {
                     let value = value.split_whitespace().next().and_then(|value| value.parse::<f64>().ok());
                     let value = value.ok_or_else(bad)?;
-                    // Where nothing was answered it divides by 0.
+                    // Without a response hey divides by 0 and prints no finite number.
                     if value.is_finite() {
                         figures.insert(name, value);
                     }
@@ -136,7 +138,8 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     })
 }
 
-/// Which part of its answers hey kept, where that is not all of them: its rate counts all, and errors, which it keeps by themselves, as well.
+/// Share of its responses that hey kept, when it did not keep all; `None` otherwise. hey's rate
+/// counts all requests, including errors, which it keeps separately.
 fn kept(classes: &[Class], requests: f64) -> Option<f64> {
     let count = |failed: bool| {
         let some = classes.iter().filter(|class| (class.outcome == Outcome::Failed) == failed);
@@ -146,7 +149,8 @@ fn kept(classes: &[Class], requests: f64) -> Option<f64> {
     (kept >= MOST_KEPT as f64 && answered > kept * (1.0 + MORE)).then(|| kept / answered)
 }
 
-/// `95% in 0.0052 secs`; a percentile that too few requests reach is printed as 0 and left out.
+/// Parses `95% in 0.0052 secs`. hey prints 0 for a percentile that too few requests reach; it is
+/// left out.
 fn printed(line: &str) -> Option<Vec<Printed>> {
     let (share, rest) = line.split_once('%')?;
     let (share, seconds): (f64, f64) = (
@@ -157,7 +161,7 @@ fn printed(line: &str) -> Option<Vec<Printed>> {
     Some(shown.into_iter().collect())
 }
 
-/// `[200]`, a tabulator, `109 responses`.
+/// Parses `[200]`, a tab, `109 responses`.
 fn status(line: &str) -> Option<Class> {
     let (status, rest) = line.strip_prefix('[')?.split_once(']')?;
     let status: u16 = status.parse().ok()?;
@@ -165,7 +169,7 @@ fn status(line: &str) -> Option<Class> {
     Some(counted(outcome_of(status), Some(status), count))
 }
 
-/// `[20]`, a tabulator, the words of the error.
+/// Parses `[20]`, a tab, the text of the error.
 fn error(line: &str) -> Option<Class> {
     let (count, words) = line.strip_prefix('[')?.split_once(']')?;
     let class = counted(Outcome::Failed, None, count.parse().ok()?);

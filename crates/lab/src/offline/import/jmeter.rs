@@ -1,4 +1,4 @@
-//! `JMeter`: result files (JTL) in CSV and XML.
+//! Import of `JMeter`: result files (JTL) in CSV and XML.
 
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
@@ -8,7 +8,7 @@ use crate::record::Outcome;
 
 const RULE: &str = "linear between the sorted values around share × (count + 1), as the dashboard prints";
 
-/// The percentile of `JMeter`'s dashboard.
+/// Percentile of sorted values by the rule of `JMeter`'s dashboard.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let count = sorted.len();
     let place = share * (count + 1) as f64;
@@ -24,45 +24,46 @@ fn percentile(sorted: &[u64], share: f64) -> f64 {
     }
 }
 
-/// How `JMeter` words the row of a Transaction Controller, before the number of samples that it holds together.
+/// Start of the message in the row of a Transaction Controller; the number of its samples follows.
 const CONTROLLER: &str = "Number of samples in transaction";
 
-/// How many samples a Transaction Controller's row holds together; `None` for a row of a sample.
+/// Number of samples that the row of a Transaction Controller covers; `None` for the row of a
+/// sample.
 fn held_together(message: &str) -> Option<usize> {
     let number = message.strip_prefix(CONTROLLER)?.trim_start().strip_prefix(':')?;
     number.split(',').next()?.trim().parse().ok()
 }
 
-/// What stands between the columns of a file, from its line of names; `None` for other files.
+/// Column separator of a CSV file, from its first line; `None` for other files.
 pub(super) fn delimiter(names: &str) -> Option<u8> {
     let rest = names.strip_prefix("timeStamp")?;
     let delimiter = rest.bytes().next().filter(|byte| !byte.is_ascii_alphanumeric())?;
     rest.split(char::from(delimiter)).any(|name| name == "elapsed").then_some(delimiter)
 }
 
-/// A sample's fields as text, in either form.
+/// Fields of a sample as text, the same for CSV and XML.
 struct Fields<'a> {
     start: &'a str,
     elapsed: &'a str,
     success: &'a str,
     code: &'a str,
-    /// The server's words beside the status, and those of whatever kept it from answering.
+    /// Message of the server beside the status, or the reason why there is no response.
     message: &'a str,
-    /// What the assertion that failed says.
+    /// Message of the assertion that failed.
     failure: &'a str,
 }
 
-/// A sample as a request.
+/// A sample, converted to a request.
 struct Sampled {
     request: Request,
-    /// Why it did not end well; empty where it did, or nothing is said.
+    /// Why it did not end well; empty where it did, or where the file does not say.
     words: String,
-    /// Its moment is told in whole seconds.
+    /// Whether its time is in whole seconds.
     coarse: bool,
 }
 
 impl Fields<'_> {
-    /// The request, its moments as seconds since 1970.
+    /// Converts to a request, with its time in seconds since 1970.
     fn sampled(&self) -> Result<Sampled, String> {
         let start = clock::jmeter(self.start).ok_or_else(|| {
             let text = self.start;
@@ -76,7 +77,7 @@ impl Fields<'_> {
             "false" => false,
             other => return Err(format!("`{other}` is neither true nor false (success)")),
         };
-        // A sample that was not answered has words in place of a status.
+        // A sample without a response has text in place of a status.
         let status = self.code.parse::<u16>().ok().filter(|status| (100..600).contains(status));
         let (outcome, status, why) = ending_of(status, success);
         let unanswered = outcome == Outcome::Failed && why == Why::Plain;
@@ -93,7 +94,7 @@ impl Fields<'_> {
     }
 }
 
-/// A JTL in CSV.
+/// Reads a JTL in CSV.
 pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let first = content.trim_start().lines().next().unwrap_or_default();
     let mut reader = ::csv::ReaderBuilder::new();
@@ -130,18 +131,20 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     Ok(found.read())
 }
 
-/// A JTL in XML. Samples within a sample (redirects, embedded resources) are part of it and not counted again.
+/// Reads a JTL in XML. Samples within a sample (redirects, embedded resources) are part of it and
+/// not counted again.
 pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut reader = quick_xml::Reader::from_str(content);
     let (mut found, mut depth) = (Found::default(), 0_usize);
-    // The sample that is being read, with the words of its assertions, and whether those of one follow.
+    // The sample that is being read, and whether the parser is in the message of an assertion.
     let (mut open, mut failing): (Option<Sample>, bool) = (None, false);
     loop {
         let event = reader.read_event().map_err(|error| at.whole(error.to_string()))?;
         let until = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX).min(content.len());
         let close = |found: &mut Found, sample: Sample, holds: bool| {
             let row = sample.fields().sampled().map_err(|what| at.line(line_at(content, until), what))?;
-            // One that has its samples within it is the only place where they are counted.
+            // A controller that contains its samples as elements is the only place where they are
+            // counted.
             let samples = held_together(&sample.message).filter(|_| !holds);
             found.add(&row, samples, sample.threads.parse().ok());
             Ok(())
@@ -181,14 +184,14 @@ pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     Ok(found.read())
 }
 
-/// Adds to the words of an assertion.
+/// Appends to the message of a failed assertion.
 fn told(open: &mut Option<Sample>, words: &str) {
     if let Some(sample) = open {
         sample.failure.push_str(words);
     }
 }
 
-/// The line of a place in a text, from 1.
+/// Line number of a position in a text, from 1.
 fn line_at(content: &str, until: usize) -> usize {
     content.get(..until).unwrap_or(content).lines().count().max(1)
 }
@@ -204,11 +207,11 @@ struct Sample {
     elapsed: String,
     success: String,
     code: String,
-    /// Workers that there were.
+    /// Number of threads that were active.
     threads: String,
     message: String,
     failure: String,
-    /// It has samples within it.
+    /// Whether other samples are nested in it.
     holds: bool,
 }
 
@@ -243,16 +246,16 @@ impl Sample {
     }
 }
 
-/// What was found in a file.
+/// Content of a file while it is read.
 #[derive(Default)]
 struct Found {
     requests: Vec<Request>,
     examples: Examples,
-    /// Most workers that there were.
+    /// Largest number of active threads.
     threads: Option<u32>,
-    /// Rows of Transaction Controllers, with how many samples each holds together.
+    /// Rows of Transaction Controllers, with the number of samples that each covers.
     controllers: Vec<(Request, usize)>,
-    /// Moments are told in whole seconds.
+    /// Whether times are in whole seconds.
     coarse: bool,
 }
 
@@ -276,7 +279,8 @@ impl Found {
             let what = "the file has its moments in whole seconds: the length of the run, and with it the rate, may be off by one";
             notes.push(what.to_owned());
         }
-        // Where "generate parent sample" is set, what a controller holds together has no rows, and the controller's is the one that there is.
+        // With "generate parent sample" the samples of a controller have no rows of their own, and
+        // the controller's row counts instead.
         let held: usize = controllers.iter().map(|(_, samples)| samples).sum();
         if held > requests.len() {
             requests.extend(controllers.into_iter().map(|(request, _)| request));

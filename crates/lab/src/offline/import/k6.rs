@@ -1,4 +1,4 @@
-//! k6: JSON lines with every request, and the exported summary.
+//! Import of k6: JSON lines with every request, and the exported summary.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,12 +9,12 @@ use crate::units::whole;
 
 const RULE: &str = "linear between the sorted values around (count − 1) × share";
 
-/// A number of users.
+/// Converts a number of virtual users to workers.
 fn workers(users: f64) -> u32 {
     u32::try_from(whole(users)).unwrap_or(u32::MAX)
 }
 
-/// k6's percentile of sorted values.
+/// Percentile of sorted values by k6's rule.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let place = share * (sorted.len().saturating_sub(1)) as f64;
     let (low, part) = (crate::units::place(place), place.fract());
@@ -23,7 +23,7 @@ fn percentile(sorted: &[u64], share: f64) -> f64 {
     from as f64 + (to as f64 - from as f64) * part
 }
 
-/// A line of `--out json`. k6 writes more keys than are read here, and adds some with each version.
+/// A line of `--out json`. k6 writes more keys than are read here, and each version adds some.
 #[derive(Deserialize)]
 struct Line {
     metric: Option<String>,
@@ -35,7 +35,7 @@ struct Line {
 struct Data {
     time: Option<String>,
     value: Option<f64>,
-    /// `null` for what has none, such as the number of users.
+    /// `null` for a metric without tags, such as the number of users.
     tags: Option<Tags>,
 }
 
@@ -46,7 +46,7 @@ struct Tags {
     error: Option<String>,
 }
 
-/// `k6 run --out json`.
+/// Reads the output of `k6 run --out json`.
 pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut requests = Vec::new();
     let (mut users, mut failed_checks): (Option<f64>, u64) = (None, 0);
@@ -89,12 +89,12 @@ pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     })
 }
 
-/// What is said of checks that failed.
+/// Note about checks that failed; `None` when none did.
 fn of_checks(failed: u64) -> Option<String> {
     (failed > 0).then(|| format!("{failed} checks of the script failed; k6 does not say of which requests, and counts these as good ones"))
 }
 
-/// The request, and the words about its failure.
+/// Converts a line to a request and the text about its failure.
 fn request(data: &Data) -> Result<(Request, &str), String> {
     let (Some(time), Some(ms)) = (&data.time, data.value) else {
         return Err("a request has no time or no value".to_owned());
@@ -109,19 +109,20 @@ fn request(data: &Data) -> Result<(Request, &str), String> {
         None | Some("") => 0,
         Some(text) => text.parse().map_err(|_| format!("`{text}` is no status"))?,
     };
-    // It says of each request whether the script expects such a status; by itself, those below 400.
+    // k6 reports whether the script expected the status. Without that, a status below 400 is
+    // expected.
     let expected = tag(|tags| tags.expected_response.as_ref());
     let status = Some(status).filter(|status| *status > 0);
     let expected = expected.map_or(status.is_some_and(|status| status < 400), |expected| expected == "true");
     let words = tag(|tags| tags.error.as_ref()).unwrap_or_default();
-    // What has no status was not answered, whatever was expected.
+    // A request without a status had no response, whatever was expected.
     let (outcome, status, why) = ending_of(status, expected && status.is_some());
     let why = if outcome == Outcome::Failed && why == Why::Plain { Why::of_words(words) } else { why };
     let request = Request { ended_s, nanos: super::nanos_of(ms / 1e3), outcome, status, why };
     Ok((request, words))
 }
 
-/// `k6 run --summary-export`, and what `handleSummary` is given.
+/// Reads the output of `k6 run --summary-export`, or the data that `handleSummary` receives.
 pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let exported: Value = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
     // `handleSummary` has the figures one level deeper.
@@ -138,7 +139,7 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     if rate <= 0.0 {
         return Err(ImportError::Empty { file: at.0.to_owned() });
     }
-    // `passes` counts what failed: the metric is called `failed`, and true passes it.
+    // `passes` counts failed requests: the metric is called `failed`, and a true value passes.
     let bad = failed["passes"].as_f64().unwrap_or(0.0).min(count);
     let mut percentiles: Vec<Printed> = duration
         .as_object()
@@ -179,7 +180,7 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     })
 }
 
-/// `med`, `p(95)`, `p(99.9)`.
+/// Parses the name of a percentile: `med`, `p(95)`, `p(99.9)`.
 fn share(name: &str) -> Option<f64> {
     if name == "med" {
         return Some(0.5);

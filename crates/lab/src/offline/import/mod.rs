@@ -1,9 +1,12 @@
-//! `lab import`: files of other load generators become records.
+//! Import: converts files of other load generators to records (`lab import`).
 //!
-//! Owns: telling formats apart ([`Tool`]), and building one iteration from samples or from a summary. Each tool's format has a module of its
-//! own. Does not own: what the tools measured. Where a file has every request, the record has a histogram, and beside it the percentiles as the tool's
-//! own rule gives them on the same requests, so that they can be compared with what the tool prints. Where a file has a summary only, the record
-//! says so and has no histogram: none is made up.
+//! Owns: recognising formats ([`Tool`]), and building one iteration from samples or from a summary.
+//! Each tool's format has its own module.
+//! Does not own: what the tools measured.
+//!
+//! A file with every request gives a histogram. Beside it the record has the percentiles that the
+//! tool's own rule gives for the same requests, to compare them with what the tool prints. A file
+//! with only a summary gives a record without a histogram, which says so: none is invented.
 
 mod clock;
 mod h2load;
@@ -23,9 +26,9 @@ use crate::units::whole;
 
 /// Most requests of a file: each takes 32 bytes of memory while it is read.
 const MOST_REQUESTS: usize = 5_000_000;
-/// Most characters of a tool's words about an ending.
+/// Most characters that are kept of a tool's message about a failure.
 const MOST_WORDS: usize = 300;
-/// Digits kept: tools print up to four.
+/// Significant digits of the histograms: tools print up to four.
 const DIGITS: u8 = 4;
 /// Most slices of a timeline.
 const SLICES: f64 = 120.0;
@@ -34,7 +37,7 @@ const SLICES: f64 = 120.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, where a name has no backticks")]
 pub enum Tool {
-    /// hey, as it prints
+    /// hey text report
     Hey,
     /// hey -o csv: every request
     HeyCsv,
@@ -44,7 +47,7 @@ pub enum Tool {
     K6Summary,
     /// wrk, with or without --latency
     Wrk,
-    /// h2load, as it prints
+    /// h2load text report
     H2load,
     /// h2load --log-file: every request
     H2loadLog,
@@ -56,84 +59,84 @@ pub enum Tool {
     JtlXml,
 }
 
-/// What a file does not say.
+/// Facts that a file does not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// What the variant is called.
+    /// Name of the variant.
     pub variant: String,
-    /// Workers; only for files that do not say.
+    /// Number of workers; used only when the file does not say.
     pub concurrency: Option<u32>,
-    /// The file's name, for the record.
+    /// Name of the file, for the record.
     pub file: String,
 }
 
-/// Why a file cannot be taken in.
+/// Why a file cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// The format is not known.
+    /// The format is not recognised.
     #[error(
         "`{file}` is of no known form (hey text or CSV, k6 JSON lines or summary, wrk text, h2load text or log, oha JSON, JMeter JTL in CSV or XML): name it with --tool"
     )]
     Unknown {
-        /// Which file.
+        /// Name of the file.
         file: String,
     },
-    /// Something is not as the tool writes it.
+    /// The content is not as the tool writes it.
     #[error("`{file}`{}: {what}", .line.map_or(String::new(), |line| format!(", line {line}")))]
     Malformed {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Where, from 1.
+        /// Line number, from 1; absent when the problem is not in one line.
         line: Option<usize>,
-        /// What.
+        /// Description of the problem.
         what: String,
     },
-    /// There is nothing in it.
+    /// The file has no requests.
     #[error("`{file}` has no request in it")]
     Empty {
-        /// Which file.
+        /// Name of the file.
         file: String,
     },
-    /// More than is read.
+    /// The file has more requests than are read.
     #[error("`{file}` has more than {MOST_REQUESTS} requests: split it")]
     TooMany {
-        /// Which file.
+        /// Name of the file.
         file: String,
     },
 }
 
-/// A request as a file tells it.
+/// A request, as a file reports it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Request {
-    /// Seconds since the first one; when it ended.
+    /// End of the request, seconds since the start of the first one.
     ended_s: f64,
-    /// How long it took, ns.
+    /// Duration of the request, ns.
     nanos: u64,
     outcome: Outcome,
     status: Option<u16>,
     why: Why,
 }
 
-/// Why a request did not end as its status says, or has none.
+/// Why a request did not end as its status says, or has no status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Why {
-    /// It ended as its status says; without a status, it had no answer.
+    /// It ended as its status says; without a status, it had no response.
     #[default]
     Plain,
-    /// The answer had this status, below 400, and the tool's user expected something else of it.
+    /// The response had this status, below 400, but a check of the tool's user failed.
     Unexpected(u16),
-    /// The answer had this status, from 400, and the tool's user expected it.
+    /// The response had this status, from 400, and the tool's user expected it.
     Expected(u16),
-    /// Not answered in time.
+    /// The request timed out.
     Timeout,
-    /// No connection, or no TLS on it.
+    /// The connection, or TLS on it, could not be established.
     Connect,
-    /// The connection ended before the answer did.
+    /// The connection closed before the response was complete.
     Closed,
 }
 
 impl Why {
-    /// Its name in the record; absent where the status, or its absence from a good answer, says all.
+    /// Name of the fault in the record; `None` where outcome and status say all.
     fn fault(self, outcome: Outcome) -> Option<String> {
         match self {
             Self::Unexpected(status) => Some(format!("assertion failed on {status}")),
@@ -145,11 +148,11 @@ impl Why {
         }
     }
 
-    /// What a tool's words for a request without an answer mean.
+    /// Classifies a tool's message about a request without a response.
     fn of_words(words: &str) -> Self {
         let words = words.to_lowercase();
         let any = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
-        // A timeout of the connection's establishment is one of the connection.
+        // A timeout while connecting is a connection failure.
         if any(&[
             "connect timed out",
             "connecttimeout",
@@ -172,10 +175,10 @@ impl Why {
     }
 }
 
-/// Requests that ended alike.
+/// Requests with the same ending form one class.
 type Ending = (Outcome, Option<u16>, Why);
 
-/// The first words that a file has about each ending.
+/// First message in the file about each ending.
 #[derive(Default)]
 struct Examples(BTreeMap<Ending, String>);
 
@@ -189,7 +192,7 @@ impl Examples {
     }
 }
 
-/// A file as its module understood it.
+/// A file, as the module of its tool read it.
 struct Read {
     tool: &'static str,
     rule: &'static str,
@@ -200,16 +203,17 @@ struct Read {
 }
 
 enum Content {
-    /// Every request, what the file says of their endings, and how the tool computes a percentile of sorted ns.
+    /// Every request, the messages about their endings, and the tool's rule for a percentile of
+    /// sorted ns.
     Requests(Vec<Request>, Examples, fn(&[u64], f64) -> f64),
-    /// Counts and what the tool computed.
+    /// Counts, and the figures that the tool computed.
     Summary(Vec<Class>, Stated),
 }
 
-/// Shares that are stated for files with every request.
+/// Shares of the percentiles that are computed for files with every request.
 const SHARES: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
 
-/// Says what a malformed file's error needs.
+/// Creates errors about a malformed file of this name.
 struct At<'a>(&'a str);
 
 impl At<'_> {
@@ -222,7 +226,7 @@ impl At<'_> {
     }
 }
 
-/// Tells which tool wrote a file by how it begins.
+/// Recognises the tool that wrote a file by its beginning; `None` for an unknown format.
 pub fn recognise(content: &str) -> Option<Tool> {
     let text = content.trim_start_matches('\u{feff}').trim_start();
     let first = text.lines().next().unwrap_or_default();
@@ -260,14 +264,14 @@ pub fn recognise(content: &str) -> Option<Tool> {
     None
 }
 
-/// The iteration that a file tells of.
+/// Imports a file as one iteration.
 pub(crate) fn iteration(content: &str, tool: Tool, told: &Told) -> Result<Iteration, ImportError> {
     let mut record = import(content, Some(tool), told)?;
     let iteration = record.variants.pop().and_then(|mut variant| variant.iterations.pop());
     iteration.ok_or_else(|| ImportError::Empty { file: told.file.clone() })
 }
 
-/// Takes a file in. `tool` is recognised by the content when it is not given.
+/// Imports a file as a record. Without `tool`, the format is recognised by the content.
 pub fn import(content: &str, tool: Option<Tool>, told: &Told) -> Result<Record, ImportError> {
     let tool = tool
         .or_else(|| recognise(content))
@@ -335,8 +339,8 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
         path: Vec::new(),
         labels: BTreeMap::new(),
         load: LoadShape {
-            // All are closed loops in the forms that are read here, but for k6's arrival-rate executors, which its output does not name, and wrk2, which
-            // does not print its rate.
+            // Every tool is a closed loop in the forms read here, except for two. The output of k6
+            // does not name its arrival-rate executors, and wrk2 does not print its rate.
             arrivals: if matches!(tool, "k6" | wrk::PACED) { Arrivals::Unknown } else { Arrivals::Closed },
             concurrency,
             rate_per_s: None,
@@ -405,11 +409,13 @@ fn from_requests(
     }
 }
 
-/// Slices of a whole number of tenths of a second, few enough to look at. One in which nothing ended is there too: it is a silence.
+/// Slices of a whole number of tenths of a second, few enough to display. A slice without requests
+/// is kept: it shows a silence.
 fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
     let width = whole(((seconds / SLICES * 10.0).ceil() * 100.0).max(100.0));
     let end = whole((seconds * 1e3).ceil());
-    // What is left over at the end is no slice of its own when it is short: a few answers in a few milliseconds are no rate.
+    // A short rest at the end joins the last slice: a few responses in a few milliseconds are no
+    // rate.
     let count = (end / width + u64::from(end % width * 2 > width)).max(1);
     let mut cells = vec![(Vec::new(), 0_u64); usize::try_from(count).unwrap_or(usize::MAX)];
     for request in requests {
@@ -420,7 +426,7 @@ fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
         if request.outcome == Outcome::Ok { cell.0.push(request.nanos) } else { cell.1 += 1 }
     }
     let slice = |(number, (nanos, bad)): (u64, (Vec<u64>, u64))| {
-        // The last one is as long as the run lasted in it.
+        // The last slice ends with the run.
         let until = if number + 1 == count { end } else { (number + 1) * width };
         let ms = until.saturating_sub(number * width).max(1);
         let ok = nanos.len() as u64;
@@ -431,13 +437,14 @@ fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
     (0..).zip(cells).map(slice).collect()
 }
 
-/// The line a row of CSV begins on, from 1.
+/// Number of the line on which a CSV row begins, from 1.
 fn line_of(row: &::csv::StringRecord) -> usize {
     row.position().map_or(0, |position| usize::try_from(position.line()).unwrap_or(usize::MAX))
 }
 
-/// An answer's ending where the tool's user said what is expected of it: what was not expected has failed although its status is good, and what was
-/// is good although its status is not. `None` without a status: nothing was answered.
+/// Ending of a request when the tool's user stated what is expected. An unexpected response failed
+/// although its status is good. An expected one succeeded although its status is not. A request
+/// without a status had no response: it failed, unless that was expected.
 fn ending_of(status: Option<u16>, expected: bool) -> Ending {
     match (status, expected) {
         (None, true) => (Outcome::Ok, None, Why::Plain),
@@ -452,7 +459,7 @@ fn ending_of(status: Option<u16>, expected: bool) -> Ending {
     }
 }
 
-/// Whether a status is what was hoped for.
+/// Outcome of a status; 0 stands for no response.
 fn outcome_of(status: u16) -> Outcome {
     match status {
         0 => Outcome::Failed,
@@ -461,12 +468,12 @@ fn outcome_of(status: u16) -> Outcome {
     }
 }
 
-/// A class with a count and no latency.
+/// A class with a count and without latencies.
 fn counted(outcome: Outcome, status: Option<u16>, count: u64) -> Class {
     Class { outcome, status, fault: None, count, latency: None, example: None }
 }
 
-/// Seconds as nanoseconds, to the nearest: 0.0023 s is not 2 299 999 ns.
+/// Seconds as nanoseconds, rounded: 0.0023 s is not 2 299 999 ns.
 fn nanos_of(seconds: f64) -> u64 {
     whole((seconds * 1e9).round())
 }

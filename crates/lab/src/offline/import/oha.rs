@@ -1,4 +1,4 @@
-//! oha: its JSON.
+//! Import of oha: its JSON report.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::{At, Content, ImportError, Read, counted, outcome_of};
 use crate::record::{Class, Outcome, Printed, Stated};
 
 const RULE: &str = "the sorted value at the share of the count";
-/// How it calls what it cut off at the end of its time.
+/// oha's word for requests that it aborted at the end of its run.
 const CUT_OFF: &str = "deadline";
 
-/// What is read of it; it writes more.
+/// The keys of the report that are read; there are more.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct File {
@@ -24,7 +24,7 @@ struct File {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
-    /// Seconds, all of them.
+    /// Duration of the run, seconds.
     total: f64,
     slowest: Option<f64>,
     fastest: Option<f64>,
@@ -32,12 +32,12 @@ struct Summary {
     requests_per_sec: Option<f64>,
 }
 
-/// `oha --output-format json`.
+/// Reads the output of `oha --output-format json`.
 pub(super) fn json(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let file: File = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
     let mut classes = Vec::new();
     for (text, count) in &file.status_code_distribution {
-        // It writes the status alone, or with its words.
+        // oha writes the status alone, or with its reason phrase.
         let number = text.split_whitespace().next().and_then(|number| number.parse::<u16>().ok());
         let status = number.ok_or_else(|| at.whole(format!("`{text}` is no status")))?;
         classes.push(counted(outcome_of(status), Some(status), *count));

@@ -1,14 +1,14 @@
-//! wrk: its text.
+//! Import of wrk and wrk2: their text reports.
 
 use super::{At, Content, ImportError, Read, counted};
 use crate::record::{Class, Outcome, Printed, Stated};
 use crate::words;
 
 const RULE: &str = "from wrk's own histogram of microseconds";
-/// What has wrk's form and sends at a rate.
+/// Name of the tool with wrk's output format that sends at a rate.
 pub(super) const PACED: &str = "wrk2";
 
-/// wrk's report, with `--latency` or without.
+/// Reads wrk's text report, with or without `--latency`.
 pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut found = Found::default();
     for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
@@ -60,24 +60,24 @@ struct Found {
     refused: u64,
     errors: Vec<Class>,
     per_s: Option<f64>,
-    /// Percentiles from when requests were really sent.
+    /// Percentiles from the moment at which requests were sent.
     sent_percentiles: Vec<Printed>,
     distribution: Distribution,
 }
 
-/// Which distribution the lines belong to.
+/// The distribution that the current lines belong to.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Distribution {
     #[default]
     None,
-    /// wrk's only one; wrk2's from when requests were due.
+    /// wrk's only distribution; in wrk2 the one from when requests were due.
     Recorded,
-    /// wrk2's from when they were really sent (`--u_latency`).
+    /// wrk2's distribution from when requests were sent (`--u_latency`).
     Uncorrected,
 }
 
 impl Found {
-    /// Takes a line; `None` when it begins as one of wrk's and does not go on so.
+    /// Reads a line; `None` when it begins like one of wrk's but continues in another way.
     fn line(&mut self, line: &str) -> Option<()> {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -118,7 +118,7 @@ impl Found {
     }
 }
 
-/// `2.65ms`, `880.00us`, `1.10s`, `2.00m` in µs.
+/// Parses `2.65ms`, `880.00us`, `1.10s` or `2.00m` into µs.
 fn time(text: &str) -> Option<f64> {
     let split = text.find(|letter: char| letter.is_ascii_alphabetic())?;
     let value: f64 = text[..split].parse().ok()?;

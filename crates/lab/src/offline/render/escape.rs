@@ -1,6 +1,6 @@
-//! Text as it stands in HTML and SVG.
+//! Escaping of text for HTML and SVG.
 
-/// Text that is text in HTML and SVG.
+/// Escapes text for HTML and SVG, in content and in attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -10,7 +10,7 @@ pub(super) fn escape(text: &str) -> String {
             '&' => safe.push_str("&amp;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            // XML has no such characters, not even escaped.
+            // XML does not allow these characters, not even escaped.
             control if control.is_control() && !matches!(control, '\n' | '\t') => safe.push('\u{fffd}'),
             plain => safe.push(plain),
         }

@@ -1,7 +1,7 @@
-//! A sheet as one HTML page.
+//! HTML: renders a sheet as one page.
 //!
-//! Owns: the markup and the style. Everything that comes from a record is escaped; the page forbids itself scripts and addresses by its
-//! own policy.
+//! Owns: the markup and the style. All text from a record is escaped. The page's own
+//! Content-Security-Policy forbids scripts and external resources.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::warning::{Warning, Weight};
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page.
+/// Renders a sheet as a self-contained HTML page.
 pub fn html(sheet: &Sheet) -> String {
     let title = escape(&sheet.title);
     let mut page = format!(
@@ -129,10 +129,10 @@ fn write_table(page: &mut String, table: &Table) {
     let _ = writeln!(page, "</tbody></table></{}>", if table.folded { "details" } else { "div" });
 }
 
-/// Text in which what stands between backticks is a name.
+/// Escapes text, and marks the parts between backticks as code.
 fn prose(text: &str) -> String {
     let parts: Vec<&str> = text.split('`').collect();
-    // A backtick without its other half is one.
+    // A backtick without a partner is a plain character.
     let named = if parts.len() % 2 == 1 { parts.len() } else { parts.len() - 2 };
     let mut safe = String::with_capacity(text.len());
     for (at, part) in parts.iter().enumerate() {

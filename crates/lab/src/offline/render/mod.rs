@@ -1,7 +1,10 @@
-//! Sheets as Markdown and as one HTML page.
+//! Rendering: turns sheets into Markdown and into one HTML page.
 //!
-//! Owns: how numbers, tables and pictures look. Does not own: what they say ([`super::report`], [`super::compare`](mod@super::compare)). The page
-//! needs nothing but itself: no script, no font, no address; light and dark follow the reader.
+//! Owns: how numbers, tables and charts look.
+//! Does not own: their content ([`super::report`], [`super::compare`](mod@super::compare)).
+//!
+//! The page is self-contained: no scripts, fonts or external addresses. Light and dark follow the
+//! reader's setting.
 
 mod escape;
 mod html;

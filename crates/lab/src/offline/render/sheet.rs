@@ -1,74 +1,79 @@
-//! A report as a sequence of sections, before it becomes Markdown or HTML.
+//! Sheet: a report as a sequence of sections, before it becomes Markdown or HTML.
 //!
-//! Owns: the parts a report is made of. Does not own: what stands in them. One sheet is the source of both forms, so they never say
-//! different things; pictures are in the HTML only, and every picture has its figures in a table as well.
+//! Owns: the parts of a report.
+//! Does not own: their content.
+//!
+//! Both forms come from one sheet, so they never differ in content. Charts are in the HTML only,
+//! and every chart has its figures in a table as well.
 
 use std::fmt::Write as _;
 
 use super::svg::Chart;
 use super::warning::Warning;
 
-/// A report.
+/// A report in sections.
 #[derive(Debug, Default)]
 pub struct Sheet {
-    /// Its title.
+    /// Title of the report.
     pub title: String,
-    /// A line under the title.
+    /// Line under the title.
     pub lead: String,
-    /// In order; what makes figures doubtful comes first.
+    /// Sections in order; those that make figures doubtful come first.
     pub sections: Vec<Section>,
 }
 
-/// A section.
+/// A section of a report.
 #[derive(Debug, Default)]
 pub struct Section {
-    /// Its title.
+    /// Title of the section.
     pub title: String,
-    /// What stands in it.
+    /// Content of the section.
     pub blocks: Vec<Block>,
 }
 
 /// A part of a section.
 #[derive(Debug)]
 pub enum Block {
-    /// A paragraph.
+    /// A paragraph of text.
     Text(String),
-    /// Something to know before the figures.
+    /// A fact to know before reading the figures.
     Warning(Warning),
-    /// A table.
+    /// A table of figures.
     Table(Table),
-    /// A picture.
+    /// A chart, drawn in HTML only.
     Chart(Box<Chart>),
 }
 
-/// A table. The first column is text, the others are figures; what stands after a line break in a cell is said smaller, below it.
+/// A table. The first column is text, the others are figures. Text after a line break in a cell is
+/// shown smaller, below the rest.
 #[derive(Debug, Default, Clone)]
 pub struct Table {
-    /// A line above it.
+    /// Caption above the table.
     pub caption: String,
-    /// Heads of columns.
+    /// Heads of the columns.
     pub head: Vec<String>,
-    /// Rows, as long as the head.
+    /// Rows, each as long as the head.
     pub rows: Vec<Vec<String>>,
-    /// Rows that are of another kind: published figures.
+    /// Indices of rows of another kind: published figures.
     pub apart: Vec<usize>,
-    /// It is long and for reference: only who opens it sees its rows.
+    /// Whether the rows are hidden until the reader unfolds them: the table is long and for
+    /// reference.
     pub folded: bool,
 }
 
 impl Table {
-    /// A table with these heads.
+    /// Creates a table with these column heads.
     pub fn new<const N: usize>(caption: &str, head: [&str; N]) -> Self {
         Self { caption: caption.to_owned(), head: head.map(str::to_owned).to_vec(), ..Self::default() }
     }
 
-    /// Adds a row; a row that is too short is filled up.
+    /// Adds a row; a short row is padded with empty cells.
     pub fn row(&mut self, mut cells: Vec<String>) {
         cells.resize(self.head.len(), String::new());
         self.rows.push(cells);
     }
 
-    /// Adds a row of another kind.
+    /// Adds a row of another kind, which is set apart from the others.
     pub fn row_apart(&mut self, cells: Vec<String>) {
         self.apart.push(self.rows.len());
         self.row(cells);
@@ -76,38 +81,38 @@ impl Table {
 }
 
 impl Section {
-    /// An empty section.
+    /// Creates an empty section.
     pub fn new(title: &str) -> Self {
         Self { title: title.to_owned(), blocks: Vec::new() }
     }
 
-    /// Adds a paragraph.
+    /// Adds a paragraph of text.
     pub fn text(&mut self, text: impl Into<String>) {
         self.blocks.push(Block::Text(text.into()));
     }
 
-    /// Adds a table that has rows.
+    /// Adds a table, unless it has no rows.
     pub fn table(&mut self, table: Table) {
         if !table.rows.is_empty() {
             self.blocks.push(Block::Table(table));
         }
     }
 
-    /// Adds a picture.
+    /// Adds a chart to the section.
     pub fn chart(&mut self, chart: Chart) {
         self.blocks.push(Block::Chart(Box::new(chart)));
     }
 }
 
 impl Sheet {
-    /// Adds a section that has something in it.
+    /// Adds a section, unless it is empty.
     pub fn section(&mut self, section: Section) {
         if !section.blocks.is_empty() {
             self.sections.push(section);
         }
     }
 
-    /// The sheet as Markdown.
+    /// Renders the sheet as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n", line(&self.title));
         if !self.lead.is_empty() {
@@ -180,7 +185,7 @@ fn markdown_table(text: &mut String, table: &Table) {
     }
 }
 
-/// Text that stays on its line: names come from files.
+/// Removes line breaks and escapes `<`, because names come from files.
 fn line(text: &str) -> String {
     text.replace(['\n', '\r'], " ").replace('<', "&lt;")
 }

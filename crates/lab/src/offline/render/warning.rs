@@ -1,51 +1,54 @@
-//! Something to know before the figures are read.
+//! Warnings: facts to know before reading the figures.
 //!
-//! Owns: what of a warning is said at once, and what is listed for those who ask. Does not own: what is found ([`crate::diagnose`]) and how
-//! it is drawn ([`super::sheet`], [`super::html`]). A run of many variants has much to say about each: a reader needs what it is, how often
-//! and what to do in a line, and all of it within reach.
+//! Owns: which part of a warning is shown, and which part is listed on demand.
+//! Does not own: the findings ([`crate::diagnose`]), and how a warning is drawn ([`super::sheet`],
+//! [`super::html`]).
+//!
+//! A run of many variants has findings about each. A reader needs the name, the number of cases and
+//! the remedy in one line, and all details on demand.
 
 use std::collections::BTreeSet;
 
-/// More names than this are counted, and listed for those who ask.
+/// Most names that are shown; more are counted and listed on demand.
 const NAMES: usize = 4;
 
-/// Something to know before the figures.
+/// A fact to know before reading the figures.
 #[derive(Debug)]
 pub struct Warning {
-    /// How much it says against the figures.
+    /// How much it affects the figures.
     pub weight: Weight,
-    /// Stable name.
+    /// Stable name of the warning.
     pub name: String,
-    /// Where it was seen, one at least.
+    /// Cases in which it was found, at least one.
     pub cases: Vec<Case>,
-    /// What to do.
+    /// What to do about it.
     pub remedy: String,
 }
 
-/// Where a warning was seen.
+/// One case of a warning.
 #[derive(Debug)]
 pub struct Case {
-    /// In which of several records; empty where there is one.
+    /// Name of the record, among several; empty when there is only one.
     pub of: String,
-    /// What it is about; none when about all.
+    /// Names of the variants that it is about; empty when it is about all.
     pub about: Vec<String>,
-    /// The figures it rests on.
+    /// Figures that support the warning.
     pub evidence: String,
 }
 
-/// How much a warning says against the figures.
+/// How much a warning affects the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// Do not use the figures.
+    /// The figures must not be used.
     Grave,
-    /// Keep it in mind.
+    /// The figures have to be read with the warning in mind.
     Careful,
-    /// It explains them.
+    /// The warning explains the figures.
     Explains,
 }
 
 impl Weight {
-    /// What stands before it.
+    /// Label of the weight in a report.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Grave => "Not to be used",
@@ -55,11 +58,11 @@ impl Weight {
     }
 }
 
-/// A list for those who ask.
+/// A list that is shown on demand.
 pub(super) struct List {
-    /// What is in it.
+    /// Title of the list.
     pub(super) title: String,
-    /// Its lines.
+    /// Lines of the list.
     pub(super) lines: Vec<String>,
 }
 
@@ -83,7 +86,7 @@ impl Case {
 }
 
 impl Warning {
-    /// What it is about, in few words; empty when about all.
+    /// What the warning is about, in few words; empty when it is about all.
     pub fn about(&self) -> String {
         match &self.cases[..] {
             [] => String::new(),
@@ -98,7 +101,7 @@ impl Warning {
         }
     }
 
-    /// The figures it rests on; of several cases, those of the first.
+    /// Figures that support the warning; of several cases, those of the first.
     pub fn evidence(&self) -> String {
         match &self.cases[..] {
             [] => String::new(),
@@ -112,7 +115,7 @@ impl Warning {
         }
     }
 
-    /// What is not said at once.
+    /// Details that are shown on demand; `None` when there are none.
     pub(super) fn rest(&self) -> Option<List> {
         match &self.cases[..] {
             [case] if case.about.len() > NAMES => Some(List { title: case.about(), lines: case.names() }),

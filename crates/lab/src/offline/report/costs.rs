@@ -1,4 +1,5 @@
-//! What hops cost, where the knee is, what phases take, and how long revoked credentials lived.
+//! Costs: report sections about the cost of hops, the knee, server phases, and the staleness of
+//! revocations.
 
 use crate::diagnose::points;
 use crate::offline::render::svg::{Bar, COLOURS, Line, Panel, Unit};
@@ -11,7 +12,7 @@ use crate::statistics::{
 /// Bins of the staleness histogram.
 const BINS: usize = 40;
 
-/// Cost per hop of every ladder.
+/// Section with the cost per hop of every ladder.
 pub(super) fn ladders(record: &Record) -> Section {
     let mut section = Section::new("Cost per hop");
     for ladder in &record.ladders {
@@ -23,7 +24,7 @@ pub(super) fn ladders(record: &Record) -> Section {
     section
 }
 
-/// One figure per round for each rung: only rounds that every rung has.
+/// One figure per round for each rung, for the rounds that every rung has.
 fn rungs(record: &Record, ladder: &Ladder, figure: &Figure) -> Vec<(String, Vec<f64>)> {
     let variants: Vec<(&str, &Variant)> =
         ladder.rungs.iter().filter_map(|rung| Some((&*rung.adds, record.variant(&rung.variant)?))).collect();
@@ -85,7 +86,7 @@ fn hops(section: &mut Section, name: &str, figure: &Figure, found: &Attribution)
     section.chart(Chart::bars(format!("{name}: {figure}, hop by hop"), bars, Unit::Time));
 }
 
-/// Throughput and latency over load, with the knee.
+/// Section with throughput and latency over growing load, and the knee.
 pub(super) fn sweeps(record: &Record) -> Section {
     let mut section = Section::new("Growing load");
     for sweep in &record.sweeps {
@@ -154,7 +155,7 @@ pub(super) fn sweeps(record: &Record) -> Section {
     section
 }
 
-/// Why a sweep shows no knee.
+/// Explains why a sweep shows no knee.
 fn without_knee(points: &[Load]) -> &'static str {
     match course(points) {
         Course::Unknown => {
@@ -168,7 +169,7 @@ fn without_knee(points: &[Load]) -> &'static str {
     }
 }
 
-/// What the servers themselves say.
+/// Section with the phases that the servers report.
 pub(super) fn phases(record: &Record) -> Section {
     let mut section = Section::new("Phases, as the servers say");
     let mut table =
@@ -197,7 +198,8 @@ pub(super) fn phases(record: &Record) -> Section {
     section
 }
 
-/// How long revoked credentials were still accepted, per node and per cluster.
+/// Section with the time for which revoked credentials were still accepted, per node and per
+/// cluster.
 pub(super) fn staleness(record: &Record) -> Section {
     let mut section = Section::new("Staleness: from the revocation to the last accepted request");
     let mut table =
@@ -238,7 +240,7 @@ pub(super) fn staleness(record: &Record) -> Section {
     section
 }
 
-/// All that is known of them as one; `None` when there is nothing.
+/// Merges the distributions that are known; `None` when there is none.
 fn together<'d>(all: impl Iterator<Item = Option<&'d Distribution>>) -> Option<Distribution> {
     let all = all.flatten().filter(|one| !one.is_empty()).cloned();
     all.reduce(|mut sum, one| {
@@ -247,7 +249,7 @@ fn together<'d>(all: impl Iterator<Item = Option<&'d Distribution>>) -> Option<D
     })
 }
 
-/// What was revoked by the list; empty where nothing was.
+/// Table of bulk revocations; empty without any.
 fn floods(record: &Record) -> Table {
     let mut table = Table::new(
         "Revoked by the list meanwhile",
@@ -288,7 +290,7 @@ fn floods(record: &Record) -> Table {
     table
 }
 
-/// How many of those that were tried when the bound was over were accepted.
+/// How many of the credentials that were tried after the bound were still accepted.
 fn tried(flood: &Flooded) -> String {
     let all = flood.refused + flood.admitted + flood.unclear;
     match (all, flood.unclear) {
@@ -305,7 +307,7 @@ fn tried(flood: &Flooded) -> String {
     }
 }
 
-/// What was revoked, and what watching it took.
+/// Table of revocations, and of the cost of observing them.
 fn revocations(record: &Record) -> Table {
     let caption = "Revocations, and what asking about them took";
     let mut table = Table::new(

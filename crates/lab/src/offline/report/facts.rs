@@ -1,10 +1,10 @@
-//! What ran, on what, and how to read it.
+//! Facts: report sections about what ran, on which machines, and how to read the report.
 
 use crate::offline::render::{Block, Section, Table, words};
 use crate::offline::warnings::warnings;
 use crate::record::{Arrivals, Finding, LoadShape, Machine, Origin, Record, Stage};
 
-/// The line under the title.
+/// Line under the title of the report.
 pub(super) fn lead(record: &Record) -> String {
     let run = &record.run;
     let mut parts = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn lead(record: &Record) -> String {
     parts.join(" · ")
 }
 
-/// What to know before the figures.
+/// Section with the warnings to read before the figures.
 pub(super) fn before(findings: &[Finding]) -> Section {
     let mut section = Section::new("Before you read the figures");
     section.blocks.extend(warnings(findings, "").into_iter().map(Block::Warning));
@@ -31,7 +31,7 @@ pub(super) fn before(findings: &[Finding]) -> Section {
     section
 }
 
-/// What ran, on what.
+/// Section with the facts of the run, its machines and its variants.
 pub(super) fn facts(record: &Record) -> Section {
     let run = &record.run;
     let mut section = Section::new("What ran");
@@ -77,7 +77,7 @@ fn group(machine: &Machine) -> String {
     format!("v{}, {cpu}, {memory}", group.version)
 }
 
-/// Facts of a run by name, as they stand beside those of another.
+/// Facts of a run by name, in a form that can be compared with another run.
 pub(in crate::offline) fn of_run(record: &Record) -> Vec<(String, String)> {
     let run = &record.run;
     let mut facts: Vec<(String, String)> = [
@@ -93,7 +93,7 @@ pub(in crate::offline) fn of_run(record: &Record) -> Vec<(String, String)> {
     facts
 }
 
-/// A machine in a line.
+/// Describes a machine in one line.
 pub(in crate::offline) fn machine(machine: &Machine) -> String {
     let processor = machine.processor.as_deref().unwrap_or("not known");
     let memory = words::bytes(machine.memory_bytes as f64);
@@ -105,7 +105,7 @@ pub(in crate::offline) fn machine(machine: &Machine) -> String {
     )
 }
 
-/// A load in a line.
+/// Describes a load in one line.
 pub(in crate::offline) fn load(load: &LoadShape) -> String {
     let mut parts = vec![match load.arrivals {
         Arrivals::Closed => {
@@ -126,14 +126,14 @@ pub(in crate::offline) fn load(load: &LoadShape) -> String {
     parts.join(", ")
 }
 
-/// A stage in words.
+/// Describes a stage of a load.
 pub(super) fn stage(stage: &Stage) -> String {
     let (from, to) = (words::digits(stage.from_per_s), words::digits(stage.to_per_s));
     let rate = if from == to { format!("{from}/s") } else { format!("{from} to {to}/s") };
     format!("{rate} for {}", words::time(stage.seconds * 1e6))
 }
 
-/// How to read the report.
+/// Section that explains how to read the report.
 pub(super) fn reading() -> Section {
     let mut section = Section::new("How to read this");
     section.text(

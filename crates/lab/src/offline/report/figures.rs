@@ -1,4 +1,5 @@
-//! Latency, throughput and endings in tables: over all iterations, and one by one.
+//! Figures: report sections with latency, throughput and endings, over all iterations and per
+//! iteration.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +9,10 @@ use crate::offline::render::{Chart, Section, Table, words};
 use crate::record::{Outcome, Record, Variant};
 use crate::statistics::{Figure, figures, interval, median, pooled};
 
-/// Iterations that are shown one by one without being asked for.
+/// Most iterations that are shown one by one without unfolding the table.
 const MOST_SHOWN: usize = 12;
 
-/// A median over iterations, its interval below it.
+/// A cell with a median over iterations, and its interval below it.
 fn cell(variant: &Variant, figure: &Figure) -> String {
     let values = figures(variant, figure);
     if values.is_empty() {
@@ -22,7 +23,7 @@ fn cell(variant: &Variant, figure: &Figure) -> String {
     format!("{}\n{below}", words::figure(figure, median(&values)))
 }
 
-/// One line per variant.
+/// Section with one line per variant.
 pub(super) fn summary(record: &Record) -> Section {
     let mut section = Section::new("Summary");
     let caption = "Medians over iterations; below them, between what the truth lies";
@@ -32,7 +33,7 @@ pub(super) fn summary(record: &Record) -> Section {
         row.extend(LATENCIES.iter().chain([&Figure::PerSecond]).map(|figure| cell(variant, figure)));
         let all =
             |outcome| variant.iterations.iter().map(|iteration| iteration.count(outcome)).sum::<u64>() as f64;
-        // What was due and never sent did not go well either.
+        // Requests that were due but never sent count as unsuccessful.
         let unsent = variant.iterations.iter().map(|iteration| iteration.unsent).sum::<u64>() as f64;
         let total = all(Outcome::Ok) + all(Outcome::Refused) + all(Outcome::Failed) + unsent;
         row.push(if total > 0.0 { words::percent(all(Outcome::Ok) / total) } else { "–".to_owned() });
@@ -69,7 +70,7 @@ fn counters(section: &mut Section, record: &Record) {
     section.table(table);
 }
 
-/// Percentiles per iteration, and the whole distribution.
+/// Section with percentiles per iteration, and the whole distribution.
 pub(super) fn latency(record: &Record) -> Section {
     let mut section = Section::new("Latency");
     for (name, variants) in groups(record) {
@@ -80,7 +81,8 @@ pub(super) fn latency(record: &Record) -> Section {
     section
 }
 
-/// Variants that belong into one picture: those of a sweep by themselves, and never more than there are colours.
+/// Groups of variants that share a chart: those of each sweep, and never more than there are
+/// colours.
 fn groups(record: &Record) -> Vec<(String, Vec<&Variant>)> {
     let swept = |name: &String| record.sweeps.iter().any(|sweep| sweep.variants.contains(name));
     let others: Vec<&Variant> = record.variants.iter().filter(|variant| !swept(&variant.name)).collect();
@@ -123,7 +125,7 @@ fn distribution(section: &mut Section, variants: &[&Variant], more: &str) {
     }
 }
 
-/// Points of a distribution that lie visibly apart along the stretched axis.
+/// Thins a distribution to the points that are visibly apart on the stretched axis.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let stretched = |share: f64| -(1.0 - share.min(0.99999)).log10();
     let mut kept: Vec<(f64, f64)> = Vec::new();
@@ -138,7 +140,8 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 fn per_iteration(section: &mut Section, variants: &[&Variant], more: &str) {
-    // By number: iterations of one number ran next to each other, and one that is missing leaves a gap.
+    // Iterations are ordered by number: those with one number ran next to each other, and a missing
+    // one leaves a gap.
     let numbers: BTreeSet<u32> =
         variants.iter().flat_map(|variant| &variant.iterations).map(|iteration| iteration.number).collect();
     let mut panels = Vec::new();
@@ -188,7 +191,7 @@ fn per_iteration(section: &mut Section, variants: &[&Variant], more: &str) {
     }
 }
 
-/// How requests ended, each ending with its latency.
+/// Section with the endings of requests, each with its latency.
 pub(super) fn reliability(record: &Record) -> Section {
     let mut section = Section::new("Endings");
     let mut table = Table::new("", ["variant", "ending", "count", "share", "P50", "P99", "example"]);

@@ -1,10 +1,10 @@
-//! What became of connections that were held, and what they cost the server in memory.
+//! Held connections: report section about their fate and their memory cost on the server.
 
 use crate::offline::render::{Section, Table, words};
 use crate::record::{Held, Record, Variant};
 use crate::statistics::{Figure, figures, median};
 
-/// Two tables: the connections, and the memory of what stands before the service.
+/// Two tables: the connections, and the memory of the components before the service.
 pub(super) fn held(record: &Record) -> Section {
     let mut section = Section::new("Held connections");
     let mut fates = Table::new(
@@ -54,7 +54,7 @@ pub(super) fn held(record: &Record) -> Section {
     section
 }
 
-/// Statuses and how often they came, over all iterations.
+/// Statuses and how often each occurred, over all iterations.
 fn answers(seen: &[&Held]) -> String {
     let mut all = std::collections::BTreeMap::<u16, u64>::new();
     for (status, times) in seen.iter().flat_map(|held| &held.statuses) {
@@ -65,7 +65,8 @@ fn answers(seen: &[&Held]) -> String {
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
-/// What was not measured is a dash: a window may be over before anybody looked.
+/// Adds a row of memory figures. A figure without a sample is a dash: a window may end before the
+/// first one.
 fn memory(table: &mut Table, variant: &Variant, name: &str, open: f64, seen: &[&Held]) {
     let before: Vec<f64> =
         seen.iter().filter_map(|held| held.memory_before.get(name)).map(|bytes| *bytes as f64).collect();

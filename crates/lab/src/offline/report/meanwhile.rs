@@ -1,4 +1,4 @@
-//! What was done to components while load lasted, and what they counted of it.
+//! Events: report section about what was done to components during the load, and what they counted.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::offline::render::{Section, Table, words};
 use crate::record::{Record, Variant};
 use crate::statistics::{Figure, figures, median};
 
-/// Two tables: the events of each iteration, and how much components' own counters grew.
+/// Two tables: the events of each iteration, and the growth of the components' own counters.
 pub(super) fn meanwhile(record: &Record) -> Section {
     let mut section = Section::new("What was done meanwhile");
     let mut done = Table::new("Events, from the start of the iteration", ["variant", "iteration", "what"]);
@@ -33,7 +33,7 @@ pub(super) fn meanwhile(record: &Record) -> Section {
     section
 }
 
-/// Components and the counters that they have of themselves.
+/// Components and the counters that they expose.
 fn counters(variant: &Variant) -> BTreeSet<(&str, &str)> {
     let components = variant.iterations.iter().flat_map(|iteration| &iteration.components);
     components

@@ -1,8 +1,10 @@
-//! The report of a run: a [`Sheet`] from a [`Record`].
+//! Report of a run: builds a [`Sheet`] from a [`Record`].
 //!
-//! Owns: what a report says and in which order. Does not own: how it looks ([`super::render`]) and the statistics ([`crate::statistics`]). What makes
-//! figures doubtful comes first: the findings of [`crate::diagnose`]. Published figures stand in rows of
-//! their own and are never divided by.
+//! Owns: the content of a report and its order.
+//! Does not own: how it looks ([`super::render`]), and the statistics ([`crate::statistics`]).
+//!
+//! What makes figures doubtful comes first: the findings of [`crate::diagnose`]. Published figures
+//! have rows of their own and are never used as divisors.
 
 mod costs;
 mod facts;
@@ -22,10 +24,10 @@ use crate::offline::render::{Sheet, html};
 use crate::record::{Record, RecordError};
 use crate::statistics::Figure;
 
-/// The columns of every latency table.
+/// Columns of every latency table.
 pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99];
 
-/// The report of a record.
+/// Builds the report of a record.
 pub fn sheet(record: &Record) -> Sheet {
     let findings = diagnose::findings(record);
     let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
@@ -49,7 +51,8 @@ pub fn sheet(record: &Record) -> Sheet {
     sheet
 }
 
-/// Makes sure that a report can be written into a folder, which is made when it is missing: who measures for an hour wants to know before.
+/// Checks that a report can be written into a folder, and creates the folder when it is missing. A
+/// long run calls this before it starts.
 pub fn try_out(folder: &Path) -> Result<(), RecordError> {
     let failed =
         |error| RecordError::File { action: "write into", path: folder.display().to_string(), error };
@@ -57,8 +60,8 @@ pub fn try_out(folder: &Path) -> Result<(), RecordError> {
     tempfile::Builder::new().prefix(".report-").tempfile_in(folder).map(drop).map_err(failed)
 }
 
-/// Writes `report.json`, `report.md` and `report.html` into a folder, which is made when it is missing. The record is whole or, where it cannot be
-/// written, as it was before.
+/// Writes `report.json`, `report.md` and `report.html` into a folder, which is created when it is
+/// missing. When the record cannot be written, the former file remains.
 pub fn write(record: &Record, folder: &Path) -> Result<[PathBuf; 3], RecordError> {
     let failed = |path: &Path| {
         let path = path.display().to_string();

@@ -1,4 +1,5 @@
-//! Throughput, latency, CPU, memory and throttling over time, on one axis.
+//! Over time: report sections with throughput, latency, CPU, memory and throttling on one time
+//! axis.
 
 use super::stages::offered;
 use crate::offline::render::svg::{COLOURS, Line, Panel, Unit};
@@ -6,9 +7,9 @@ use crate::offline::render::{Chart, Section, Table, words};
 use crate::record::{Component, Iteration, Record, Sample, Slice, Variant};
 use crate::statistics::{CpuUse, Figure, figures, median, window};
 
-/// Most variants whose course is drawn: a page of pictures nobody looks at hides the others.
+/// Most variants that are drawn over time: too many charts hide the important ones.
 const MOST_DRAWN: usize = 12;
-/// A look at the CPU is drawn over at least this time, ms: the kernel counts in steps of 10 ms.
+/// Shortest span over which CPU is drawn, ms: the kernel counts in steps of 10 ms.
 const LEAST_MS: u64 = 450;
 /// Columns of the table of components.
 const COMPONENT_COLUMNS: [&str; 9] = [
@@ -23,7 +24,7 @@ const COMPONENT_COLUMNS: [&str; 9] = [
     "stood still",
 ];
 
-/// Throughput in figures.
+/// Section with the throughput of each variant.
 pub(super) fn throughput(record: &Record) -> Section {
     let mut section = Section::new("Throughput");
     let mut table = Table::new(
@@ -47,7 +48,8 @@ pub(super) fn throughput(record: &Record) -> Section {
     section
 }
 
-/// What components used, and the course of the typical iteration of each variant.
+/// Section with the resources that components used, and a chart of each variant's typical
+/// iteration.
 pub(super) fn components(record: &Record) -> Section {
     let mut section = Section::new("Over time");
     let mut table =
@@ -86,7 +88,7 @@ pub(super) fn components(record: &Record) -> Section {
     section
 }
 
-/// A component with the first and last look at it in the measured window.
+/// A component with its first and last sample in the measured window.
 type Looked<'a> = (&'a Component, &'a Sample, &'a Sample);
 
 fn component_row(variant: &Variant, name: &str) -> Vec<String> {
@@ -136,7 +138,8 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
     ]
 }
 
-/// Cores of a component; where less was counted than the count may be off by, that it was no more than that.
+/// Cores that a component used. When less was counted than the possible error, only the upper bound
+/// is shown.
 fn cores(variant: &Variant, name: &str) -> String {
     let known: Vec<CpuUse> = used(variant, name).filter(|cpu| cpu.cores().is_some()).collect();
     if known.is_empty() {
@@ -149,12 +152,12 @@ fn cores(variant: &Variant, name: &str) -> String {
     words::digits(middle(|cpu| cpu.cores().unwrap_or(0.0)))
 }
 
-/// CPU of a component in each iteration that watched it.
+/// CPU of a component in each iteration that observed it.
 fn used(variant: &Variant, name: &str) -> impl Iterator<Item = CpuUse> {
     variant.iterations.iter().filter_map(move |iteration| CpuUse::of(iteration, name))
 }
 
-/// Why CPU is not told where it is not.
+/// Table that explains missing CPU figures.
 fn untold(record: &Record) -> Table {
     let caption =
         "Why CPU is – above: the window is too short, or too little was used, for the clock that counts it";
@@ -179,7 +182,7 @@ fn untold(record: &Record) -> Table {
     table
 }
 
-/// The iteration whose throughput is in the middle.
+/// The iteration with the median throughput.
 fn typical(variant: &Variant) -> Option<&Iteration> {
     let mut order: Vec<&Iteration> = variant
         .iterations
@@ -248,7 +251,8 @@ fn course(variant: &Variant, iteration: &Iteration) -> Vec<Panel> {
     panels
 }
 
-/// A value of each slice that has it, held until the slice's end.
+/// Value of each slice that has it, as points; the last value lasts until the end of the last
+/// slice.
 fn held(slices: &[Slice], value: impl Fn(&Slice) -> Option<f64>) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> =
         slices.iter().filter_map(|slice| Some((slice.at_ms as f64 / 1e3, value(slice)?))).collect();
@@ -258,7 +262,7 @@ fn held(slices: &[Slice], value: impl Fn(&Slice) -> Option<f64>) -> Vec<(f64, f6
     points
 }
 
-/// Pairs of looks at least [`LEAST_MS`] apart.
+/// Pairs of samples that are at least [`LEAST_MS`] apart.
 fn spans(component: &Component) -> Vec<(&Sample, &Sample)> {
     let mut spans = Vec::new();
     let mut samples = component.samples.iter();

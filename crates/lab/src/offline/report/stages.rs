@@ -1,14 +1,17 @@
-//! Loads whose rate changes: what was offered and what came back, stage by stage.
+//! Stages: report section about loads whose rate changes, with offered load and results per stage.
 //!
-//! Owns: which slices belong to a stage, and the course of what was offered. Does not own: the course of the rest ([`super::over_time`]). A stage has no percentiles of
-//! its own: those of its slices do not add up, so the middle and the longest of them are told.
+//! Owns: which slices belong to a stage, and the offered rate over time.
+//! Does not own: the other figures over time ([`super::over_time`]).
+//!
+//! A stage has no percentiles of its own, because those of its slices do not add up. Instead it
+//! shows the median of the slices' P50 and their longest latency.
 
 use super::facts;
 use crate::offline::render::{Section, Table, words};
 use crate::record::{Iteration, Record, Slice, Stage, Variant};
 use crate::statistics::median;
 
-/// A table for each variant whose rate changed.
+/// Section with a table for each variant whose rate changed.
 pub(super) fn stages(record: &Record) -> Section {
     let mut section = Section::new("Stage by stage");
     for variant in record.variants.iter().filter(|variant| !variant.load.stages.is_empty()) {
@@ -43,7 +46,7 @@ fn of_variant(variant: &Variant) -> Table {
     table
 }
 
-/// What one iteration saw of a stage.
+/// What one iteration measured in a stage.
 struct Seen {
     good_per_s: f64,
     bad_per_s: f64,
@@ -52,7 +55,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// `None` where no slice lies in it: it ended earlier, or has no timeline.
+    /// Reads a stage of an iteration; `None` where no slice lies in it, because the iteration ended
+    /// earlier or has no timeline.
     fn of(iteration: &Iteration, from_s: f64, stage: &Stage) -> Option<Self> {
         let within = |slice: &&Slice| {
             let middle = (slice.at_ms as f64 + slice.ms as f64 / 2.0) / 1e3 - iteration.warmup_s;
@@ -75,7 +79,7 @@ impl Seen {
     }
 }
 
-/// Requests per second that were due, over the seconds of an iteration; none of a closed loop.
+/// Requests per second that were due, over the seconds of an iteration; empty for a closed loop.
 pub(super) fn offered(variant: &Variant, iteration: &Iteration) -> Vec<(f64, f64)> {
     let stages = &variant.load.stages;
     let Some(first) = stages.first().map(|stage| stage.from_per_s).or(variant.load.rate_per_s) else {

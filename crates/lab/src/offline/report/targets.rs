@@ -1,4 +1,5 @@
-//! What a scenario wants of its figures and whether it is so, and figures divided by those of one variant, with the staleness of each beside them.
+//! Targets: report sections with the targets of a scenario, and with figures divided by those of
+//! one variant.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use crate::offline::targets::{TargetVerdict, judge};
 use crate::record::{Comparison, Record, Variant};
 use crate::statistics::{Figure, LEAST_PAIRS, StalePlace, median, paired, staleness_by_place};
 
-/// Every target with its verdict.
+/// Section with every target and its verdict.
 pub(super) fn targets(record: &Record) -> Section {
     let mut section = Section::new("Targets");
     let judged = judge(record);
@@ -31,7 +32,7 @@ pub(super) fn targets(record: &Record) -> Section {
     section
 }
 
-/// Variants divided by one of them.
+/// Section with variants divided by one of them.
 pub(super) fn comparisons(record: &Record) -> Section {
     let mut section = Section::new("Ratios within a round");
     for comparison in &record.comparisons {
@@ -47,7 +48,8 @@ fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table
     let divided: Vec<[Vec<f64>; 4]> = others.iter().map(|variant| divided(variant, baseline)).collect();
     let mut caption =
         format!("Divided by `{}` in the same round: median (minimum – maximum)", comparison.baseline);
-    // Rounds that one of the two lacks are in no ratio. What is said of all holds for the one of the fewest.
+    // A round that one of the two lacks is in no ratio. A statement about all ratios holds for the
+    // one with the fewest rounds.
     let fewest = divided.iter().flatten().map(Vec::len).filter(|rounds| *rounds > 0).min();
     if let Some(rounds) = fewest.filter(|rounds| *rounds >= LEAST_PAIRS) {
         let sure = 1.0 - 2.0_f64.powf(1.0 - rounds as f64);
@@ -58,7 +60,7 @@ fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table
     let revoked = stale.iter().any(Option::is_some);
     let mut table = Table::new(&caption, ["variant", "throughput", "CPU per request", "P50", "P99"]);
     if revoked {
-        // What it costs to hear of revocations, and what is had for it.
+        // Staleness is shown beside the cost, because it is what that cost buys.
         table.head.push("revoked, and still accepted".to_owned());
         let own = [&comparison.baseline, "1", "1", "1", "1"].map(str::to_owned);
         table.row(own.into_iter().chain([stale[0].clone().unwrap_or_default()]).collect());
@@ -71,7 +73,7 @@ fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table
     table
 }
 
-/// How long revoked credentials were accepted at the worst node; absent where nothing was revoked.
+/// How long revoked credentials were accepted at the worst node; `None` where none was revoked.
 fn staleness(variant: &Variant) -> Option<String> {
     let nodes: Vec<StalePlace> =
         staleness_by_place(variant).into_iter().filter(|place| !place.cluster).collect();
@@ -87,7 +89,7 @@ fn staleness(variant: &Variant) -> Option<String> {
     })
 }
 
-/// CPU of what a request costs, which are other components in each of the two.
+/// CPU per request in pairs: the components that count differ between the two variants.
 fn cpu_pairs(variant: &Variant, baseline: &Variant) -> Vec<(f64, f64)> {
     let figure = |variant: &Variant| Figure::CpuTogether(variant.working());
     let (own, other) = (figure(variant), figure(baseline));
@@ -96,7 +98,8 @@ fn cpu_pairs(variant: &Variant, baseline: &Variant) -> Vec<(f64, f64)> {
     iterations.filter_map(|left| Some((own.of(left)?, other.of(beside(left.number)?)?))).collect()
 }
 
-/// Throughput, CPU, P50 and P99 in each round that both have, divided by those of the baseline.
+/// Throughput, CPU, P50 and P99 in each round that both variants have, divided by those of the
+/// baseline.
 fn divided(variant: &Variant, baseline: &Variant) -> [Vec<f64>; 4] {
     let of = |figure: Figure| paired(variant, baseline, &figure);
     let pairs = [of(Figure::PerSecond), cpu_pairs(variant, baseline), of(Figure::P50), of(Figure::P99)];

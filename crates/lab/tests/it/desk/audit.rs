@@ -1,4 +1,4 @@
-//! What an audit finds in published tables, and that it is silent where there is nothing to find.
+//! Audit: findings in published tables, and no findings where there is nothing wrong.
 
 use lab::offline::audit::{Remark, Tables, audit, markdown};
 use lab::record::Doubt;
@@ -16,7 +16,7 @@ fn rules(tables: &Value) -> Vec<&'static str> {
     of(tables).iter().map(|remark| remark.rule).collect()
 }
 
-/// A run in an open loop whose iterations belong together.
+/// A run in an open loop, as JSON; its iterations belong together.
 fn run(id: &str, more: &Value) -> Value {
     let rows: Vec<Value> = [0.100, 0.101, 0.099, 0.1005, 0.0995]
         .iter()
@@ -55,7 +55,8 @@ fn the_published_reports_hold_what_is_known_to_be_wrong() {
     assert!(peak.evidence.contains("261 µs") && peak.evidence.contains("1150 µs"), "{peak:?}");
     assert!(peak.evidence.contains("0.768 cores") && peak.evidence.contains("1.15 cores"), "{peak:?}");
     assert!(peak.evidence.contains("but that is at 29.1 req/s"), "{peak:?}");
-    // 29 and 668 requests a second are no like rates, nor are 668 and 1032: nothing is proven by such a comparison.
+    // 29 and 668 requests a second are not comparable rates, nor are 668 and 1032, so such a
+    // comparison proves nothing.
     for remark in remarks.iter().filter(|remark| remark.rule == "cores-cannot-serve") {
         assert_eq!(remark.doubt, Doubt::Careful, "{remark:?}");
     }
@@ -95,7 +96,7 @@ fn published_runs_stand_beside_measured_ones() {
     let text = lab::offline::report::sheet(&record).markdown();
     assert!(text.contains("auth proxy limited to 0.05 cores (published, other hardware"), "{text}");
     assert_eq!(tables.references("nothing", None), []);
-    // A sweep stands beside several variants, a row beside each.
+    // A sweep reference stands for several variants: one row per variant.
     let rows = tables.references("code/off/1", Some("off/code-@concurrency@"));
     let beside: Vec<_> =
         rows.iter().map(|row| (row.beside.as_deref().unwrap(), row.per_s.unwrap())).collect();
@@ -231,7 +232,7 @@ fn cores_have_to_serve_what_they_are_said_to() {
     };
     assert_eq!(with(0.08, json!({})), Vec::<&str>::new());
     assert_eq!(with(0.02, json!({})), ["cores-cannot-serve"]);
-    // At another rate a request may cost as much less: it rests between requests.
+    // At another rate a request may cost much less CPU: the core idles between requests.
     let at = |per_s: f64, cores: f64| {
         let rows = json!([{"p50_s": 0.1, "per_s": per_s}]);
         let runs = json!({"runs": [
@@ -342,7 +343,7 @@ fn a_table_that_cannot_be_read_says_why() {
     assert!(error(json!({"format": "postern-lab-tables/9"})).contains("tables.json"));
 }
 
-/// Results as a plain list, with figures of their own: what does not follow from them is known.
+/// Results as a plain list. Which conclusions do not follow from them is known.
 const RESULTS: &str = r#"{
   "note": "made up",
   "gateway": [
@@ -381,7 +382,7 @@ fn a_list_of_published_results_is_read() {
     assert!(broken.unwrap_err().to_string().contains("results.json"));
 }
 
-/// A page in the manner of published reports.
+/// A page in the format of published reports.
 const PAGE: &str = "# Gateway: A and B
 
 ## Configuration

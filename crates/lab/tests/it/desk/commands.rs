@@ -1,4 +1,4 @@
-//! The commands as they are typed.
+//! Lab commands: executed with the arguments of a command line.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ struct Program {
     arguments: Arguments,
 }
 
-/// What a command says and how it ends; an error is what it would be refused with.
+/// Output and outcome of a command, or its error text.
 fn lab(words: &[&str]) -> Result<(Ending, String), String> {
     let program = Program::try_parse_from(["lab"].iter().chain(words)).map_err(|error| error.to_string())?;
     let mut out = Vec::new();

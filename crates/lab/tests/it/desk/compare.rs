@@ -106,7 +106,7 @@ fn ten_times_as_much_in_every_round_is_a_difference_of_as_many_rounds_as_there_a
         let found = compare_figure(&rounds("a", a), &rounds("b", b), &Figure::P50, TERMS).unwrap();
         format!("{:?}", found.verdict)
     };
-    // Rounds that scatter as much as those of a short run on a busy machine do.
+    // The rounds scatter as much as those of a short run on a busy machine.
     let seen = verdict(&[500.0, 700.0, 450.0, 600.0], &[5_000.0, 21_000.0, 4_300.0, 6_500.0]);
     assert!(seen.starts_with("Different {"), "{seen}");
     let seen = verdict(&[500.0, 520.0], &[5_000.0, 5_100.0]);

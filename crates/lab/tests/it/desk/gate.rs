@@ -1,4 +1,4 @@
-//! Baselines: what is kept, what is a breach, and how a baseline is written anew.
+//! Baselines: kept checks, violated checks, and updates of a baseline.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -149,7 +149,7 @@ fn a_run_that_was_ended_early_keeps_no_baseline() {
     let said = &held.breaches;
     assert!(said.len() == 1 && said[0].contains("ended before it was whole"), "{said:?}");
     assert_eq!(held.kept, baseline.checks.len(), "it closes the gate, and is no check");
-    // More sentences than checks: one for the run, and one for the check.
+    // More messages than checks: one for the run, and one for the check.
     let one = check(Measure::Count { name: "instructions".to_owned() }, 1.0, 0.0, May::Fall);
     let held = gate(&partial, &one);
     assert_eq!((held.kept, held.breaches.len()), (0, 2), "{held:?}");
@@ -185,7 +185,7 @@ fn a_round_that_is_missing_closes_the_gate_but_for_counts() {
     assert!(!said.iter().any(|said| said.contains("instructions")), "a count repeats: {said:?}");
 }
 
-/// Staleness is endless where a place never refused: of two such, neither is more.
+/// Staleness is infinite if a place never refused. The ratio of two infinite values is undefined.
 #[test]
 fn endless_over_endless_is_no_figure_that_is_kept() {
     let mut record = record();

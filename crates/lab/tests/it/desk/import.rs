@@ -1,7 +1,7 @@
-//! Real files of other tools: the percentiles are those that the tools print.
+//! Import: real files of other tools give the percentiles that the tools print.
 //!
-//! The files under `fixtures` were written by hey 0.1, k6 1.8, wrk 4.1 and `JMeter` 5.6 against a small server on loopback; `*.printed*` is what the tool
-//! itself printed about the same requests.
+//! The files under `fixtures` were written by hey 0.1, k6 1.8, wrk 4.1 and `JMeter` 5.6 against a
+//! small server on loopback. `*.printed*` is the output of the tool for the same requests.
 
 use std::path::Path;
 
@@ -35,7 +35,8 @@ fn stated(iteration: &Iteration, share: f64) -> f64 {
     stated.percentiles.iter().find(|printed| (printed.share - share).abs() < 1e-9).unwrap().us
 }
 
-/// The sorted values around a percentile differ between rules by at most one rank; the histogram lies within them.
+/// The rules of different tools choose values that differ by at most one rank; the histogram must
+/// lie within them.
 fn histogram_is_near(iteration: &Iteration, share: f64) {
     let mut all = iteration.latency(Outcome::Ok).unwrap();
     for outcome in [Outcome::Refused, Outcome::Failed] {
@@ -91,7 +92,7 @@ fn hey_csv_has_heys_percentiles() {
     assert_eq!(compared, 7);
     assert_eq!(of.classes.iter().map(|class| class.count).sum::<u64>(), 198);
     assert!(of.classes.iter().any(|class| class.status == Some(503)) && of.count(Outcome::Ok) > 150);
-    // 0.0038 s is printed; the requests of the file have four decimals too.
+    // The tool prints 0.0038 s; the requests in the file have four decimals too.
     let mean = of.stated.as_ref().unwrap().mean_us.unwrap();
     assert_eq!(format!("{:.4}", mean / 1e6), "0.0038");
 }
@@ -123,10 +124,11 @@ fn hey_counts_requests_without_an_answer() {
     assert_eq!((failed.count, failed.example.as_deref()), (7, Some("Get \"http://127.0.0.1/\": EOF")));
 }
 
-/// hey counts every request for its rate, and forgets statuses and times of answers after the first million.
+/// hey counts every request for its rate, but keeps statuses and times of only the first million
+/// responses.
 #[test]
 fn heys_text_of_more_than_a_million_answers_is_of_the_first_million() {
-    // 2 500 requests/s for 1 000 s, of which 20 000 had no answer.
+    // 2 500 requests/s for 1 000 s, of which 20 000 had no response.
     let long = |answered: &str, per_s: &str| {
         let text = fixture("hey.txt")
             .replace("0.2085 secs", "1000.0000 secs")
@@ -151,7 +153,7 @@ fn heys_text_of_more_than_a_million_answers_is_of_the_first_million() {
         notes.iter().any(|note| note.contains("of the first 40") && note.contains("average")),
         "{notes:?}"
     );
-    // As many as are kept: nothing is cut, but for the digits of the rate.
+    // Below the limit nothing is missing, apart from the rounding of the rate.
     for (answered, per_s) in [("999989", "1020.1"), ("699989", "2500.0000")] {
         let record = long(answered, per_s);
         let of = iteration(&record);
@@ -159,7 +161,7 @@ fn heys_text_of_more_than_a_million_answers_is_of_the_first_million() {
     }
 }
 
-/// A time as k6 prints it, in µs, and how far it may be off by its rounding.
+/// A time as k6 prints it, in µs, and its largest rounding error.
 fn k6_time(text: &str) -> (f64, f64) {
     let at = text.find(|letter: char| letter.is_alphabetic() || letter == 'µ').unwrap();
     let factor = match &text[at..] {
@@ -169,7 +171,7 @@ fn k6_time(text: &str) -> (f64, f64) {
         unit => panic!("{unit}"),
     };
     let decimals = text[..at].split_once('.').map_or(0, |(_, decimals)| decimals.len());
-    // k6 cuts digits off instead of rounding, and leaves zeros at the end out.
+    // k6 truncates instead of rounding, and omits trailing zeros.
     (
         text[..at].parse::<f64>().unwrap() * factor,
         factor * 10.0_f64.powi(-i32::try_from(decimals.max(2)).unwrap()),
@@ -235,7 +237,7 @@ fn jmeter_files_have_the_dashboards_percentiles() {
         assert!((of_stated.mean_us.unwrap() / 1e3 - total["meanResTime"].as_f64().unwrap()).abs() < 1e-6);
         assert!((of_stated.max_us.unwrap() / 1e3 - total["maxResTime"].as_f64().unwrap()).abs() < 1e-6);
         assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (116, 4), "{name}");
-        // The dashboard's rate is over the time from the first start to the last end.
+        // The dashboard computes the rate from the first start to the last end.
         assert!(
             (of_stated.per_s.unwrap() / total["throughput"].as_f64().unwrap() - 1.0).abs() < 1e-6,
             "{name}"
@@ -269,7 +271,7 @@ fn a_jmeter_transaction_is_not_a_request_beside_those_that_it_holds() {
     };
     let (count, notes) = read(&format!("{head}{rows}{controller}"));
     assert!(count == 2 && notes.contains("1 rows are of Transaction Controllers"), "{count} {notes}");
-    // "Generate parent sample": there is no other row.
+    // "Generate parent sample": there are no other rows.
     let (count, notes) = read(&format!("{head}{controller}{controller}"));
     assert!(count == 2 && notes.contains("stands for all of its samples"), "{count} {notes}");
     let xml = r#"<testResults version="1.2">
@@ -382,12 +384,12 @@ fn h2loads_log_has_every_request() {
     let record = read("h2load.log");
     let of = iteration(&record);
     assert_eq!((of.count(Outcome::Ok), of.classes[0].status), (40, Some(200)));
-    // As h2load printed beside it: 2.34 ms and 3.98 ms, 66.44 ms in all.
+    // h2load printed 2.34 ms, 3.98 ms, and 66.44 ms in total.
     let times = of.stated.as_ref().unwrap();
     assert_eq!([times.min_us, times.max_us].map(|time| (time.unwrap() / 10.0).round() as u64), [234, 398]);
     assert!((0.060..0.067).contains(&of.seconds), "{}", of.seconds);
     histogram_is_near(of, 0.5);
-    // Numbers as large as they can be are too large, and nothing overflows.
+    // The largest possible numbers are rejected, and nothing overflows.
     let large = format!("0\t200\t5\n{0}\t200\t{0}\n", i64::MAX);
     let refused = import(&large, None, &told("h2load.log")).map(drop).unwrap_err().to_string();
     assert!(refused.contains("h2load.log"), "{refused}");
@@ -414,7 +416,7 @@ fn ohas_json_is_taken_as_it_is() {
     assert!(iteration(&record).count(Outcome::Failed) > 0);
 }
 
-/// Endings of the only iteration: outcome, status, fault, count, example.
+/// Results of the only iteration: outcome, status, fault, count, example.
 fn endings(content: &str, name: &str) -> Vec<(Outcome, Option<u16>, String, u64, String)> {
     let record = import(content, None, &told(name)).unwrap_or_else(|error| panic!("{error}"));
     let record = Record::parse(record.to_json().unwrap().as_bytes(), name).unwrap();
@@ -425,7 +427,8 @@ fn endings(content: &str, name: &str) -> Vec<(Outcome, Option<u16>, String, u64,
     iteration(&record).classes.iter().map(of).collect()
 }
 
-/// The same four samples in every form of moment and with every delimiter: the last one ends 2.5 s after the first began.
+/// The same four samples with every timestamp format and every delimiter. The last one ends 2.5 s
+/// after the first began.
 #[test]
 fn jmeters_moments_may_be_dates_and_its_columns_stand_between_tabs() {
     let moments: [(&str, [&str; 4]); 5] = [
@@ -485,7 +488,7 @@ fn jmeters_moments_may_be_dates_and_its_columns_stand_between_tabs() {
             assert!((of.stated.as_ref().unwrap().mean_us.unwrap() - 275_000.0).abs() < 1e-6, "{name}");
         }
     }
-    // Whole seconds are told.
+    // Timestamps in whole seconds are reported in a note.
     for moment in ["2026/11/23 00:16:10", "2026-11-23 00:16:10", "11/23/26 00:16:10"] {
         let content = format!("timeStamp,elapsed,responseCode,success\n{moment},100,200,true\n");
         let record = import(&content, None, &told("x.jtl")).unwrap();
@@ -696,7 +699,8 @@ const FIXTURES: [&str; 12] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Files are foreign bytes: whatever is in them, there is a record that can be written and read again, or an error that names the file.
+    /// Files are untrusted. For any content the result is a record that can be written and read
+    /// again, or an error with the name of the file.
     #[test]
     fn a_damaged_file_is_a_record_or_an_error(
         which in 0..FIXTURES.len(),

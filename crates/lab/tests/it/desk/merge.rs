@@ -1,4 +1,4 @@
-//! Several generators' records become one.
+//! Merge: the records of several generators become one.
 
 use lab::offline::merge::merge;
 use lab::record::{Distribution, Doubt, Finding, Held, Origin, Outcome, Record, Stage};

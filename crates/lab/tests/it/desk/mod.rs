@@ -1,4 +1,4 @@
-//! The desk: records, audits, reports, comparisons, imports.
+//! Offline commands: records, audits, reports, comparisons, imports.
 
 #![expect(
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! The shape of a record: its schema, what is refused, how large it gets.
+//! Record: its schema, rejected content, and size limits.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Reports: what stands in them, and that pictures are well-formed.
+//! Reports: their content, and that pictures are well-formed.
 
 use lab::diagnose::findings;
 use lab::offline::render::html;
@@ -12,7 +12,7 @@ fn names(record: &Record) -> Vec<String> {
     findings(record).into_iter().map(|finding| finding.name).collect()
 }
 
-/// The sample without what is wrong with it.
+/// The sample record without its faulty parts.
 fn healthy() -> Record {
     let mut record = sample::record(1);
     record.variants.retain(|variant| !variant.name.starts_with("3x"));
@@ -224,7 +224,7 @@ fn the_same_about_many_variants_is_one_warning_and_each_is_listed() {
         remedy: "lower the rate".to_owned(),
     };
     let mut record = healthy();
-    // A name with a comma is one name.
+    // A name that contains a comma counts as one name.
     record.findings = vec![late("split, over TCP", 3), late("fused/<oidc>", 4), late("direct", 5)];
     let sheet = sheet(&record);
     let text = sheet.markdown();

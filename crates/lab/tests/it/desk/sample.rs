@@ -1,4 +1,5 @@
-//! A whole record, made up but plausible, the same for each seed: what tests of the desk work on.
+//! Sample record: a complete, invented but plausible record, the same for each seed. The offline
+//! tests use it.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,7 +9,8 @@ use lab::record::{
     Origin, Outcome, Peer, Phase, Record, Reference, Run, Rung, Sample, Slice, Staleness, Sweep, Variant,
 };
 
-/// `SplitMix64`, as a function of a counter: a test must not depend on the generator it tests.
+/// `SplitMix64`, as a function of a counter. A test must not depend on the random generator that it
+/// tests.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -19,7 +21,7 @@ impl Dice {
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A latency around `typical` µs with a tail, ns.
+    /// A latency around `typical` µs with a tail, in ns.
     fn latency(&mut self, typical: f64) -> u64 {
         let normal = (0..6).map(|_| self.unit()).sum::<f64>() - 3.0;
         let tail = if self.unit() > 0.985 { 2.5 } else { 1.0 };
@@ -27,16 +29,16 @@ impl Dice {
     }
 }
 
-/// What makes a variant.
+/// Parameters of a variant.
 pub(crate) struct Plan<'a> {
     pub(crate) name: &'a str,
-    /// Median latency, µs.
+    /// Median latency in µs.
     pub(crate) typical_us: f64,
-    /// Good answers per second.
+    /// Successful responses per second.
     pub(crate) per_s: f64,
-    /// Names of components with their CPU per request, µs.
+    /// Names of components with their CPU time per request, in µs.
     pub(crate) cpu_us: &'a [(&'a str, f64)],
-    /// Limit of the last component, cores.
+    /// CPU limit of the last component, in cores.
     pub(crate) limit: Option<f64>,
 }
 
@@ -195,7 +197,8 @@ fn staleness(dice: &mut Dice) -> Vec<Staleness> {
     vec![of("east", "a", 3_000.0), of("east", "b", 3_600.0), of("west", "c", 11_000.0)]
 }
 
-/// A ladder, a throttled arrangement, a sweep and staleness, with published figures beside.
+/// A record with a ladder, a throttled arrangement, a sweep and staleness, and published figures
+/// for comparison.
 pub(crate) fn record(seed: u64) -> Record {
     static MADE: Mutex<BTreeMap<u64, Record>> = Mutex::new(BTreeMap::new());
     MADE.lock().unwrap().entry(seed).or_insert_with(|| make(seed)).clone()

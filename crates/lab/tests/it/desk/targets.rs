@@ -1,4 +1,4 @@
-//! Targets: what is met, what is missed, and what nobody measured; and ratios within a round.
+//! Targets: met, missed and unmeasured ones; and ratios within a round.
 
 use lab::offline::render::html;
 use lab::offline::report::sheet;
@@ -25,19 +25,19 @@ fn judged<T>(target: Target, look: impl FnOnce(&Judged<'_>) -> T) -> T {
     look(&judge(&record)[0])
 }
 
-/// What was seen, and between what the rounds lie.
+/// The measured value, and the range of the rounds.
 fn said(judged: &Judged<'_>) -> String {
     format!("{} ({})", judged.seen, judged.between.join("; "))
 }
 
-/// Whether a bound is kept, and what is said.
+/// Whether a bound is met, the measured value, and the required one.
 fn seen(target: Target) -> (bool, String, String) {
     judged(target, |judged| (judged.is_met(), said(judged), judged.wanted.clone()))
 }
 
 #[test]
 fn a_bound_is_kept_or_missed_by_the_median_over_the_rounds() {
-    // 470 µs, of which the machine's drift makes up to 490.
+    // 470 µs; the drift of the machine raises it to at most 490.
     let p50 = |most: f64| seen(Target { at_most: Some(most), ..target(Measure::P50, "gateway") });
     let (met, what, wanted) = p50(600.0);
     assert!(met && wanted == "at most 600 µs" && what.contains(" … "), "{what}; {wanted}");
@@ -71,12 +71,12 @@ fn what_is_to_be_met_surely_is_met_by_all_of_the_interval() {
         "{what}; {wanted}"
     );
     assert_eq!(verdict, TargetVerdict::Met, "{what}");
-    // The median is within, and the truth may not be.
+    // The median is within the bound, but the true value may not be.
     let middle = lab::statistics::median(&values);
     let (verdict, what, ..) = times(middle, 8);
     assert_eq!(verdict, TargetVerdict::NotShown, "{what}");
     assert_eq!(times(middle * 0.9, 8).0, TargetVerdict::Missed);
-    // Of few rounds nothing is sure.
+    // With few rounds there is no confidence interval.
     let (verdict, what, ..) = times(1e6, 4);
     assert!(
         verdict == TargetVerdict::NotShown && what.contains("no interval of fewer than 5 rounds"),
@@ -128,7 +128,7 @@ fn a_promise_of_every_single_time_is_broken_by_one_round() {
 
 #[test]
 fn differences_and_ratios_are_of_the_same_round() {
-    // The drift of the machine is larger than what differs: it is gone within a round.
+    // The drift of the machine is larger than the difference, but cancels within a round.
     let added = Target { minus: Some("direct".to_owned()), ..target(Measure::P50, "gateway") };
     let values = judged(added, |judged| judged.values.clone());
     assert!(values.len() == 8 && values.iter().all(|added| (150.0..180.0).contains(added)), "{values:?}");
@@ -142,7 +142,7 @@ fn differences_and_ratios_are_of_the_same_round() {
 fn the_path_is_everything_before_the_service() {
     let of = |figure| judged(target(figure, "fused/oidc"), |judged| judged.values.clone());
     assert_eq!(of(Measure::PathCpu), of(Measure::Cpu { component: "postern".to_owned() }));
-    // The service alone has nobody before it.
+    // The service without a gateway has no component before it.
     let alone = |figure| judged(target(figure, "direct"), |judged| judged.values.clone());
     assert_eq!(alone(Measure::PathCpu), alone(Measure::Cpu { component: "echo".to_owned() }));
 }
@@ -205,7 +205,7 @@ fn something_over_nothing_is_more_than_any_bound() {
             });
         }
     };
-    // The other one has errors in one round only: in the rest nothing stands below the line.
+    // The other variant has errors in one round only; in all other rounds the denominator is 0.
     refused(&mut record, "gateway", 8);
     refused(&mut record, "direct", 1);
     let over =
@@ -218,7 +218,7 @@ fn something_over_nothing_is_more_than_any_bound() {
 fn the_report_says_which_targets_are_met_and_divides_by_the_baseline() {
     let met = Target { at_most: Some(600.0), ..target(Measure::P50, "gateway") };
     let missed = Target { says: "quicker than it can be".to_owned(), ..target(Measure::P50, "gateway") };
-    // A median within it, beside rounds that are not.
+    // The median is within the bound, but some rounds are not.
     let middle = judged(target(Measure::P50, "gateway"), |judged| lab::statistics::median(&judged.values));
     let unsure = Target {
         says: "surely as quick".to_owned(),
@@ -238,14 +238,14 @@ fn the_report_says_which_targets_are_met_and_divides_by_the_baseline() {
     assert!(text.contains("## Targets") && text.contains("1 of 3 are met"), "{text}");
     let row = text.lines().find(|line| line.starts_with("| surely as quick")).unwrap();
     assert!(row.ends_with("| not shown |"), "{row}");
-    // Each of what stands below a figure has a line of its own on the page.
+    // Each note below a figure has its own line on the page.
     let page = html(&sheet(&record));
     assert!(page.contains("<br>") && page.contains("with 99 % between"), "{page}");
     let row = text.lines().find(|line| line.starts_with("| quicker than it can be")).unwrap();
     assert!(row.contains("at most 1.00 µs") && row.ends_with("| missed |"), "{row}");
     let ratios = text.split("## Ratios within a round").nth(1).unwrap();
     let row = ratios.lines().find(|line| line.starts_with("| gateway |")).unwrap();
-    // Throughput is the same; CPU is 34 µs of the gateway over 12 µs of the service.
+    // Throughput is equal; CPU is 34 µs for the gateway over 12 µs for the service.
     assert!(row.starts_with("| gateway | 1.00 (") && row.contains(" | 2.8"), "{row}");
 }
 

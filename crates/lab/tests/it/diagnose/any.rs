@@ -1,4 +1,5 @@
-//! Whatever a record may hold can be judged: no rule divides by nothing, and findings are not found twice.
+//! Arbitrary records: any valid record can be diagnosed, no rule divides by zero, and no finding is
+//! reported twice.
 
 use lab::diagnose::findings;
 use lab::record::{Component, Iteration, Outcome, Sample, Slice};
@@ -7,7 +8,7 @@ use proptest::prelude::*;
 use super::bridge;
 use super::made_up::{class, component, variant};
 
-/// An iteration of any figures that a record may hold.
+/// An iteration with arbitrary values that a record may have.
 fn any_iteration(number: u32) -> impl Strategy<Value = Iteration> {
     let slices = prop::collection::vec((0_u64..50, 0_u64..9, 1_u64..600), 0..40);
     let looks =

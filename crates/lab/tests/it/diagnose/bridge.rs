@@ -1,4 +1,5 @@
-//! From a real run of the load driver, with what the servers noted and what was watched, to an iteration of a record.
+//! Bridge: converts a real run of the load generator, the log of the servers and the samples to an
+//! iteration of a record.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,20 +16,21 @@ use lab::report::LoadReport;
 
 use super::faulty::{Answer, Faulty, Log, now};
 
-/// Length of a slice, ms.
+/// Length of a slice in ms.
 const SLICE: u64 = 50;
-/// Time between two looks at a process.
+/// Time between two samples of a process.
 const LOOK: Duration = Duration::from_millis(50);
 const MS: u64 = 1_000_000;
 
-/// A server that is watched.
+/// A server whose process is sampled.
 pub(crate) struct Seen<'a> {
     pub(crate) name: &'a str,
     pub(crate) server: &'a Faulty,
     pub(crate) limit: Option<&'a CpuLimit>,
 }
 
-/// Loads the first of `watched` with `plan`, while `meanwhile` does something and says what.
+/// Loads the first of `watched` with `plan`. Meanwhile `meanwhile` performs an action and returns
+/// its description.
 pub(crate) fn iteration(
     number: u32,
     plan: &Plan,
@@ -112,7 +114,8 @@ fn classes(report: &LoadReport) -> Vec<Class> {
     answered.chain(failed).collect()
 }
 
-/// A distribution with these percentiles and this mean: between two percentiles it follows the one power that gives the mean.
+/// A distribution with these percentiles and this mean. Between two percentiles it follows the
+/// power that gives the mean.
 fn spread(summary: &Latency) -> Distribution {
     let points = [
         (0.0, summary.min),
@@ -140,7 +143,7 @@ fn spread(summary: &Latency) -> Distribution {
     Distribution::of(shares().map(|share| (value(share, low) * 1e3) as u64), 3)
 }
 
-/// Answers by time, in slices that begin with the first request.
+/// Responses over time, in slices that begin with the first request.
 fn timeline(answers: &[Answer], begun: u64, origin: u64) -> Vec<Slice> {
     let first = (begun - origin) / MS;
     let place = |answer: &Answer| ((answer.at - origin) / MS).saturating_sub(first) / SLICE;
@@ -188,7 +191,7 @@ fn component(
             known.map(|(_, counts)| counts[which])
         };
         let before = samples.last();
-        // A thread that ended takes its switches along.
+        // An ended thread no longer reports its context switches, so the earlier value is kept.
         let grown = |now: u64, earlier: fn(&Sample) -> u64| now.max(before.map_or(0, earlier));
         samples.push(Sample {
             at_ms: look.at_ms,
@@ -220,7 +223,7 @@ fn component(
     }
 }
 
-/// A variant of these iterations, under the load of `plan`.
+/// A variant of these iterations, with the load of `plan`.
 pub(crate) fn variant(name: &str, plan: &Plan, iterations: Vec<Iteration>) -> Variant {
     let (arrivals, rate) = match &plan.schedule {
         load::Schedule::Closed { .. } => (Arrivals::Closed, None),
@@ -274,14 +277,14 @@ pub(crate) fn record(variants: Vec<Variant>) -> Record {
     record
 }
 
-/// A control group with a CPU limit (version 1); removed with this.
+/// A control group with a CPU limit (version 1); removed when dropped.
 pub(crate) struct CpuLimit {
     folder: PathBuf,
     pub(crate) cores: f64,
 }
 
 impl CpuLimit {
-    /// Makes one; why it cannot be made here.
+    /// Creates the group. The error is the reason why this machine does not permit it.
     pub(crate) fn new(cores: f64) -> Result<Self, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let name = format!("postern-lab-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::SeqCst));
@@ -293,7 +296,7 @@ impl CpuLimit {
         Ok(limit)
     }
 
-    /// Puts a process under it.
+    /// Moves a process into the group.
     pub(crate) fn take(&self, server: &Faulty) -> Result<(), String> {
         self.write("cgroup.procs", &server.pid().to_string())
     }
@@ -302,7 +305,7 @@ impl CpuLimit {
         std::fs::write(self.folder.join(file), content).map_err(|error| format!("{file}: {error}"))
     }
 
-    /// Periods, throttled ones, ms stood still.
+    /// Number of periods, number of throttled periods, and throttled time in ms.
     fn read(&self) -> [u64; 3] {
         let text = std::fs::read_to_string(self.folder.join("cpu.stat")).unwrap();
         let of = |name: &str| -> u64 {

@@ -1,7 +1,9 @@
-//! A server with one fault, as a process of its own, so that its CPU, memory and control group are its own.
+//! Faulty server: a server with one fault, in a process of its own, so that its CPU, memory and
+//! control group are separate.
 //!
-//! The process is this test program again, told to run [`serve`] only. It notes every answer and every connection with the time on
-//! the clock that all processes share, and tells them over `/log`.
+//! The process is this test program, started to run only [`serve`]. It logs every response and
+//! every connection with the time of the clock that all processes share, and returns the log at
+//! `/log`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 const TOLD: &str = "LAB_FAULTY";
 
-/// Nanoseconds on the clock that all processes share.
+/// Nanoseconds of the clock that all processes share.
 pub(crate) fn now() -> u64 {
     nanos(ClockId::Monotonic)
 }
@@ -26,7 +28,7 @@ fn nanos(clock: ClockId) -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// An answer: when it was given, its status, how long it took, ns.
+/// A response: its time, its status, and its duration in ns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
     pub(crate) at: u64,
@@ -34,22 +36,22 @@ pub(crate) struct Answer {
     pub(crate) took: u64,
 }
 
-/// What a server noted.
+/// Log of a server since the last request for it.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) answers: Vec<Answer>,
-    /// When connections were opened.
+    /// Times at which connections were opened.
     pub(crate) opened: Vec<u64>,
 }
 
-/// A running server; it ends with this.
+/// A running server process; it is ended when dropped.
 pub(crate) struct Faulty {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
 impl Faulty {
-    /// Starts one with the fault that `words` say: see [`Fault::told`].
+    /// Starts a server with the fault that `words` describe: see [`Fault::told`].
     pub(crate) fn start(words: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["diagnose::faulty::serve", "--exact", "--ignored", "--nocapture"])
@@ -61,7 +63,7 @@ impl Faulty {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines.find_map(|line| line.unwrap().split_once("listening on ")?.1.parse().ok());
-        // Whoever reads no more must not make the server wait.
+        // The output is read to its end, so that a full pipe does not block the server.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, address: address.expect("the server tells its address") }
     }
@@ -74,7 +76,7 @@ impl Faulty {
         self.child.id()
     }
 
-    /// Tells the server something; what it answers.
+    /// Sends a control request to the server. Returns the response body.
     pub(crate) fn tell(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
@@ -83,7 +85,7 @@ impl Faulty {
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
-    /// What it noted since it was asked last.
+    /// Returns the log entries since the last call.
     pub(crate) fn log(&self) -> Log {
         let text = self.tell("/log");
         let mut log = Log::default();
@@ -108,29 +110,30 @@ impl Drop for Faulty {
     }
 }
 
-/// What is wrong with a server.
+/// The fault of a server.
 enum Fault {
-    /// Nothing.
+    /// The server has no fault.
     None,
-    /// Each request costs this much CPU.
+    /// Each request costs this much CPU time.
     Work(Duration),
-    /// Each request waits for itself.
+    /// Each request waits, independent of the others.
     Wait(Duration),
-    /// One request at a time, each of which waits.
+    /// Requests wait one after the other.
     Serial(Duration),
-    /// The same, and whoever waits is woken up with all others.
+    /// Like `Serial`, but every waiting thread is woken each time.
     Convoy(Duration),
-    /// Each request leaves this many bytes behind.
+    /// Each request leaks this many bytes.
     Keep(usize),
-    /// Every so often nobody is answered while a thread works.
+    /// At intervals no request is answered while a thread works.
     Pauses { every: Duration, length: Duration },
-    /// Once, at this request, nobody is answered for a time.
+    /// Once, at this request, no request is answered for a time.
     Stall { at: u64, length: Duration },
-    /// For some time after `/rotate` every token is refused.
+    /// After `/rotate` every token is refused for this time.
     Rotation(Duration),
-    /// Every so many requests there is no answer for a long time.
+    /// Every n-th request gets no response for a long time.
     Silent { every: u64 },
-    /// Each request asks another server this often, and is refused when that does not answer in time. With a cache, once per token.
+    /// Each request calls another server this often, and is refused if that does not respond in
+    /// time. With a cache, once per token.
     Ask { whom: SocketAddr, times: usize, cache: bool, timeout: Duration },
 }
 
@@ -165,12 +168,12 @@ struct Server {
     fault: Fault,
     log: Mutex<Log>,
     requests: AtomicU64,
-    /// Until when tokens are refused.
+    /// Time until which tokens are refused.
     refusing: AtomicU64,
-    /// Extra wait of every request, µs.
+    /// Additional wait of every request in µs.
     slow: AtomicU64,
     gate: RwLock<()>,
-    /// When the last request of the queue will be done.
+    /// Time at which the last request of the queue will be finished.
     queue: Mutex<u64>,
     taken: Mutex<bool>,
     free: Condvar,
@@ -194,7 +197,7 @@ fn serve() {
         free: Condvar::new(),
         known: Mutex::default(),
     });
-    // It ends with whoever started it, whatever ends that one.
+    // The process ends with its parent, however the parent ends.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
@@ -206,7 +209,7 @@ fn serve() {
                 std::thread::sleep(every);
                 let _closed = server.gate.write().unwrap_or_else(PoisonError::into_inner);
                 let until = now() + ns(length);
-                // A collector works on several cores, where it gets them.
+                // A garbage collector runs on several cores if they are available.
                 std::thread::scope(|scope| {
                     for _ in 0..3 {
                         scope.spawn(|| {
@@ -230,7 +233,7 @@ fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap()
 }
 
-/// Works for this much CPU, however long the core is away meanwhile.
+/// Works for this much CPU time, even if the thread loses its core meanwhile.
 fn work(cpu: Duration) -> u64 {
     let until = nanos(ClockId::ThreadCPUTime) + ns(cpu);
     let mut sum = 0_u64;
@@ -268,7 +271,7 @@ impl Server {
         }
     }
 
-    /// What is said aside of the load.
+    /// Handles a control request, which is not part of the load.
     fn told(&self, path: &str) -> String {
         match path.split_once('?').unwrap_or((path, "")) {
             ("/log", _) => {
@@ -303,7 +306,7 @@ impl Server {
             }
             Fault::Wait(time) => std::thread::sleep(*time),
             Fault::Serial(time) => {
-                // A queue in the order of arrival, which no busy machine can make unfair.
+                // A queue in the order of arrival, so that a busy machine cannot make it unfair.
                 let turn = {
                     let mut end = self.queue.lock().unwrap();
                     *end = (*end).max(now()) + ns(*time);
@@ -355,7 +358,8 @@ impl Server {
     }
 }
 
-/// Asks another server over a connection that is kept; no answer in time is none.
+/// Sends a request to another server over a kept-alive connection. Returns `false` if there is no
+/// response in time.
 fn ask(whom: SocketAddr, kept: &mut Option<TcpStream>, timeout: Duration) -> bool {
     let mut exchange = || -> std::io::Result<()> {
         let mut stream = match kept.take() {

@@ -1,5 +1,5 @@
-//! Findings whose faults no test can bring about here, on records that show them: each is found, and is not where one thing is missing that
-//! proves it.
+//! Constructed records: findings whose faults no test can cause here. Each is found in a record
+//! that shows it, and not found if one part of the evidence is missing.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::desk::sample;
 
 const SECONDS: u64 = 10;
 
-/// 100 requests/s for ten seconds that take `us`, a little more or less.
+/// 100 requests/s for ten seconds with a duration of about `us` each.
 fn iteration(number: u32, us: f64) -> Iteration {
     let answers = 100 * SECONDS;
     let spread = (0..answers).map(|at| (us * (900.0 + 0.2 * at as f64)) as u64);
@@ -46,7 +46,8 @@ pub(super) fn class(outcome: Outcome, status: u16, latencies: impl Iterator<Item
     }
 }
 
-/// A program looked at ten times a second; `fill` says what it had used by then, by tenths of a second.
+/// A program with ten samples a second. `fill` sets the usage until then; its argument counts
+/// tenths of a second.
 pub(super) fn component(name: &str, fill: impl Fn(u64, &mut Sample)) -> Component {
     let look = |tenth| {
         let mut sample = Sample { at_ms: tenth * 100, rss_bytes: 50 << 20, ..Sample::default() };
@@ -77,7 +78,7 @@ pub(super) fn variant(name: &str, iterations: Vec<Iteration>) -> Variant {
     }
 }
 
-/// Five iterations with these programs.
+/// Five iterations with these components.
 fn with(components: &[Component]) -> Record {
     let five =
         (1..=5).map(|number| Iteration { components: components.to_vec(), ..iteration(number, 500.0) });
@@ -90,7 +91,7 @@ fn each(record: &mut Record, change: impl Fn(&mut Iteration)) {
     record.variants.iter_mut().flat_map(|variant| &mut variant.iterations).for_each(change);
 }
 
-/// Names of what is found; the record has to be one that can be written.
+/// Names of the findings; the record must be valid.
 fn names(record: &Record) -> Vec<String> {
     record.check().unwrap();
     findings(record).into_iter().map(|finding| finding.name).collect()
@@ -149,7 +150,7 @@ fn a_rate_limit_by_its_status_or_by_what_it_lets_through() {
     assert_eq!(names(&refusing(503, &|at| 3 + at % 4)), ["errors", "rate-limited"]);
     assert_eq!(names(&refusing(500, &|at| 3 + at % 4)), ["errors"]);
     let mut failing = refusing(503, &|at| 3 + at % 4);
-    // What is let through changes as much as what is not: no limit, a server that fails.
+    // If successes vary as much as refusals, the cause is not a rate limit but a failing server.
     each(&mut failing, |iteration| {
         iteration.timeline.iter_mut().zip(0..).for_each(|(slice, at): (_, u64)| slice.ok = 5 + 10 * (at % 4));
     });
@@ -207,7 +208,7 @@ fn memory_that_only_fills_is_no_growth() {
 
 #[test]
 fn whose_latency_it_is() {
-    // 20 ms each, of which the gateway waited 18 for the backend.
+    // 20 ms each, of which the gateway waited 18 ms for the backend.
     let mut waits = with(&[]);
     let slow = |number| Iteration {
         phases: vec![Phase {
@@ -226,7 +227,7 @@ fn whose_latency_it_is() {
     });
     assert_eq!(names(&waits), NONE, "half of it is not the backend's");
 
-    // A closed loop over 40 ms there and back, and 1 ms more in between.
+    // A closed loop over a round trip of 40 ms, with 1 ms of work.
     let far = |name: &str, us| {
         let mut far = variant(name, (1..=5).map(|number| iteration(number, us)).collect());
         far.load.arrivals = Arrivals::Closed;
@@ -351,7 +352,7 @@ fn refusals_are_timeouts_only_where_they_cluster_at_one() {
     assert_eq!(names(&refused(403, &some_sooner(11))), ["errors"], "most are refused for another reason");
     let no_edge = |at| 4_200_000_000 + at * 75_000_000;
     assert_eq!(names(&refused(403, &no_edge)), ["errors"], "they come before as after it");
-    // As Envoy's come whose loop is busy.
+    // Latencies like those of Envoy with a busy event loop.
     let busy = |sooner: u64| move |at: u64| 200_000_000 + at * 400_000 - sooner * 1_000_000;
     assert_eq!(names(&refused(403, &busy(5))), ["errors", "timeouts-mapped"]);
     assert_eq!(names(&refused(403, &busy(10))), ["errors"], "no timer is so early");
@@ -373,8 +374,9 @@ fn what_came_through_late_does_not_hide_a_timeout_of_nearly_all() {
     assert!(!mostly_late(40), "good answers take as long: that is how long it takes");
 }
 
-/// As from Envoy with a timeout of 200 ms before an authorizer with too little CPU: a good answer waits as well, some as long as the timer, and
-/// some refusals come when a connection breaks.
+/// Latencies like those of Envoy with a timeout of 200 ms, in front of an authorizer with too
+/// little CPU. A success waits as well, sometimes as long as the timeout. Some refusals come early,
+/// when a connection breaks.
 #[test]
 fn a_timeout_shows_where_good_answers_wait_as_long_and_some_refusals_come_sooner() {
     let waiting = |usual: u64| {
@@ -398,7 +400,8 @@ fn a_timeout_shows_where_good_answers_wait_as_long_and_some_refusals_come_sooner
     assert!(waiting(165_000_000).is_none(), "the usual good one takes hardly less");
 }
 
-/// Who is known is admitted at once; who is not is asked about, and everybody who is refused is one of these.
+/// A cached credential is admitted immediately. Others are checked, and every refusal is one of
+/// these.
 #[test]
 fn what_takes_as_long_for_good_ones_is_no_timeout() {
     let asked_about = |good: u64| {
@@ -511,14 +514,16 @@ fn littles_law_is_held_to_requests_whose_latencies_were_kept() {
         each(&mut record, |iteration| iteration.mean_in_flight = Some(in_flight));
         record
     };
-    // 100 requests/s of a millisecond each are a tenth of a request in flight.
+    // 100 requests/s of one millisecond each are 0.1 requests in flight.
     assert_eq!(names(&slow(0.1)), NONE);
     assert_eq!(names(&slow(40.0)), ["little-law-broken"]);
-    // Of what ended in the window a third was due before it: what was in flight is theirs as well.
+    // A third of the requests that ended in the window was due before it, and counts as in flight
+    // as well.
     let mut backlog = slow(40.0);
     each(&mut backlog, |iteration| iteration.timeline.iter_mut().for_each(|slice| slice.ok = 30));
     assert_eq!(names(&backlog), NONE);
-    // Five that nobody answered were waited for until after the window: how much of their 25 s lies in it, nobody tells.
+    // Five unanswered requests were awaited until after the window. How much of their 25 s lies in
+    // it is unknown.
     let lost = |in_flight: f64| {
         let mut record = slow(in_flight);
         each(&mut record, |iteration| {

@@ -1,6 +1,7 @@
-//! Findings: each fault is found by its name, and nothing else is.
+//! Findings: each fault is found by its name, and nothing else is found.
 //!
-//! [`seeded`] loads real servers with one fault each; [`made_up`], [`any`] and [`published`] look at records that no machine has to run for.
+//! [`seeded`] loads real servers with one fault each. [`made_up`], [`any`] and [`published`] use
+//! records that need no run.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -20,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use lab::diagnose::findings;
 use lab::record::{Finding, Record};
 
-/// What is said when a fault is there, and what may be said beside it.
+/// The finding that must be reported for a fault, and findings that may be reported with it.
 struct Row {
     fault: &'static str,
     found: &'static str,
@@ -58,7 +59,7 @@ const MATRIX: [Row; 15] = [
     row("a backend that stands still for a second", "stalls", &[]),
 ];
 
-/// What every short run on a shared machine says, whatever is wrong with its target.
+/// Findings that every short run on a shared machine may have, independent of its target.
 const ALWAYS: [&str; 6] =
     ["few-iterations", "closed-loop", "machine-shared", "time-stolen", "core-starved", "generator-late"];
 
@@ -66,7 +67,7 @@ fn of(fault: &str) -> &'static Row {
     MATRIX.iter().find(|row| row.fault == fault).unwrap()
 }
 
-/// What is wrong with the findings of a record that has this fault.
+/// Checks the findings of a record with this fault.
 fn judge(row: &Row, found: &[Finding]) -> Result<(), String> {
     let names: Vec<&str> =
         found.iter().map(|finding| &*finding.name).filter(|name| !ALWAYS.contains(name)).collect();
@@ -78,10 +79,11 @@ fn judge(row: &Row, found: &[Finding]) -> Result<(), String> {
     if other.is_empty() { Ok(()) } else { Err(format!("{other:?} is found: {found:#?}")) }
 }
 
-/// Measures a fault and holds what is found against the matrix; the finding that it is about. A neighbour on the machine can make any single
-/// run look like something else, so there are three; a rule that is wrong is wrong in all of them.
+/// Measures a fault and checks the findings against the matrix. Returns the finding of the fault.
+/// Other load on the machine can distort a single run, so there are three attempts; a wrong rule
+/// fails in all of them.
 fn seeded(fault: &str, measure: impl Fn() -> Record) -> Finding {
-    // Two loads at once would be each other's weather.
+    // Two loads at the same time would disturb each other.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let row = of(fault);

@@ -1,4 +1,5 @@
-//! The published reports, as records as far as their tables go: the two causes that they did not name are found.
+//! Published reports: converted to records as far as their tables go. Both causes that the reports
+//! missed are found.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ fn closed(workers: u64) -> LoadShape {
     }
 }
 
-/// What a table says about one iteration: no histogram, no course.
+/// An iteration from a table row, without histogram and timeline.
 fn iteration(
     number: u32,
     ok: u64,
@@ -69,7 +70,7 @@ fn variant(name: &str, load: LoadShape, iterations: Vec<Iteration>) -> Variant {
     }
 }
 
-/// A program of which the average use of a run is known.
+/// A component whose average CPU usage in a run is known.
 fn component(name: &str, cores: f64, limit: Option<f64>, seconds: f64) -> Component {
     let look = |at_s: f64| Sample {
         at_ms: (at_s * 1e3) as u64,
@@ -141,7 +142,7 @@ fn the_limit_of_50m_is_named_from_averages_alone() {
         assert_eq!(about(&found, "backend-bound", run).is_some(), backend, "{run}: {found:#?}");
         assert!(about(&found, "timeouts-mapped", run).is_none(), "the tables have no latency of a 403");
     }
-    // 113 of the October run's requests were not answered in time, all in its iteration 5.
+    // 113 requests of the October run had no response in time, all in its iteration 5.
     let slow = about(&found, "slow-iteration", "3x-opaque-heavy-backend").unwrap();
     assert!(slow.evidence.contains("P99 of iteration 5"), "{slow:?}");
 }

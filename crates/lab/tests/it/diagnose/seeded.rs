@@ -1,4 +1,4 @@
-//! Real servers with one fault each, under a real load for a few seconds.
+//! Seeded faults: real servers with one fault each, under a real load for a few seconds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::bridge::{CpuLimit, Seen, iteration, record, variant};
 use super::faulty::Faulty;
 use super::seeded;
 
-/// An open loop over 16 connections.
+/// Plan of an open loop over 16 connections.
 fn offer(server: &Faulty, rate: f64, seconds: f64) -> Plan {
     Plan {
         target: crate::target(&server.url(), Protocol::Http1),
@@ -29,7 +29,7 @@ fn offer(server: &Faulty, rate: f64, seconds: f64) -> Plan {
     }
 }
 
-/// A closed loop.
+/// Plan of a closed loop.
 fn work(server: &Faulty, workers: usize, seconds: f64) -> Plan {
     let schedule = Schedule::Closed { concurrency: workers };
     Plan { schedule, connections: workers, ..offer(server, 0.0, seconds) }
@@ -39,18 +39,18 @@ fn seen<'a>(name: &'a str, server: &'a Faulty) -> Seen<'a> {
     Seen { name, server, limit: None }
 }
 
-/// One variant with one iteration.
+/// A record of one variant with one iteration.
 fn once(plan: &Plan, watched: &[Seen<'_>]) -> Record {
     record(vec![variant("under test", plan, vec![iteration(1, plan, watched, &|| None)])])
 }
 
-/// A gateway that asks an authority: how often, with or without a cache.
+/// A gateway that calls an authority `times` per request, with or without a cache.
 fn asking(authority: &Faulty, times: u32, cache: bool, timeout: Duration) -> Faulty {
     let cache = if cache { "cache" } else { "always" };
     Faulty::start(&format!("ask {} {times} {cache} {}", authority.address, timeout.as_micros()))
 }
 
-/// Runs something on one core, which a thread without rest has the other half of.
+/// Runs `work` on one core, of which a busy thread uses the other half.
 fn with_half_a_core<T>(work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None).unwrap();
     let mut one = CpuSet::new();
@@ -98,7 +98,8 @@ fn a_cpu_limit() {
         record
     });
     assert!(found.evidence.contains("`proxy` used up its 0.1 cores"), "{found:?}");
-    // 0.1 cores ÷ 2 ms and a little are less than 50 requests a second, and those were measured.
+    // 0.1 cores ÷ slightly more than 2 ms are less than 50 requests a second, and that rate was
+    // measured.
     let rate = |after: &str| -> f64 {
         let rest = found.evidence.split(after).nth(1).unwrap();
         rest.split(' ').next().unwrap().parse().unwrap()
@@ -132,7 +133,7 @@ fn the_generator_is_too_slow() {
         let server = Faulty::start("none");
         let (timeout, connections) = (Duration::from_millis(300), 256);
         let plan = Plan { timeout, connections, ..offer(&server, 400_000.0, 1.0) };
-        // So that the server can always do more than the generator, whoever else is on the machine.
+        // The server must always be faster than the generator, whatever else runs on the machine.
         with_half_a_core(|| once(&plan, &[seen("server", &server)]))
     });
 }
@@ -271,7 +272,7 @@ fn a_backend_that_stands_still() {
     assert!(found.evidence.contains("no watched program worked"), "{found:?}");
 }
 
-/// What is put back into the record is not found again.
+/// A finding that is already in the record is not found again.
 #[test]
 fn findings_are_found_once() {
     let mut record = crate::desk::sample::record(1);

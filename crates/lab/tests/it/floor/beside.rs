@@ -1,4 +1,5 @@
-//! What a load can have beside it, and what a variant can change: held connections, open files, tokens that the lab signs, programs side by side.
+//! Load options and variant overrides: held connections, open files, tokens that the lab signs,
+//! programs that run side by side.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +34,7 @@ fn connections_are_held_while_load_lasts_and_the_record_says_what_became_of_them
         ("idle", 20, 20, 20, 0)
     );
     assert_eq!((idle.statuses, idle.lifetime_max_us), (BTreeMap::from([(200, 20)]), None));
-    // Who was never cut off counts for as long as they were open.
+    // If no connection was closed, the longest time that they were open counts.
     let longest = lab::statistics::measured(record.variant("a/oauth/idle").unwrap(), &Measure::HeldLongest);
     assert_eq!(Some(longest[1].1), idle.open_longest_us);
     assert!(longest[1].1 > 0.0);

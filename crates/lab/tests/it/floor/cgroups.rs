@@ -1,4 +1,4 @@
-//! Limits by control groups, where this machine lets them be set; where it does not, the error that says so.
+//! Limits by control groups if this machine permits them; otherwise the error message.
 
 use lab::cgroup::{Hierarchy, Limits};
 use lab::run::run;
@@ -50,7 +50,8 @@ fn a_limited_component_runs_in_its_group_or_the_error_says_what_is_missing() {
 #[test]
 fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
     let lab = Lab::new();
-    // Some milliseconds of CPU for each request, and a tenth of a core: some ten requests a second on any machine.
+    // Some milliseconds of CPU per request and a tenth of a core permit about ten requests a second
+    // on any machine.
     let topology = lab.topology("limited", &limited("100m", ", LAB_TEST_WORK = \"1000\""));
     let scenario = format!(
         "rounds = 1\n[load.closed]\narrivals = 'closed'\nconcurrency = 4\nduration = '3s'\nwarmup = '500ms'\n[[variant]]\nname = 'a'\ntopology = '{topology}'\n"
@@ -81,7 +82,7 @@ fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
 #[test]
 fn a_program_that_is_ended_for_want_of_memory_is_counted() {
     let lab = Lab::new();
-    // What it started takes all the memory there is, and is ended; the server goes on.
+    // Its child process allocates all memory and is killed; the server continues.
     let server = serving("front", "memory_limit = \"96MiB\"", "");
     let server = server.replace("program = \"server\"", "program = \"/bin/sh\"").replace(
         "arguments = [",

@@ -1,4 +1,4 @@
-//! `lab run` as it is typed.
+//! Command `lab run`: executed with the arguments of a command line.
 
 use std::fs;
 use std::time::{Duration, Instant};

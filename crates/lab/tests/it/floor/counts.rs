@@ -1,4 +1,5 @@
-//! Counts per request: what is counted, that it is the difference of two runs, and what happens without the tool.
+//! Counts per request: what is counted, that it is the difference of two runs, and what happens
+//! without the tool.
 
 use lab::record::Outcome;
 use lab::run::{Options, run};
@@ -22,7 +23,7 @@ fn scenario(lab: &Lab, variants: &[(&str, &str)]) -> Scenario {
 #[test]
 fn what_a_request_costs_is_counted_beside_what_is_measured() {
     let lab = Lab::new();
-    // A million steps for each answer, and none; a refusal takes none either.
+    // A million steps per response, and none; a refusal needs none either.
     let scenario = scenario(&lab, &[("idle", ""), ("busy", ", LAB_TEST_WORK = \"1000\"")]);
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     assert_eq!(ran.failed, []);
@@ -31,7 +32,7 @@ fn what_a_request_costs_is_counted_beside_what_is_measured() {
     assert!(idle > 1_000.0 && busy - idle > 1_000_000.0, "{idle} {busy}");
     let refused = count("busy/oauth/nobody", "instructions");
     assert!(refused > 1_000.0 && refused < 1_000_000.0, "a refusal does not work: {refused}");
-    // A server that formats strings asks for memory some times for each.
+    // A server that formats strings allocates memory several times per response.
     let memory = count("idle/oauth/known", "allocations");
     assert!((3.0..300.0).contains(&memory), "{memory}");
     let iteration = &ran.record.variant("busy/oauth/nobody").unwrap().iterations[0];
@@ -63,7 +64,7 @@ fn without_the_tool_the_error_names_its_package() {
 #[test]
 fn requests_that_end_differently_have_no_cost_in_common() {
     let lab = Lab::new();
-    // Good at first, busy now and then later.
+    // First all requests succeed; later every seventh fails.
     let scenario = scenario(&lab, &[("moody", ", LAB_TEST_MOODY = \"yes\"")]);
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     let [(_, why)] = ran.failed.as_slice() else { panic!("{:?}", ran.failed) };

@@ -1,4 +1,4 @@
-//! Load that enters at several places, and what is done to components while it lasts.
+//! Events: load that enters at several places, and actions on components during load.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -55,7 +55,7 @@ fn a_component_that_is_made_to_stand_still_goes_on_by_itself_when_load_is_over()
     let load = "arrivals = 'closed'\nconcurrency = 2\nduration = '1500ms'\nwarmup = '0s'\n\
                 event = [{ at = '900ms', component = 'front', signal = 'CONT' }, { at = '200ms', component = 'front', signal = 'STOP' },\n\
                          { at = '1400ms', component = 'front', signal = 'STOP' }]";
-    // The second round finds it as the first one left it.
+    // The second round begins in the state that the first one left.
     let record = measured(&lab, &guarded(""), "rounds = 2\nfresh = 'run'", load);
     for iteration in &record.variants[0].iterations {
         let events: Vec<&str> = iteration.events.iter().map(|event| event.what.as_str()).collect();
@@ -112,7 +112,8 @@ fn what_cannot_be_done_to_a_topology_is_told_before_anything_runs() {
     }
 }
 
-/// Two servers, of which the other stands by; the first one is guarded, has a file, and counts its requests.
+/// Two servers: the second one is on standby. The first one is guarded, has a file, and counts its
+/// requests.
 fn with_standby(more: &str) -> String {
     let metrics = |name: &str| {
         format!(
@@ -132,7 +133,7 @@ fn a_file_is_written_anew_in_turn_and_is_as_before_when_load_is_over() {
     let lab = Lab::new();
     fs::write(lab.path("a.txt"), "level @level@ on @port.http@\n").unwrap();
     let file = lab.path("work/1-a/front/a.txt");
-    // What the file says is read by the lab's own hands, while load lasts.
+    // The test reads the file itself while the load lasts.
     let seen = std::thread::scope(|scope| {
         let (ended, end) = std::sync::mpsc::channel::<()>();
         let file = &file;
@@ -177,7 +178,7 @@ fn one_that_stands_by_is_started_by_an_event_and_its_counters_are_in_the_record(
         assert_eq!(whats, ["start of `other`", "SIGCONT to `other`"]);
         let [front, other] = &iteration.components[..] else { panic!("{:?}", iteration.components) };
         assert!(front.counters["requests"] >= 200, "{:?}", front.counters);
-        // Only the lab asks it, for its counters: each question counts.
+        // Only the lab sends it requests, for its counters; each of them counts.
         assert!((1..100).contains(&other.counters["requests"]), "{:?}", other.counters);
         let first = [front, other].map(|component| component.samples[0].at_ms);
         assert!(first[0] < 1000 && first[1] >= 1000, "{first:?}");
@@ -300,7 +301,7 @@ fn who_stands_by_cannot_be_meant_otherwise() {
         let said = read(head, &loads, &tail).unwrap_err();
         assert!(said.contains(words), "{said}");
     }
-    // What only happens can only be told when it does.
+    // A fault in the order of events shows only at run time.
     let early = one("{ at = '100ms', component = 'other', signal = 'CONT' }");
     let error = run(&read("rounds = 1", &early, "").unwrap(), lab.options(), &lab.interrupt).unwrap_err();
     assert!(error.to_string().contains("SIGCONT to `other` failed: it stands by"), "{error}");

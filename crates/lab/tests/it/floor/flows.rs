@@ -1,4 +1,4 @@
-//! Flows of a provider as the load of a run.
+//! Provider flows as the load of a run.
 
 use lab::record::{Arrivals, Outcome, Record, Variant};
 use lab::run::run;
@@ -10,12 +10,12 @@ const LOADS: &str = "rounds = 5\nfresh = 'run'\nbaseline = 'a/oauth/@load@'\n\
     [load.few]\nflow = 'password_revoke'\narrivals = 'closed'\nconcurrency = 2\nduration = '300ms'\nwarmup = '100ms'\n\
     [load.many]\nflow = 'password_revoke'\narrivals = 'closed'\nconcurrency = 6\nduration = '300ms'\nwarmup = '100ms'\n";
 
-/// A server that gives tokens to everybody and takes them back at `revoke`.
+/// A server that issues tokens to every client and revokes them at `revoke`.
 fn provider(revoke: &str) -> String {
     described(&guarded(""), revoke)
 }
 
-/// A topology whose component `front` is described as a provider that takes tokens back at `revoke`.
+/// A topology whose component `front` is described as a provider that revokes tokens at `revoke`.
 pub(super) fn described(topology: &str, revoke: &str) -> String {
     let provider = format!(
         "[provider]\nname = 'tiny'\norigin = 'http://127.0.0.1:@front.http@'\n\
@@ -34,7 +34,7 @@ fn scenario(lab: &Lab, more: &str, topologies: &[(&str, &str)]) -> Scenario {
     Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The rounds that a variant has figures of.
+/// Numbers of the rounds that a variant has figures of.
 fn measured(variant: &Variant) -> Vec<u32> {
     variant.iterations.iter().map(|iteration| iteration.number).collect()
 }
@@ -53,7 +53,7 @@ fn whole_transactions_fill_the_record() {
         let many = variant.name.ends_with("/many");
         assert_eq!((load.arrivals, load.concurrency), (Arrivals::Closed, Some(if many { 6 } else { 2 })));
         assert_eq!((load.flow.as_str(), load.tokens), ("password_revoke", None));
-        // Where others take the processor, nothing may end in a window: that round is told to be missing.
+        // On a busy machine a round may end without a result; it is then reported as missing.
         let mut rounds = [measured(variant), variant.missing.clone()].concat();
         rounds.sort_unstable();
         assert_eq!(rounds, [1, 2, 3, 4, 5]);
@@ -84,7 +84,8 @@ fn whole_transactions_fill_the_record() {
     let caption = "Divided by `a/oauth/many` in the same round: median (minimum – maximum)";
     let caption = report.lines().find(|line| line.contains(caption)).expect(&report);
     let sure = caption.contains("; between least and most the true median lies with 93.75 %");
-    // A round may lack one figure of four, such as CPU that the clocks do not tell: fewer are claimed then.
+    // A round may lack one of the four figures, such as CPU time below the clock resolution. The
+    // claimed number is then lower.
     assert!(!sure || paired == 5, "{caption}");
 }
 
@@ -150,7 +151,7 @@ fn an_interrupt_ends_a_flow_and_leaves_a_partial_record() {
     asking.join().unwrap();
     match ran {
         Ok(ran) => assert!(ran.record.run.partial && ran.record.variants.len() == 1),
-        // Nobody had finished anything: nothing was measured, and that is what it says.
+        // No transaction had ended, so nothing was measured, which the error says.
         Err(error) => assert!(error.to_string().contains("ended by request"), "{error}"),
     }
 }

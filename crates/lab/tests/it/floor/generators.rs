@@ -1,4 +1,4 @@
-//! Loads that other load generators send: real ones, and scripts in the place of one that does not do as it should.
+//! Other load generators: real ones, and scripts in place of a failing one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,7 +23,7 @@ fn scenario(lab: &Lab, load: &str, generators: &[&str]) -> Result<Scenario, Stri
     Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
 }
 
-/// A script in the place of wrk.
+/// Options with a script in place of wrk.
 fn with_script(lab: &Lab, script: &str) -> Options {
     let path: PathBuf = lab.path("wrk");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -47,7 +47,8 @@ fn the_same_is_seen_by_each_and_each_is_watched() {
         assert!(iteration.count(Outcome::Ok) > 20, "{name}: {:?}", iteration.classes);
         assert_eq!(iteration.count(Outcome::Refused), 0, "{name}: the token is sent");
         assert!(Figure::P50.of(iteration).unwrap() > 0.0, "{name}");
-        // The warm-up is taken off, and nothing else: where the first request waits for a processor, the window begins later.
+        // Only the warm-up is subtracted. If the first request waits for a core, the window begins
+        // later.
         let (seconds, warmup) = (iteration.seconds, iteration.warmup_s);
         assert!(seconds > 0.0 && seconds < 1.5 && warmup >= 0.9, "{name}: {seconds} s after {warmup} s");
         assert!(seconds + warmup > 1.6, "{name}: {seconds} s after {warmup} s");
@@ -60,7 +61,7 @@ fn the_same_is_seen_by_each_and_each_is_watched() {
                 && generator.samples.iter().any(|sample| sample.rss_bytes > 0),
             "{name}"
         );
-        // It may use too little in a second for a figure of what a request costs.
+        // It may use too little CPU in a second for a figure per request.
         assert!(generator.cpu_error_us.is_some_and(|error| error > 0), "{name}");
         assert_eq!(variant.labels["generator"], *name.split('/').next().unwrap());
     }

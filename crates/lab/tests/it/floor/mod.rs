@@ -1,4 +1,4 @@
-//! Topologies, scenarios and runs, with real programs: shells, and this test program itself as a server.
+//! Topologies, scenarios and runs with real programs: shells, and this test program as a server.
 
 mod beside;
 mod cgroups;
@@ -22,13 +22,13 @@ use lab::run::{Options, Show};
 use lab::topology::{Programs, Topology, Workdir};
 use lab::{Interrupt, Interrupter};
 
-/// A core that this process may use: not every machine lets it use the first.
+/// A core that this process may use: not every machine permits the first one.
 fn usable_core() -> usize {
     let usable = rustix::thread::sched_getaffinity(None).unwrap();
     (0..rustix::thread::CpuSet::MAX_CPU).find(|core| usable.is_set(*core)).unwrap()
 }
 
-/// A folder for a test, with topologies that use its server.
+/// Folder of a test, with topologies that use its server.
 struct Lab {
     folder: tempfile::TempDir,
     interrupter: Interrupter,
@@ -45,7 +45,7 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    /// Writes a topology; its path.
+    /// Writes a topology file. Returns its path.
     fn topology(&self, name: &str, text: &str) -> String {
         let path = self.path(&format!("{name}.toml"));
         fs::write(&path, text).unwrap();
@@ -67,13 +67,14 @@ impl Lab {
     }
 }
 
-/// This test program as `server`.
+/// This test program under the name `server`.
 fn programs() -> Programs {
     let own = std::env::current_exe().unwrap();
     Programs::new(BTreeMap::from([("server".to_owned(), own)]))
 }
 
-/// A component that serves (see [`server`]); `more` are keys of its table and of its environment.
+/// A server component (see [`server`]). `keys` are further keys of its table, `environment` of its
+/// environment.
 fn serving(name: &str, keys: &str, environment: &str) -> String {
     format!(
         "[[component]]\nname = \"{name}\"\nprogram = \"server\"\narguments = [\"floor::server::serve\", \"--exact\", \"--ignored\", \
@@ -81,7 +82,7 @@ fn serving(name: &str, keys: &str, environment: &str) -> String {
     )
 }
 
-/// A topology that is one server, which gives tokens and demands them.
+/// A topology with one server, which issues tokens and requires them.
 fn guarded(environment: &str) -> String {
     format!(
         "title = \"a server that wants a token\"\npath = [\"front\"]\n[load]\nurl = \"http://127.0.0.1:@front.http@/app\"\n\
@@ -99,7 +100,7 @@ fn alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Waits for something that happens by itself; `what` is said when it does not.
+/// Waits until a condition is true. `what` is the message if it stays false.
 fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !happened() {

@@ -1,4 +1,5 @@
-//! Metrics in the Prometheus text format: of what runs elsewhere, and of what runs here and counts for itself.
+//! Metrics in the Prometheus text format: of remote components, and of local ones that export
+//! counters.
 
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};
@@ -29,7 +30,7 @@ fn a_remote_target_is_loaded_and_its_metrics_become_samples() {
     let component = &iteration.components[0];
     assert_eq!((component.name.as_str(), component.cpu_limit_cores), ("app", Some(0.05)));
     let (first, last) = (component.samples.first().unwrap(), component.samples.last().unwrap());
-    // The server counts each request as a millisecond of CPU and a throttled period.
+    // The server counts each request as one millisecond of CPU and one throttled period.
     assert!(
         last.user_ms >= 150 && last.user_ms > first.user_ms && last.throttled_periods.unwrap() >= 150,
         "{first:?} {last:?}"
@@ -52,7 +53,7 @@ fn what_a_program_counts_of_itself_stands_beside_what_is_seen_of_it() {
     let samples = &iteration.components[0].samples;
     let (first, last) = (samples.first().unwrap(), samples.last().unwrap());
     let calls = last.calls_received.unwrap() - first.calls_received.unwrap();
-    // The server counts questions about its metrics as well.
+    // The server also counts the requests for its metrics.
     assert!((140..=170).contains(&calls), "{first:?} {last:?}");
     assert!(
         last.rss_bytes > 1 << 20 && last.swap_bytes.is_some() && last.tls_handshakes.is_none(),

@@ -1,4 +1,4 @@
-//! Credentials that are revoked while load lasts, at a server that is late by a known time.
+//! Revocations during load, at a server that applies them with a known delay.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use lab::scenario::{Scenario, Wish};
 
 use super::{Lab, flows, guarded, read};
 
-/// A server, and who is asked about its tokens: a name and a URL each.
+/// A server topology, and the places where its tokens are probed: a name and a URL each.
 fn revoking(endpoints: &str, places: &[(&str, &str)]) -> String {
     let place = |(name, url): &(&str, &str)| {
         let key = if url.starts_with("introspect") { "introspection" } else { "url" };
@@ -72,7 +72,8 @@ fn staleness_is_the_time_by_which_a_place_is_late() {
     assert_eq!(names, ["prompt", "late", "later", "now"]);
     for (place, late_ms) in seen.staleness.iter().zip([0, 300, 400, 0]) {
         assert_eq!((place.delay.count(), place.never), (revocations.revoked, 0), "{}", place.node);
-        // The last request that is accepted begins before the place refuses, however slow everything is; the histogram rounds up.
+        // The last accepted request always begins before the place refuses, however slow the
+        // machine is; the histogram rounds up.
         assert!(place.delay.max() <= late_ms * 1_002_000 + 1_000, "{}: {}", place.node, place.delay.max());
         assert!(place.delay.max() >= late_ms * 500_000, "{}: {}", place.node, place.delay.max());
     }
@@ -171,7 +172,7 @@ fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
     let revocations = seen.revocations.as_ref().unwrap();
     assert!(revocations.revoked > 0 && revocations.failed > 0, "{revocations:?}");
     assert_eq!(seen.staleness[0].delay.count(), revocations.revoked);
-    // Nobody knows of those that could not be revoked.
+    // Tokens that could not be revoked have an unknown state, so there is no staleness figure.
     assert!(lab::statistics::measured(&record.variants[0], &Measure::StalenessMax).is_empty());
     let found = finding(&record, "revocations-failed").unwrap();
     assert!(found.evidence.contains("/busy answers 503: not yet"), "{}", found.evidence);
@@ -185,7 +186,7 @@ fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
     };
     let said = failed(&revoking(FAIL, &[("prompt", "app")]), "");
     assert!(said.contains("nothing could be revoked") && said.contains("/busy answers 503"), "{said}");
-    // A place that accepts nobody shows no staleness.
+    // A place that accepts no token has no staleness.
     let said = failed(&revoking(REVOKE, &[("closed", "busy")]), "patience = '200ms'");
     assert!(said.contains("`closed` does not accept a credential that is good: answers 503"), "{said}");
 }
@@ -204,7 +205,7 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     let seen = iteration(&record).revocations.clone().unwrap();
     let told = seen.flood.unwrap();
     assert_eq!((told.revoked, told.failed, told.example), (1200, 0, None));
-    // Three lists, the last of which is due when two thirds of the time are over.
+    // Three lists; the last one is due after two thirds of the time.
     assert_eq!((told.answer.count(), told.within_s, told.by), (3, 0.4, NamedBy::Token));
     assert_eq!(
         (told.refused, told.admitted, told.unclear),

@@ -1,4 +1,4 @@
-//! Whole runs: what stands in the record, what happens when a variant fails, and when the run is to end.
+//! Complete runs: the content of the record, a failing variant, and an interrupt.
 
 use lab::offline::targets::{Judged, judge};
 use lab::record::{Arrivals, Iteration, Outcome, Record};
@@ -71,7 +71,7 @@ fn a_run_fills_the_record() {
             assert!((iteration.phases[0].duration.micros(0.5) - 1500.0).abs() < 2.0);
         }
     }
-    // The rate is a share of what the slower one serves: both get the same.
+    // The rate is a share of what the slower variant serves: both get the same.
     let rates: Vec<_> = record.variants.iter().filter_map(|variant| variant.load.rate_per_s).collect();
     assert!((rates[0] - rates[1]).abs() < f64::EPSILON && rates[0] > 10.0, "{rates:?}");
     let paths = lab::offline::report::write(&record, &lab.path("out")).unwrap();
@@ -91,7 +91,7 @@ fn a_load_of_stages_offers_each_for_its_time() {
     let (load, iteration) = (&record.variants[0].load, &record.variants[0].iterations[0]);
     assert_eq!(load.rate_per_s, Some(87.5), "on average");
     assert_eq!(load.stages.len(), 3);
-    // 50, none, and 300 below the ramp.
+    // 50, none, and 300 in the ramp.
     let ok = iteration.count(Outcome::Ok);
     assert!((348..=351).contains(&ok), "{ok}");
     let within = |from: u64, until: u64| -> u64 {
@@ -119,7 +119,7 @@ fn growing_rates_are_a_sweep() {
     assert_eq!(scenario.variants(), ["it/oauth/offered-5%", "it/oauth/offered-10%", "it/oauth/offered-700"]);
     let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
     let rates: Vec<f64> = record.variants.iter().filter_map(|variant| variant.load.rate_per_s).collect();
-    // Shares are rounded to figures that can be said.
+    // Shares are rounded to two digits.
     assert!((rates[1] / rates[0] - 2.0).abs() < 0.2 && (rates[2] - 700.0).abs() < 1e-9, "{rates:?}");
     assert_eq!(record.sweeps.len(), 1);
     assert_eq!(record.sweeps[0].variants, scenario.variants());
@@ -193,7 +193,8 @@ fn one_that_fails_is_named_and_the_others_go_on() {
 #[test]
 fn rounds_that_an_arrangement_did_not_get_to_are_missing() {
     let lab = Lab::new();
-    // Of some twenty requests before load, and a hundred of each round, the second round gets a part.
+    // Before the load there are about twenty requests, and each round has a hundred: the server
+    // ends in the second round.
     let ending = lab.topology("ending", &guarded(", LAB_TEST_LAST = \"170\""));
     let text = format!(
         "rounds = 4\nfresh = 'run'\n[load.closed]\narrivals = 'closed'\nconcurrency = 1\nrequests = 100\nwarmup = '0s'\n\
@@ -210,7 +211,8 @@ fn rounds_that_an_arrangement_did_not_get_to_are_missing() {
     assert_eq!(met, [false, true], "{:?}", judge(&ran.record));
 }
 
-/// Load for a second, without a warm-up, on a server that is slow to answer one request at a time: it takes 900 ms.
+/// Load for a second without a warm-up, on a server that answers one request at a time slowly, in
+/// 900 ms.
 fn on_a_slow_server(lab: &Lab, load: &str) -> Iteration {
     let topology = lab.topology("a", &guarded(""));
     let text = format!(
@@ -226,7 +228,8 @@ fn on_a_slow_server(lab: &Lab, load: &str) -> Iteration {
 #[test]
 fn a_closed_loop_that_waits_for_its_last_answers_is_not_limited_by_the_generator() {
     let lab = Lab::new();
-    // Workers that are done wait for the one that is not: over the window they are idle, and none was while there was something to send.
+    // Finished workers wait for the last one. They are idle in the window, but none was while
+    // requests were left to send.
     let iteration = on_a_slow_server(&lab, "arrivals = 'closed'\nconcurrency = 6");
     assert!(iteration.seconds > 1.0, "{}", iteration.seconds);
 }

@@ -1,4 +1,5 @@
-//! This test program as a server: started by the lab as a component, with the test below as its main function.
+//! Test server: this test program, started by the lab as a component, with the test below as its
+//! main function.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -11,22 +12,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
-/// Requests to the place that is late.
+/// Number of requests to `/late`.
 static LATE: AtomicU64 = AtomicU64::new(0);
-/// A request to the place where one at a time is slow is being answered slowly.
+/// `true` while a request to `/one-slow` is being answered slowly.
 static SLOW: AtomicBool = AtomicBool::new(false);
 
-/// When tokens were revoked: by their text, or by their claims, which are their names alone.
+/// Times of revocation, by token text or by the claims of the token, which contain only its name.
 static REVOKED: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Copy)]
 struct Behaviour {
     guarded: bool,
-    /// Work for each request, in thousands of steps: CPU time, whatever the clock does meanwhile.
+    /// CPU work of each request, in thousands of steps.
     work: u64,
-    /// Every seventh request to the application is refused after the first twenty.
+    /// After the first twenty requests, every seventh request to the application is refused.
     moody: bool,
-    /// Ends after so many requests.
+    /// Number of requests after which the process ends.
     last: u64,
 }
 
@@ -38,7 +39,7 @@ fn told(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Serves while it is a component; nothing when the ignored tests are run.
+/// Serves if it runs as a component; does nothing if the ignored tests are run.
 #[test]
 #[ignore = "the main function of a component"]
 fn serve() {
@@ -53,7 +54,7 @@ fn serve() {
     let listener = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     for stream in listener.incoming() {
         let stream = stream.unwrap();
-        // A connection ends with whatever its client does.
+        // A connection error depends on the client and is ignored.
         std::thread::spawn(move || drop(connection(&stream, behaviour)));
     }
 }
@@ -83,7 +84,8 @@ fn connection(mut stream: &TcpStream, behaviour: Behaviour) -> std::io::Result<(
     }
 }
 
-/// Whether a token is revoked as a place sees it that is `?stale=MILLISECONDS` late, or `never` hears of it.
+/// Whether a place treats a token as revoked. The place learns of revocations `?stale=MILLISECONDS`
+/// later; with `never`, not at all.
 fn is_revoked(token: &str, query: &str) -> bool {
     let stale = query.strip_prefix("stale=").unwrap_or("0");
     let Ok(late) = stale.parse().map(Duration::from_millis) else { return false };
@@ -91,7 +93,7 @@ fn is_revoked(token: &str, query: &str) -> bool {
     [token, claims].iter().any(|name| revoked.get(*name).is_some_and(|at| at.elapsed() >= late))
 }
 
-/// The claims of a token that is called so, as they stand in it.
+/// Encoded claims of a token with this `jti`.
 fn claims(jti: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!("{{\"jti\":\"{jti}\"}}"))
 }
@@ -109,7 +111,7 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
     let fields = head.lines().filter_map(|line| line.split_once(": Bearer "));
     let sent = fields.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let sent = sent.map_or("", |(_, token)| token);
-    // Any token is good, but one of its own that was changed.
+    // Any token is valid, except an own token with a changed signature.
     let genuine = !sent.starts_with("token-") || sent.split('.').nth(2) == Some("c2ln");
     let bearer = !sent.is_empty() && genuine && !is_revoked(sent, query);
     let named = form.strip_prefix("token=").unwrap_or_default();
@@ -118,7 +120,8 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
             REVOKED.lock().unwrap().insert(named.to_owned(), Instant::now());
             with("200 OK", "", "")
         }
-        // As many bytes of tokens as a list may have; `?forgets=N` knows N of each list not, `?ignores` says so and revokes none.
+        // Accepts lists up to the size limit. With `?forgets=N` it ignores N tokens of each list
+        // and says so; with `?ignores` it revokes none but reports all as revoked.
         "/lists" if bearer && form.len() <= 64 * 1024 => {
             let list: BTreeMap<String, Vec<String>> = serde_json::from_str(form).unwrap();
             let forgets = query.strip_prefix("forgets=").map_or(0, |number| number.parse().unwrap());
@@ -142,7 +145,8 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
                 format!("{{\"access_token\":\"token-{number}.{claims}.c2ln\",\"token_type\":\"Bearer\"}}");
             with("200 OK", "", &token)
         }
-        // Late for the first four who ask (two users: the transaction before the window, and the one in it), or for everybody.
+        // Late for the first four requests (two users: the transaction before the window, and the
+        // one in it), or always.
         "/late" => {
             if query == "always" || LATE.fetch_add(1, Ordering::SeqCst) < 4 {
                 std::thread::sleep(Duration::from_millis(900));
@@ -174,7 +178,7 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
     }
 }
 
-/// Counters that grow with each request.
+/// Metrics whose counters grow with each request.
 fn metrics(number: u64) -> String {
     let labels = "{container=\"app\",pod=\"a\"}";
     format!(

@@ -1,4 +1,5 @@
-//! Starting, readiness, tokens, the check, and ending with everything that was started.
+//! Topologies: start, readiness, tokens, the check before load, and the end with all child
+//! processes.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -11,7 +12,7 @@ fn start(lab: &Lab, text: &str) -> Result<Running, String> {
     Running::start(&parse(text), &Change::default(), &lab.place(), "run").map_err(|error| error.to_string())
 }
 
-/// A shell that writes down when it begins and when it is asked to end.
+/// A shell component that logs its start and its stop signal.
 fn writing(name: &str) -> String {
     let script = format!(
         "trap 'echo end {name} >>@run@/order; exit 0' TERM; echo start {name} >>@run@/order; echo up; while :; do sleep 0.05; done"
@@ -40,7 +41,7 @@ fn components_start_in_order_and_end_in_the_reverse_one() {
 #[test]
 fn what_a_component_started_ends_with_it_even_in_a_session_of_its_own() {
     let lab = Lab::new();
-    // One that ignores the request to end, in the group, and one that left it, as a daemon does.
+    // One child ignores the stop signal; the other has left the process group, as a daemon does.
     let script = "trap '' TERM; (trap '' TERM; sleep 600) & echo $! >@run@/grouped; setsid sleep 600 & wait; sleep 600";
     let component = format!(
         "[[component]]\nname = \"a\"\nprogram = \"/bin/sh\"\narguments = [\"-c\", \"\"\"{script}\"\"\"]\n"
@@ -79,7 +80,7 @@ fn a_panic_ends_them_as_well() {
         pids.lock().unwrap().extend(running.processes().into_iter().map(|(_, pid)| pid));
         let order = lab.path("work/run/order");
         until("both have begun", || read(&order).lines().count() == 2);
-        // Past every handler of an error, without words on the test's output.
+        // Bypasses every error handler and the panic message on the test's output.
         std::panic::resume_unwind(Box::new("for the test"));
     }));
     assert!(panicked.is_err());
@@ -123,7 +124,7 @@ fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_t
     assert!(status.contains(&format!("Cpus_allowed_list:\t{core}\n")), "{status}");
     drop(running);
     assert_eq!(read(&lab.path("work/run/signal")), "int\n");
-    // One whose work fails is an error, and so is a core that is not there.
+    // A program that exits with an error is an error, and so is a core that does not exist.
     let failing = first.replace("echo done >@run@/done", "exit 4");
     assert!(
         start(&lab, &[NOWHERE, &failing].concat()).err().unwrap().contains("`first` ended (exit code 4)")
@@ -141,7 +142,7 @@ fn tokens_are_different_ones_and_the_way_through_is_checked() {
     running.check(Some(&tokens[0])).unwrap();
     let error = running.tokens(Some("saml"), 1).unwrap_err().to_string();
     assert!(error.contains("no mode `saml`; there is oauth"), "{error}");
-    // Somebody who lets everybody in measures no authentication.
+    // A gateway that accepts every request does not measure authentication.
     let open = guarded("").replace(", LAB_TEST_GUARDED = \"yes\"", "");
     let error = start(&lab, &open).unwrap().check(Some("token-1")).unwrap_err().to_string();
     assert!(error.contains("without a token, which should be refused"), "{error}");
@@ -223,11 +224,11 @@ fn a_component_can_work_several_times_keep_what_it_prints_and_share_secrets() {
     assert_eq!(read(&lab.path("work/run/first/said")), expected);
     assert_eq!(read(&lab.path("work/run/first/log")), "aside\naside\naside\n");
     assert_eq!(read(std::path::Path::new(&fill("@secret_file.one@"))).trim(), secret);
-    // 32 bytes, and no sign that a URL or a configuration would read as something else.
+    // 32 bytes, without characters that have a meaning in a URL or a configuration.
     assert!(secret.len() == 44 && !secret.contains(['+', '/']), "{secret}");
     assert!(running.processes().is_empty(), "it has ended");
     drop(running);
-    // Another run in the same place begins with nothing, and with another secret.
+    // Another run in the same folder begins with an empty one and a new secret.
     let again = start(&lab, &text).unwrap();
     assert_ne!(again.fill("@secret.one@").unwrap(), secret);
     assert_eq!(read(&lab.path("work/run/first/said")).lines().count(), 3);
@@ -239,7 +240,7 @@ fn root_gives_a_component_the_account_that_it_wants() {
     let component = "[[component]]\nname = \"a\"\nprogram = \"/bin/sh\"\nonce = true\nuser = \"nobody\"\nstdout = \"who\"\n\
                      files = { \"own.cfg\" = \"own.cfg\" }\narguments = [\"-c\", \"id -un; cat @file.own.cfg@ && echo mine >@work@/mine\"]\n";
     std::fs::write(lab.path("own.cfg"), "its file\n").unwrap();
-    // Everybody may come this far, as the lab's own folders are.
+    // Other accounts must be able to enter this folder, like the lab's own folders.
     std::fs::set_permissions(lab.path("."), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let topology = Topology::read(&lab.topology("mine", &[NOWHERE, component].concat())).unwrap();
     let _running = Running::start(&topology, &Change::default(), &lab.place(), "run").unwrap();

@@ -26,7 +26,7 @@ The copy is as of one moment, whoever writes meanwhile. It holds hashes of passw
 keys that are sealed with the provider's secret. The secret itself is not in it: keep a copy of it elsewhere, for a
 database without its secret is of no use.")]
 pub(super) struct Backup {
-    /// A new file, or - for standard output
+    /// A new file, or - for standard output.
     file: String,
 }
 
@@ -39,11 +39,12 @@ another kind of database than the one that was copied. What caches have heard of
 Exit codes: 0 all of it is restored, 1 the copy, the database or the secret is not the right one and nothing was restored,
 3 it cannot be done here, or it is not known whether it was done.")]
 pub(super) struct Restore {
-    /// A file of `backup`, or - for standard input
+    /// A file of `backup`, or - for standard input.
     file: String,
 }
 
-/// A file that is there whole or not at all, and that nobody else can read; or standard output.
+/// A new file that appears only when it is complete and that only this user can read; or standard
+/// output.
 pub(super) enum Target {
     File { file: File, path: PathBuf, new: PathBuf },
     Output(io::Stdout),
@@ -68,7 +69,7 @@ impl Target {
         Ok(Self::File { file, path, new })
     }
 
-    /// Gives the file its name, when all of it is on the disk.
+    /// Gives the file its final name when all of its content is on disk.
     pub(super) fn keep(mut self) -> Result<(), Failure> {
         let kept = match &mut self {
             Self::Output(out) => out.flush(),
@@ -81,7 +82,8 @@ impl Target {
     }
 }
 
-/// A link, unlike a rename, leaves a file alone that somebody put there meanwhile; not every file system has links.
+/// Names the file with a hard link. Unlike a rename, a link does not replace a file that was
+/// created meanwhile. Not every file system supports links.
 fn name(new: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(new, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(new, path),
@@ -108,7 +110,7 @@ impl Write for Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Self::File { new, .. } = self {
-            // it has its name by now, or is half a file
+            // The file has its final name by now, or is incomplete.
             let _ = fs::remove_file(new);
         }
     }
@@ -189,7 +191,7 @@ pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore
     }
 }
 
-/// What there is to say: the copy is at fault, or it cannot be done now, or nobody knows.
+/// Reports a failed restore: an invalid copy, an error of the environment, or an unknown result.
 fn not_restored(error: &BackupError, file: &str) -> Done {
     match error {
         BackupError::Unclear(_) => {
@@ -221,7 +223,7 @@ mod tests {
     use super::super::Fault;
     use super::*;
 
-    /// What is said on the way out, and with which code.
+    /// Exit code and message for an error.
     fn said(error: &BackupError) -> (u8, String) {
         match not_restored(error, "copy") {
             Ok(outcome) => (u8::from(outcome == Outcome::No), String::new()),

@@ -7,67 +7,68 @@ use idp::admin::tokens::RevokeAll;
 use super::{Done, input, show, user};
 use crate::cmd::admin::context::{AdminContext, PAGE, all};
 
-/// What can be done with clients. Those of the configuration file are shown, and changed there.
+/// Commands for clients. Clients of the configuration file are shown here and changed there.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Register a client; its secret is printed, once
+    /// Register a client; its secret is printed once.
     Add {
-        /// Its `client_id`; drawn at random when absent
+        /// Its `client_id`; random when absent.
         id: Option<String>,
-        /// JSON file with its settings (`grants`, `redirect_uris`, `scopes`, `audiences`, ...), or -
+        /// JSON file with its settings (`grants`, `redirect_uris`, `scopes`, `audiences`, ...), or
+        /// -.
         #[arg(long, value_name = "FILE")]
         settings: String,
     },
-    /// Show a client with its settings
+    /// Show a client with its settings.
     Show {
-        /// Which client
+        /// The `client_id` of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
-    /// Show all clients
+    /// Show all clients.
     List,
-    /// Give a client other settings; what it holds goes on
+    /// Replace the settings of a client; its tokens and grants stay valid.
     Replace {
-        /// Which client
+        /// The `client_id` of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
-        /// JSON file with all settings as they are to be, or -
+        /// JSON file with all new settings, or -.
         #[arg(long, value_name = "FILE")]
         settings: String,
-        /// The version that they are made from, as `show` tells it
+        /// The version that the settings are based on, as `show` prints it.
         #[arg(long, value_name = "NUMBER")]
         version: u64,
     },
-    /// Make another secret and print it, once; the one before counts until the next time
+    /// Create another secret and print it once; the previous one stays valid until the next change.
     Secret {
-        /// Which client
+        /// The `client_id` of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
-    /// Close a client and revoke what it holds
+    /// Disable a client and revoke its tokens and grants.
     Disable {
-        /// Which client
+        /// The `client_id` of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
-    /// Open a closed client again; nothing that was revoked comes back
+    /// Enable a disabled client again; revoked tokens stay revoked.
     Enable {
-        /// Which client
+        /// The `client_id` of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
-    /// Revoke everything a client has, or what it has on behalf of one user
+    /// Revoke all tokens and grants of a client, or those on behalf of one user.
     Revoke {
-        /// Which client
+        /// The `client_id` of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
-        /// Only what it has on behalf of this user, by name or id
+        /// Only what it has on behalf of this user, by name or id.
         #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
     },
-    /// Delete a client and revoke what it holds
+    /// Delete a client and revoke its tokens and grants.
     Delete {
-        /// Which client
+        /// The `client_id` of the client.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },

@@ -1,6 +1,7 @@
-//! `postern admin coherence`: how far everybody is with what was revoked.
+//! `postern admin coherence`: shows how far consumers have applied the revocations.
 //!
-//! At a provider: who follows, as its database has it. At a gateway: how far that process has got, as its admin listener tells.
+//! For a provider it shows the consumers in its database. For a gateway it shows the state of that
+//! process, from its admin listener.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -17,27 +18,29 @@ use crate::exit::{Failure, Outcome};
 use crate::revocation::FollowerRow;
 use crate::terminal::{GOOD, WARNING};
 
-/// What can be asked.
+/// Commands for the state of revocation.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Show who follows what is revoked and how far each has got; at a gateway, what it follows
+    /// Show the consumers of a provider and how far each has applied the revocations; for a
+    /// gateway, the issuers that it follows.
     Status,
-    /// Wait until everything that is revoked by now is refused everywhere
+    /// Wait until everything that is revoked by now is refused everywhere.
     Wait,
 }
 
-/// All that there is to see.
+/// State of a provider, a gateway or both.
 #[derive(Serialize)]
 struct Status {
-    /// Where a provider is configured.
+    /// Consumers of the provider. Absent: no provider is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     followers: Option<FollowerList>,
-    /// Of the process whose admin listener is configured, if it answers.
+    /// Followed issuers of the process whose admin listener is configured. Absent: it does not
+    /// answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     following: Option<Vec<FollowerRow>>,
 }
 
-/// Shows how things stand, at a provider, a gateway or both.
+/// Shows the state of a provider, a gateway or both.
 pub(super) async fn status(desk: Option<&AdminContext>, admin: Option<SocketAddr>, output: Output) -> Done {
     let followers = match desk {
         Some(desk) => Some(desk.admin().followers().await?),
@@ -46,7 +49,7 @@ pub(super) async fn status(desk: Option<&AdminContext>, admin: Option<SocketAddr
     let following = match admin {
         Some(address) => match ask(address).await {
             Ok(following) => Some(following),
-            // A provider's database tells its part without anybody who serves.
+            // The database of a provider is enough, even if no process serves.
             Err(why) if desk.is_some() => {
                 anstream::eprintln!("{WARNING}note{WARNING:#}: {why}");
                 None
@@ -69,7 +72,7 @@ pub(super) async fn status(desk: Option<&AdminContext>, admin: Option<SocketAddr
     Ok(Outcome::Good)
 }
 
-/// Waits until all is in force that was done.
+/// Waits until all changes are applied everywhere.
 pub(super) async fn wait(desk: &AdminContext) -> Done {
     let in_force = desk.admin().in_force().await?;
     if desk.is_for_programs() {
@@ -79,7 +82,7 @@ pub(super) async fn wait(desk: &AdminContext) -> Done {
     Ok(Outcome::Good)
 }
 
-/// The same after something was done whose answer is all of standard output.
+/// Like [`wait`], for a command that already uses standard output for its result.
 pub(super) async fn tell_when_in_force(desk: &AdminContext) -> Done {
     tell(&desk.admin().in_force().await?);
     Ok(Outcome::Good)
@@ -89,7 +92,7 @@ fn tell(in_force: &InForce) {
     anstream::eprintln!("{GOOD}in force{GOOD:#}: {}", proof(in_force));
 }
 
-/// How it is known that everybody refuses what was revoked.
+/// Describes how it is known that every consumer refuses what was revoked.
 fn proof(InForce { proof, followers, seconds }: &InForce) -> String {
     match (proof, followers) {
         (Proof::Applied, 0) => "nobody follows what is revoked".into(),

@@ -1,4 +1,4 @@
-//! Where an operator works: the provider of a configuration, opened beside whoever serves it.
+//! Admin context: opens the provider of a configuration, while another process may serve it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::exit::{Failure, Outcome};
 use crate::provider::{self, OpenedProvider};
 use crate::terminal::{ERROR, Findings, GOOD, HINT};
 
-/// Entries that are read at once.
+/// Number of entries to read at once.
 pub(super) const PAGE: Option<u32> = Some(500);
 
-/// A configuration file; `None`: it is faulty, which was said.
+/// Loads a configuration file. `None`: it is faulty, and its faults have been printed.
 pub(super) fn configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
     match config::load_file(path, SystemClock.now().wall, 1) {
         Ok(loaded) => Some(loaded),
@@ -32,7 +32,10 @@ pub(super) fn configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
     }
 }
 
-/// The provider of a configuration file.
+/// Returns the provider of a configuration file.
+///
+/// # Errors
+/// Returns a failure when the file has no provider.
 pub(super) fn provider_of(
     loaded: Box<config::LoadedConfig>,
     path: &Path,
@@ -45,7 +48,7 @@ pub(super) fn provider_of(
     })
 }
 
-/// Clients that have to hear something hear it from whoever serves: it waits in the database.
+/// Sends nothing. Notifications to clients wait in the database for a process that serves.
 struct RemoteDatabase;
 
 impl Outbound for RemoteDatabase {
@@ -54,7 +57,7 @@ impl Outbound for RemoteDatabase {
     }
 }
 
-/// A provider that does not serve, and who works with it.
+/// A provider that does not serve, and the operator that uses it.
 pub(super) struct AdminContext {
     provider: Arc<idp::Provider>,
     shared: SharedSecret,
@@ -88,22 +91,22 @@ impl AdminContext {
         Admin::new(&self.provider, self.operator.as_str())
     }
 
-    /// What those need who follow the provider from elsewhere.
+    /// Secret for consumers that follow the provider from other processes.
     pub(super) fn follow_secret(&self) -> String {
         self.shared.to_text().to_string()
     }
 
-    /// Whether answers are for programs.
+    /// Whether the output is JSON for programs.
     pub(super) fn is_for_programs(&self) -> bool {
         self.output == Output::Json
     }
 
-    /// What was begun is made durable.
+    /// Makes pending changes durable and closes the database.
     pub(super) async fn close(self) {
         self.provider.store().close().await;
     }
 
-    /// Says what there is: as JSON, or as a text.
+    /// Prints a value: as JSON, or as text.
     pub(super) fn show<T: Serialize>(
         &self,
         value: &T,
@@ -116,7 +119,7 @@ impl AdminContext {
         Ok(Outcome::Good)
     }
 
-    /// Says what was done; programs are told by JSON.
+    /// Reports a change on standard error. With JSON output it also prints the value.
     pub(super) fn did<T: Serialize>(&self, value: &T, what: &str) -> Result<Outcome, Failure> {
         if self.output == Output::Json {
             anstream::println!("{}", pretty(value)?);
@@ -125,7 +128,7 @@ impl AdminContext {
         Ok(Outcome::Good)
     }
 
-    /// Says what was done, and shows what nobody can ask for again.
+    /// Reports a change, and prints a secret that cannot be shown again.
     pub(super) fn did_once<T: Serialize>(
         &self,
         value: &T,
@@ -140,7 +143,7 @@ impl AdminContext {
     }
 }
 
-/// Every page of a list.
+/// Reads every page of a list.
 pub(super) async fn all<T>(
     mut page: impl AsyncFnMut(Option<String>) -> Result<Page<T>, AdminFault>,
 ) -> Result<Vec<T>, AdminFault> {
@@ -165,12 +168,12 @@ pub(super) fn pretty(value: &impl Serialize) -> Result<String, Failure> {
         .map_err(|error| Failure::new(format!("the answer cannot be written: {error}")))
 }
 
-/// How the audit log calls an operator.
+/// Name of an operator in the audit log.
 pub(super) fn actor(operator: &str) -> String {
     format!("operator:{operator}")
 }
 
-/// The name of this process's user, or the number where the machine has no name for it.
+/// Name of this process's user, or the user ID if the machine has no name for it.
 pub(super) fn user_name() -> String {
     let id = rustix::process::getuid().as_raw().to_string();
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -182,7 +185,7 @@ pub(super) fn user_name() -> String {
     named.unwrap_or_else(|| format!("uid-{id}"))
 }
 
-/// Says what the migration of a database or a copy changed, if operators are to know.
+/// Prints what the migration of a database or a copy changed, if operators must know it.
 pub(super) fn note_migrated(migrated: &store::Migrated) {
     if let Some(note) = migrated.note() {
         anstream::eprintln!("{HINT}note{HINT:#}: {note}");

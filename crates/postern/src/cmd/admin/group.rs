@@ -5,40 +5,40 @@ use idp::admin::groups::{AddGroup, GroupView, ListNames};
 use super::{Done, show, user};
 use crate::cmd::admin::context::{AdminContext, PAGE, all};
 
-/// What can be done with groups.
+/// Commands for groups.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Make a group
+    /// Create a group.
     Add {
-        /// What rules and tokens are to call it
+        /// Name of the group in rules and tokens.
         name: String,
     },
-    /// Show all groups
+    /// Show all groups.
     List,
-    /// Show who is in a group
+    /// Show the members of a group.
     Members {
-        /// Which group
+        /// Name of the group.
         group: String,
     },
-    /// Put a user into a group
+    /// Add a user to a group.
     AddMember {
-        /// Which group
+        /// Name of the group.
         group: String,
-        /// Who, by name or id
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// Take a user out of a group; their tokens are void
+    /// Remove a user from a group; the user's tokens are revoked.
     RemoveMember {
-        /// Which group
+        /// Name of the group.
         group: String,
-        /// Who, by name or id
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// Delete a group; its members' tokens are void
+    /// Delete a group; the tokens of its members are revoked.
     Delete {
-        /// Which group
+        /// Name of the group.
         group: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What operators hand in: passwords and tokens, which are never arguments, and settings.
+//! Input of operators: passwords and tokens, which are never arguments, and settings.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -12,28 +12,28 @@ use zeroize::Zeroizing;
 
 use crate::exit::Failure;
 
-/// Longest file of one thing that is read whole.
+/// Size limit, in bytes, of a file with one value.
 const MAX: u64 = 64 * 1024;
-/// And of a list.
+/// Size limit, in bytes, of a file with a list.
 const MAX_LIST: u64 = 1024 * 1024 * 1024;
 
-/// How a password is handed in.
+/// Options that supply a password.
 #[derive(Debug, Default, clap::Args)]
 #[group(multiple = false)]
 pub(super) struct PasswordFrom {
-    /// Read the password from the first line of this file, or of standard input: -
+    /// Read the password from the first line of this file, or of standard input: -.
     #[arg(long, value_name = "FILE")]
     password_file: Option<String>,
-    /// Make a password and print it, once
+    /// Generate a password and print it once.
     #[arg(long)]
     pub(super) generate_password: bool,
-    /// Ask for the password at the terminal
+    /// Ask for the password at the terminal.
     #[arg(long)]
     pub(super) ask_password: bool,
 }
 
 impl PasswordFrom {
-    /// The password, if one is handed in.
+    /// Reads the password. `None`: no option supplies one.
     pub(super) fn read(&self) -> Result<Option<Secret>, Failure> {
         match &self.password_file {
             Some(file) => {
@@ -52,13 +52,13 @@ impl PasswordFrom {
         }
     }
 
-    /// Whether nothing says where the password comes from.
+    /// Whether no option supplies a password.
     pub(super) fn is_silent(&self) -> bool {
         self.password_file.is_none() && !self.generate_password && !self.ask_password
     }
 }
 
-/// A token from a file, or from standard input.
+/// Reads a token from a file, or from standard input.
 pub(super) fn token(file: &str) -> Result<Secret, Failure> {
     let text = Zeroizing::new(whole(file, "token", MAX)?);
     match text.trim() {
@@ -67,20 +67,21 @@ pub(super) fn token(file: &str) -> Result<Secret, Failure> {
     }
 }
 
-/// Tokens from a file, or from standard input: one in each line.
+/// Reads tokens from a file, or from standard input: one per line.
 pub(super) fn tokens(file: &str) -> Result<Vec<Secret>, Failure> {
     let text = Zeroizing::new(whole(file, "list of tokens", MAX_LIST)?);
     lines(&text, file, "token", |token| Ok(Secret::new(token.to_owned())))
 }
 
-/// Names of tokens in the same form. One that cannot be a name is refused before any of them is used, and not repeated: it may be a token.
+/// Reads token identifiers in the same format. An invalid one is refused before any is used. The
+/// message does not repeat it, because it may be a token.
 pub(super) fn names(file: &str) -> Result<Vec<String>, Failure> {
     let text = Zeroizing::new(whole(file, "list of tokens' names", MAX_LIST)?);
     let why = "is not the name of a token, which has 22 characters of base64url (the claim `jti`)";
     lines(&text, file, "name", |name| Provider::is_id(name).then(|| name.to_owned()).ok_or(why))
 }
 
-/// What stands in each line that is not empty.
+/// Parses each line that is not empty.
 fn lines<T>(
     text: &str,
     file: &str,
@@ -102,7 +103,7 @@ fn lines<T>(
     Ok(all)
 }
 
-/// JSON from a file, or from standard input.
+/// Reads JSON from a file, or from standard input.
 pub(super) fn json<T: DeserializeOwned>(file: &str, what: &str) -> Result<T, Failure> {
     let text = whole(file, what, MAX)?;
     serde_json::from_str(&text)
@@ -128,7 +129,7 @@ fn named(file: &str) -> &str {
     if file == "-" { "standard input" } else { file }
 }
 
-/// A password typed twice at the terminal, which does not show it.
+/// Reads a password twice at the terminal, without echo.
 pub(super) fn ask() -> Result<Secret, Failure> {
     let refused = |error: io::Error| {
         Failure::new(format!(
@@ -152,13 +153,13 @@ pub(super) fn ask() -> Result<Secret, Failure> {
 fn prompt(mut terminal: &File, text: &str) -> io::Result<Zeroizing<String>> {
     terminal.write_all(text.as_bytes())?;
     let mut line = Zeroizing::new(String::new());
-    // a line at a time is what a terminal hands out
+    // A terminal returns one line at a time.
     BufReader::new(terminal).read_line(&mut line)?;
     terminal.write_all(b"\n")?;
     Ok(Zeroizing::new(line.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
-/// A terminal that shows nothing, until this is dropped.
+/// Disables the echo of a terminal until it is dropped.
 struct Silence<'t> {
     terminal: &'t File,
     before: Termios,
@@ -176,7 +177,7 @@ impl<'t> Silence<'t> {
 
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
-        // nobody is left to hear that it failed
+        // A failure here cannot be reported to a caller.
         let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
     }
 }

@@ -1,11 +1,13 @@
-//! `postern admin`: what operators look at and change, on the machine that the provider's database and secret are on.
+//! `postern admin`: administration of the provider on the machine with its database and secret.
 //!
-//! Owns: the words of the command line, and how answers are shown. The operations are [`idp::admin`]'s, the very same that the
-//! administration API calls; whoever may read the secret may call them, and the audit log tells who did.
+//! Owns: the commands and their output. The operations are those of [`idp::admin`], which the
+//! administration API calls too. Any user who may read the secret may call them, and the audit log
+//! records the operator.
 //!
-//! A provider that serves meanwhile hears of every change through the database.
+//! A provider that serves at the same time receives every change through the database.
 //!
-//! Ids are base64url (RFC 4648 §5) and may begin with a hyphen: every argument that takes one allows it.
+//! IDs are base64url (RFC 4648 §5) and may begin with a hyphen. So every argument that takes one
+//! allows it.
 
 mod backup;
 mod client;
@@ -40,16 +42,17 @@ standard error.
 
 Exit codes: 0 it is done, 1 it is refused or not there, 2 the command line is not understood, 3 it cannot be done here.")]
 pub struct Arguments {
-    /// The configuration file with the provider
+    /// The configuration file with the provider.
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Tables for people, or JSON for programs
+    /// Tables for people, or JSON for programs.
     #[arg(long, value_enum, default_value_t = Output::Text, global = true)]
     output: Output,
-    /// Who does it, for the audit log; the name of this process's user when absent
+    /// Name of the operator in the audit log; default: the name of this process's user.
     #[arg(long, value_name = "NAME", global = true)]
     operator: Option<String>,
-    /// Wait until what was done is in force everywhere: until all who follow have said so, and for a lease at most (`coherence.lease`)
+    /// Wait until the change is applied everywhere: until all consumers have confirmed it, and at
+    /// most for one lease (`coherence.lease`).
     #[arg(long, global = true)]
     wait: bool,
     #[command(subcommand)]
@@ -58,7 +61,7 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// Tables.
+    /// Tables for people.
     Text,
     /// One JSON value.
     Json,
@@ -66,44 +69,44 @@ enum Output {
 
 #[derive(Debug, Subcommand)]
 enum Noun {
-    /// People's accounts
+    /// Accounts of users.
     #[command(subcommand)]
     User(user::Verb),
-    /// Groups of people
+    /// Groups of users.
     #[command(subcommand)]
     Group(group::Verb),
-    /// Programs that may ask for tokens
+    /// Programs that may request tokens.
     #[command(subcommand)]
     Client(client::Verb),
-    /// Who is logged in
+    /// Sessions of logged-in users.
     #[command(subcommand)]
     Session(security::SessionVerb),
-    /// Signing keys
+    /// Signing keys of the provider.
     #[command(subcommand)]
     Key(security::KeyVerb),
-    /// Tokens, and the families they belong to
+    /// Tokens, and the families that they belong to.
     #[command(subcommand)]
     Token(security::TokenVerb),
-    /// Who did what to whom
+    /// The audit log: who changed what.
     #[command(subcommand)]
     Audit(security::AuditVerb),
-    /// How far everybody is with what was revoked
+    /// How far revocations are applied everywhere.
     #[command(subcommand)]
     Coherence(coherence::Verb),
-    /// Print what gateways elsewhere need that follow what is revoked (`follow_secret_file`)
+    /// Print the secret that other gateways need to follow revocations (`follow_secret_file`).
     FollowSecret,
-    /// Write the whole database to a new file
+    /// Write the whole database to a new file.
     Backup(backup::Backup),
-    /// Make an empty database from a backup
+    /// Fill an empty database from a backup.
     Restore(backup::Restore),
 }
 
-/// Why a verb did not come to its end.
+/// Why a command did not succeed.
 #[derive(Debug)]
 enum Fault {
-    /// The answer is no, or it cannot be done.
+    /// The operation is refused or fails.
     Admin(AdminFault),
-    /// It cannot be done here.
+    /// The environment does not permit it.
     Failure(Failure),
 }
 
@@ -178,7 +181,7 @@ async fn answer(desk: &AdminContext, noun: Noun) -> Done {
         Noun::Audit(verb) => security::audit(desk, verb).await,
         Noun::FollowSecret => Ok(desk.show(&desk.follow_secret(), |secret| format!("{secret}\n"))?),
         Noun::Coherence(coherence::Verb::Wait) => coherence::wait(desk).await,
-        // taken care of before
+        // Handled before.
         Noun::Backup(_) | Noun::Restore(_) | Noun::Coherence(coherence::Verb::Status) => Ok(Outcome::No),
     }
 }

@@ -15,18 +15,18 @@ use crate::cmd::admin::backup;
 use crate::cmd::admin::context::{AdminContext, PAGE, all};
 use crate::exit::{Failure, Outcome};
 
-/// What can be done with sessions.
+/// Commands for sessions.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum SessionVerb {
-    /// Show who is logged in, and where
+    /// Show the users that are logged in, and their sessions.
     List {
-        /// Only sessions of this user, by name or id
+        /// Only sessions of this user, by name or id.
         #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
     },
-    /// End a session with what was granted in it
+    /// End a session and revoke what was granted in it.
     End {
-        /// Its name, as `list` shows it
+        /// Its identifier, as `list` shows it.
         #[arg(allow_hyphen_values = true)]
         sid: String,
     },
@@ -56,19 +56,19 @@ pub(super) async fn sessions(desk: &AdminContext, verb: SessionVerb) -> Done {
     }
 }
 
-/// What can be done with keys.
+/// Commands for keys.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum KeyVerb {
-    /// Show which keys sign, come next, and retired
+    /// Show the keys that sign, the next ones, and retired ones.
     List,
-    /// Let the next key of an algorithm take over
+    /// Make the next key of an algorithm sign.
     Rotate {
-        /// ES256, RS256 or `EdDSA`
+        /// ES256, RS256 or `EdDSA`.
         algorithm: String,
     },
-    /// A key leaked: what it signed is void, its successor signs at once
+    /// Revoke a leaked key: its signatures become invalid, and its successor signs at once.
     Revoke {
-        /// Its identifier, as `list` shows it
+        /// Its identifier, as `list` shows it.
         #[arg(allow_hyphen_values = true)]
         kid: String,
     },
@@ -102,34 +102,35 @@ fn key_table(keys: &KeyList) -> String {
     show::table(["algorithm", "state", "since", "kid"], keys.items.iter().map(row))
 }
 
-/// What can be done with tokens. A token is read from a file, so that it stands in no list of processes.
+/// Commands for tokens. A token is read from a file, so that no list of processes shows it.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum TokenVerb {
-    /// Say what a token is worth
+    /// Show whether a token is valid, and its contents.
     Look {
-        /// File with the token, or - for standard input
+        /// File with the token, or - for standard input.
         file: String,
     },
-    /// Revoke a token, or many: an access token alone, a refresh token with its family
+    /// Revoke a token, or many: an access token alone, a refresh token with its family.
     Revoke {
-        /// File with the token, or with one in each line, or - for standard input
+        /// File with the token, or with one per line, or - for standard input.
         file: String,
-        /// The file has names of access tokens, their `jti`, instead: revoked whether or not anybody has a token of that name
+        /// The file contains identifiers of access tokens (`jti`); they are revoked even if no such
+        /// token is known.
         #[arg(long)]
         jti: bool,
     },
-    /// Show families that are alive: what each authorization led to
+    /// Show active families: the tokens of one authorization each.
     Families {
-        /// Only those on behalf of this user, by name or id
+        /// Only those on behalf of this user, by name or id.
         #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
-        /// Only those of this client
+        /// Only those of this client.
         #[arg(long, value_name = "ID", allow_hyphen_values = true)]
         client: Option<String>,
     },
-    /// Revoke a family with all its tokens
+    /// Revoke a family with all its tokens.
     RevokeFamily {
-        /// Its name, as `families` shows it
+        /// Its identifier, as `families` shows it.
         #[arg(allow_hyphen_values = true)]
         id: String,
     },
@@ -240,27 +241,28 @@ fn token(view: &TokenView) -> String {
     ])
 }
 
-/// What can be done with the audit log.
+/// Commands for the audit log.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum AuditVerb {
-    /// Show entries, the oldest first; a long detail is cut here, and whole in JSON and in an export
+    /// Show entries, the oldest first; long details are cut here, but complete in JSON and in an
+    /// export.
     List {
-        /// Those after this number
+        /// Only entries after this number.
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: u64,
-        /// At most so many
+        /// Largest number of entries.
         #[arg(long, value_name = "NUMBER", default_value_t = 100)]
         limit: u32,
     },
-    /// Write entries as JSON, one per line, the oldest first
+    /// Write entries as JSON, one per line, the oldest first.
     Export {
-        /// A new file, or - for standard output
+        /// A new file, or - for standard output.
         file: String,
-        /// Those after this number
+        /// Only entries after this number.
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: u64,
     },
-    /// Say whether the log is as it was written
+    /// Verify that the log is unchanged.
     Verify,
 }
 

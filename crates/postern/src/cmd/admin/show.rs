@@ -1,19 +1,19 @@
-//! Tables, and instants in them.
+//! Output: tables, lists and times.
 
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, ContentArrangement, Table};
 
-/// Most characters of a detail in a table.
+/// Largest number of characters of a detail in a table.
 const LONGEST: usize = 200;
 
-/// A table with its heading, or a word when it has no rows.
+/// Formats a table with its heading, or `none` when it has no rows.
 pub(super) fn table<const N: usize>(
     heading: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
     let mut table = Table::new();
     table.load_style(UTF8_FULL).enforce_styling();
-    // what is not a terminal gets every identifier whole
+    // Output that is not a terminal gets every identifier whole.
     if table.is_tty() {
         table.set_content_arrangement(ContentArrangement::Dynamic);
     }
@@ -24,14 +24,14 @@ pub(super) fn table<const N: usize>(
     if table.is_empty() { "none\n".into() } else { format!("{table}\n") }
 }
 
-/// Names and values, one per line.
+/// Formats names and values, one per line.
 pub(super) fn list(lines: &[(&str, String)]) -> String {
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
     let lines: Vec<String> = shown.map(|(name, value)| format!("{name:<16} {}\n", plain(value))).collect();
     lines.concat()
 }
 
-/// Its beginning, where it is longer than a table can show.
+/// Cuts a text that is too long for a table.
 pub(super) fn short(text: String) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -39,26 +39,27 @@ pub(super) fn short(text: String) -> String {
     }
 }
 
-/// A text that comes from outside, without what a terminal would obey.
+/// Replaces control characters in an external text, because a terminal would obey them.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// An instant in UTC, to the second.
+/// Formats an instant in UTC, to the second.
 pub(super) fn time(seconds: u64) -> String {
     let (year, month, day) = civil(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// An instant, if there is one.
+/// Formats an instant, if there is one.
 pub(super) fn maybe(seconds: Option<u64>) -> String {
     seconds.map(time).unwrap_or_default()
 }
 
-/// Year, month and day of a count of days since 1970-01-01 in the Gregorian calendar.
+/// Year, month and day for a count of days since 1970-01-01 in the Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
-    // counted from 0000-03-01, so that the leap day is the last of its year and eras have 146 097 days
+    // Count from 0000-03-01: then the leap day is the last day of its year, and eras have 146 097
+    // days.
     let days = days.saturating_add(719_468);
     let (era, day) = (days / 146_097, days % 146_097);
     let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

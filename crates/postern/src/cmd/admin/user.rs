@@ -8,92 +8,92 @@ use super::{Done, show};
 use crate::cmd::admin::context::{AdminContext, PAGE, all};
 use crate::exit::Outcome;
 
-/// What can be done with accounts. A user is named by name or by id.
+/// Commands for accounts. A user is identified by name or by ID.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Make an account; without a password they cannot log in by one
+    /// Create an account; without a password the user cannot log in with one.
     Add {
-        /// What they type to log in
+        /// Name that the user logs in with.
         name: String,
-        /// Their address
+        /// E-mail address of the user.
         #[arg(long, value_name = "ADDRESS")]
         email: Option<String>,
-        /// The address is known to be theirs
+        /// The address is verified.
         #[arg(long, requires = "email")]
         verified: bool,
-        /// JSON file with what else is known of them (`name`, `given_name`, `phone_number`, ...), or -
+        /// JSON file with further claims (`name`, `given_name`, `phone_number`, ...), or -.
         #[arg(long, value_name = "FILE")]
         claims: Option<String>,
         #[command(flatten)]
         password: PasswordFrom,
     },
-    /// Show an account with what belongs to it
+    /// Show an account with its groups, state and claims.
     Show {
-        /// Who
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// Show all accounts
+    /// Show all accounts.
     List,
-    /// Show names and addresses from before spellings were compared that could not be given now, and what to do
+    /// Show names and addresses from before normalization that are not allowed now, and what to do.
     Conflicts,
-    /// Change name, address or claims; what they hold goes on
+    /// Change name, address or claims; sessions and grants stay valid.
     #[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)))]
     Change {
-        /// Who
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
-        /// Another name
+        /// New name of the user.
         #[arg(long, value_name = "NAME", group = "changes")]
         name: Option<String>,
-        /// Another address
+        /// New e-mail address.
         #[arg(long, value_name = "ADDRESS", group = "changes")]
         email: Option<String>,
-        /// No address
+        /// Remove the address.
         #[arg(long, conflicts_with_all = ["email", "verified"], group = "changes")]
         no_email: bool,
-        /// Whether the address is known to be theirs
+        /// Whether the address is verified.
         #[arg(long, value_name = "BOOL", group = "changes")]
         verified: Option<bool>,
-        /// JSON file with all claims as they are to be, or -
+        /// JSON file with all new claims, or -.
         #[arg(long, value_name = "FILE", group = "changes")]
         claims: Option<String>,
     },
-    /// Set a password, asked for at the terminal unless told otherwise; who was logged in with the old one is out
+    /// Set a password, read from the terminal by default; sessions with the old one end.
     Password {
-        /// Who
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
         #[command(flatten)]
         password: PasswordFrom,
     },
-    /// Close an account and end everything of it
+    /// Disable an account and revoke its sessions, tokens and grants.
     Disable {
-        /// Who
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// Open a closed account again; nothing that was revoked comes back
+    /// Enable a disabled account again; revoked tokens stay revoked.
     Enable {
-        /// Who
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// Forget wrong passwords, so that they can log in again at once
+    /// Forget wrong passwords, so that the user can log in again at once.
     Unlock {
-        /// Who
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// End all sessions and tokens: log out everywhere
+    /// End all sessions and tokens: log out everywhere.
     End {
-        /// Who
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// Delete an account with all that belongs to it
+    /// Delete an account and all its data.
     Delete {
-        /// Who
+        /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
@@ -158,7 +158,7 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
     }
 }
 
-/// What opens and closes accounts.
+/// Runs the commands that disable, enable, unlock, end or delete accounts.
 async fn end(desk: &AdminContext, verb: Verb) -> Done {
     let admin = desk.admin();
     match verb {
@@ -182,7 +182,7 @@ async fn end(desk: &AdminContext, verb: Verb) -> Done {
             admin.delete_user(&id(desk, &user).await?).await?;
             Ok(desk.did(&(), &format!("user {user} is deleted"))?)
         }
-        // taken care of before
+        // Handled before.
         Verb::Add { .. }
         | Verb::Show { .. }
         | Verb::List
@@ -192,7 +192,7 @@ async fn end(desk: &AdminContext, verb: Verb) -> Done {
     }
 }
 
-/// Who is meant: by name, else by id.
+/// Finds the ID of a user by name, else by ID.
 pub(super) async fn id(desk: &AdminContext, user: &str) -> Result<String, AdminFault> {
     match desk.admin().user_id(user).await {
         Err(AdminFault::NotFound { .. }) => desk.admin().user(user).await.map(|found| found.user.id),

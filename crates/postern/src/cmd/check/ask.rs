@@ -1,4 +1,4 @@
-//! The request a decision is asked about, from the command line.
+//! Request to explain, from the command line.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use rustls::pki_types::pem::PemObject as _;
 
 use crate::exit::Failure;
 
-/// A request as a client would send it.
+/// A request in the form that a client would send.
 pub(super) struct Question {
     pub(super) method: String,
     pub(super) scheme: Scheme,
     pub(super) authority: String,
     /// Path and query, byte for byte as given.
     pub(super) target: String,
-    /// Header fields besides `Host`, the token's among them.
+    /// Header fields except `Host`, including the token's.
     pub(super) fields: Vec<(String, String)>,
-    /// Whether one of them is the token given on the command line.
+    /// The token of the command line, if one was given.
     pub(super) token: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Question {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
             _ => return Err(wrong("the URL begins with http:// or https://")),
         };
-        // no URL library here: what a client can send must arrive unchanged
+        // Do not use a URL library: whatever a client can send must stay unchanged.
         let (authority, target) = rest.split_at(rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len()));
         let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
         let mut fields = Vec::new();
@@ -72,13 +72,13 @@ impl Question {
     }
 }
 
-/// A token from the command line, perhaps pasted from a header.
+/// Reads a token from the command line. It may be copied from a header.
 fn read_token(text: &str) -> Result<String, Failure> {
     let token = crate::cmd::token::value(text, "token")?;
     Ok(token.strip_prefix("Bearer ").unwrap_or(&token).trim().to_owned())
 }
 
-/// The first certificate of a PEM file.
+/// Reads the first certificate of a PEM file.
 pub(super) fn certificate(file: &Path) -> Result<CertificateDer<'static>, Failure> {
     CertificateDer::from_pem_file(file)
         .map_err(|error| Failure::new(format!("cannot read a certificate from {}: {error}", file.display())))

@@ -1,8 +1,8 @@
-//! What becomes of a request, step by step, told by the code that decides.
+//! Explanation: shows step by step what happens to a request, with the code that decides.
 //!
-//! Flow, as in serving: `Canonical::parse → RouteTable::find → Authenticator → decide → rewrite`. Where a step
-//! has no words of its own, the same step is asked smaller questions (one route at a time, one condition of a
-//! match at a time); nothing is judged here.
+//! Flow, as in serving: `Canonical::parse → RouteTable::find → Authenticator → decide → rewrite`.
+//! Where a step returns no explanation, the same code runs on smaller inputs: one route at a time,
+//! or one condition of a match at a time. This module decides nothing itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +40,11 @@ use super::{matches, token};
 use crate::cmd::check::outline::Outline;
 use crate::exit::Failure;
 
-/// Tells what becomes of a request.
+/// Explains what happens to a request.
+///
+/// # Errors
+///
+/// Returns a failure when the explanation cannot be made.
 pub(super) fn explain(
     mut loaded: LoadedConfig,
     question: &Question,
@@ -64,7 +68,7 @@ pub(super) fn explain(
         }
     };
     told_request(&mut story, question, &request);
-    // Whoever only asks is told what a route says of that path.
+    // Listeners that only authorize for other proxies do not serve this document: a route decides.
     if AskedBy::of(&loaded.config).is_none() && forward_filter::is_own_document(&loaded.config, &request) {
         story.serve("by the gateway itself, before any route is looked for: the keys of its assertions");
         return Ok(story);
@@ -122,7 +126,7 @@ pub(super) fn explain(
     Ok(story)
 }
 
-/// What the process would give to those who find something out.
+/// Runtime of the authenticator, as the process would create it.
 fn surroundings(
     now: Timestamp,
     control: &tokio::runtime::Handle,
@@ -140,7 +144,7 @@ fn surroundings(
     Ok((surroundings, instant))
 }
 
-/// The story has come to its end before the decision.
+/// The explanation ended before the decision.
 struct Ended;
 
 fn told_request(story: &mut Outline, question: &Question, request: &Canonical<'_>) {
@@ -152,7 +156,7 @@ fn told_request(story: &mut Outline, question: &Question, request: &Canonical<'_
     }
 }
 
-/// The end of a request that the login answers itself.
+/// Ends the explanation of a request that the login answers itself.
 fn told_own(story: &mut Outline, own: &Preview) {
     if own.status >= 400 {
         return story.refuse(own.status, own.code, own.what);
@@ -160,7 +164,7 @@ fn told_own(story: &mut Outline, own: &Preview) {
     story.answer(own.status, format_args!("by the login, before any route is looked for: {}", own.what));
 }
 
-/// The end of a request that goes where security events are pushed to.
+/// Ends the explanation of a request to the endpoint of security events.
 fn told_push(story: &mut Outline, transmitter: &Transmitter, method: &str) {
     if method != "POST" {
         return story.refuse(405, "invalid_request", "security events are brought by POST");
@@ -172,7 +176,7 @@ fn told_push(story: &mut Outline, transmitter: &Transmitter, method: &str) {
     );
 }
 
-/// Nobody else's keys are needed, and nobody is asked for them in vain.
+/// Keeps only the issuer of the token, so that no other keys are fetched.
 fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf>) {
     let issuer = question.token.as_ref().and_then(|token| {
         let unverified = jwt::parse(token.as_bytes()).ok()?;
@@ -184,7 +188,7 @@ fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf
     }
 }
 
-/// Whether a gateway that serves would hear of it, were the token revoked.
+/// Whether a serving gateway would receive a revocation of the token.
 fn is_followed(loaded: &LoadedConfig, question: &Question) -> bool {
     let Some(token) = question.token.as_ref() else { return false };
     let Ok(unverified) = jwt::parse(token.as_bytes()) else { return false };
@@ -196,12 +200,12 @@ fn is_followed(loaded: &LoadedConfig, question: &Question) -> bool {
     own || elsewhere || told
 }
 
-/// Finds out who is calling.
+/// Authenticates the caller.
 struct Caller<'a> {
     config: &'a Config,
     certificate: Option<CertificateDer<'static>>,
     now: Timestamp,
-    /// A gateway that serves hears what the token's issuer revokes.
+    /// Whether a serving gateway follows the revocations of the token's issuer.
     followed: bool,
 }
 
@@ -242,7 +246,7 @@ impl Caller<'_> {
             _ => None,
         };
         let unavailable = matches!(answer, Err(Rejection::Unavailable { .. }));
-        // of what is no JWT of a known issuer nothing can be told but what its authority says
+        // For a token that is not a JWT of a known issuer, only its authority's answer is known.
         let issuers = &self.config.authentication.issuers;
         let ours = self.config.authentication.authorities.is_empty()
             || jwt::parse(token).is_ok_and(|jwt| issuers.iter().any(|i| i.config.issuer() == jwt.issuer()));
@@ -270,7 +274,7 @@ impl Caller<'_> {
                 for error in authenticator.authorities().into_iter().filter_map(|status| status.last_error) {
                     story.step(1, None, error);
                 }
-                // Those of answers that have to be signed.
+                // These are errors of keys that verify signed answers.
                 for error in authenticator.key_sets().into_iter().filter_map(|status| status.last_error) {
                     story.step(1, None, error);
                 }
@@ -289,7 +293,8 @@ impl Caller<'_> {
         })
     }
 
-    /// A session is opened by those who serve alone: it may have to be asked for, and renewed.
+    /// Explains a session cookie. Only a serving process opens it, because it may have to query the
+    /// database and renew the session.
     fn session(&self, story: &mut Outline, index: usize, request: &Canonical<'_>, fields: &[Field<'_>]) {
         let login = self.config.login.as_ref().filter(|_| self.config.routes[index].login);
         if login.is_some_and(|login| preview::carries_session(login, request, fields)) {
@@ -319,7 +324,7 @@ impl Caller<'_> {
                 Some(verified)
             }
             Err(error) => {
-                // as in serving: what cannot be used is no credential
+                // As in serving, an unusable certificate is not a credential.
                 story.step(0, Some(false), format_args!("the client certificate is no credential: {error}"));
                 None
             }
@@ -349,7 +354,7 @@ fn told_identity(story: &mut Outline, facts: &Facts, now: Timestamp) {
     }
 }
 
-/// Where the decision is made, with all that it may look at.
+/// Explains the decision of a route.
 struct RouteExplainer<'b> {
     loaded: &'b LoadedConfig,
     fields: &'b [Field<'b>],
@@ -376,7 +381,8 @@ impl<'b> RouteExplainer<'b> {
         Ok(Self { loaded, fields, now, instant, runtime, reviewer })
     }
 
-    /// Decides by a route's policy as serving does: again and again until every review is answered, or one cannot be.
+    /// Decides by a route's policy as serving does. It repeats the decision until every review is
+    /// answered, or one cannot be.
     fn sit<T>(
         &self,
         story: &mut Outline,
@@ -465,7 +471,8 @@ impl<'b> RouteExplainer<'b> {
         story.permit_if(format!("{to}, if the authorizer {} says so", authorizer.name), &lines);
     }
 
-    /// The end of a request that is not let through: a refusal, or the way to the login.
+    /// Ends the explanation of a request that is not permitted: a refusal, or a redirect to the
+    /// login.
     fn denied(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>, denial: &Denial) {
         let login = self.loaded.config.login.as_ref().filter(|_| route.login);
         let upgrades = switched_to(self.fields).is_some();
@@ -494,7 +501,7 @@ impl<'b> RouteExplainer<'b> {
         }
     }
 
-    /// Who else is asked about a request that a route permits.
+    /// Explains the authorizer of a route that permits the request.
     fn others(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>) -> Result<(), NotReached> {
         let config = &self.loaded.config;
         let Some(authorizer) = route.authorizer.map(|at| &config.authorizers[at]) else { return Ok(()) };
@@ -510,7 +517,8 @@ impl<'b> RouteExplainer<'b> {
         Ok(())
     }
 
-    /// The permit once the path is exchanged, if it is, and all whom the new one concerns agree.
+    /// Rewrites the path of a permitted request, if the route does so. All routes that guard the
+    /// new path must permit it too.
     fn rewritten<'r>(&self, story: &mut Outline, permit: Permit<'r>) -> Result<Permit<'r>, NotReached> {
         let config = &self.loaded.config;
         let mut explanation = Explanation::default();
@@ -533,7 +541,7 @@ impl<'b> RouteExplainer<'b> {
     }
 }
 
-/// Ends the story of a request of which nobody can say which route guards it.
+/// Ends the explanation of a request whose guarding route is ambiguous.
 fn undecided(story: &mut Outline, disputed: &Disputed) {
     match disputed {
         Disputed::Path => story.refuse(404, "no_route", disputed),
@@ -541,11 +549,12 @@ fn undecided(story: &mut Outline, disputed: &Disputed) {
     }
 }
 
-/// Why a request that has a caller does not pass.
+/// Why a request with an authenticated caller does not pass.
 enum NotReached {
     Denied(Denial),
     Disputed(Disputed),
-    /// A field that an authorizer would be shown, the service could read otherwise.
+    /// A header that the authorizer would receive has a second spelling that the service could
+    /// read.
     Ambiguous(Box<str>),
 }
 
@@ -553,7 +562,7 @@ fn told_decision(story: &mut Outline, explanation: &Explanation) {
     let mut denying = false;
     for line in explanation.lines() {
         denying = if line.depth == 0 { line.text.starts_with("deny[") } else { denying };
-        // that a deny rule does not match is nothing bad
+        // A deny rule that does not match is no failure.
         let holds = match (denying, line.depth, line.holds) {
             (false, _, holds) => holds,
             (true, 0, Some(true)) => Some(false),
@@ -563,7 +572,7 @@ fn told_decision(story: &mut Outline, explanation: &Explanation) {
     }
 }
 
-/// The protocol that a request asks to switch to (RFC 9110 §7.8).
+/// Protocol that a request asks to switch to (RFC 9110 §7.8).
 fn switched_to<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
     let named = |name: &'static str| fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
     let asked = named("connection")
@@ -573,7 +582,8 @@ fn switched_to<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
     protocol.filter(|protocol| asked && !forward_filter::is_offer(protocol))
 }
 
-/// What of the request the upstream sees. The gateway adds `Via` and `X-Forwarded-For`, `-Host` and `-Proto`.
+/// Head of the request that the upstream receives. The gateway also adds `Via` and
+/// `X-Forwarded-For`, `-Host` and `-Proto`.
 fn upstream_head(
     request: &Canonical<'_>,
     loaded: &LoadedConfig,

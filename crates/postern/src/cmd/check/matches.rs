@@ -1,4 +1,4 @@
-//! Which route takes a request, and why the others do not.
+//! Route matching: which route takes a request, and why the others do not.
 
 use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
 use auth::request::{Canonical, Field};
@@ -6,7 +6,7 @@ use config::LoadedConfig;
 
 use crate::cmd::check::outline::Outline;
 
-/// Tells of every route whether it takes the request; answers the one that does.
+/// Explains for every route whether it takes the request. Returns the index of the route that does.
 pub(super) fn tell(
     story: &mut Outline,
     loaded: &LoadedConfig,
@@ -29,12 +29,12 @@ pub(super) fn tell(
     chosen
 }
 
-/// Whether a route alone takes the request.
+/// Whether a route takes the request if it is the only one.
 fn takes(matcher: RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
     RouteTable::build(vec![matcher]).is_ok_and(|table| table.find(request, fields).is_some())
 }
 
-/// The first condition of a route that the request does not meet.
+/// First condition of a route that the request does not meet.
 fn obstacle(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> String {
     let bare = RouteMatch { name: matcher.name.clone(), ..RouteMatch::default() };
     let hosts = RouteMatch { hosts: matcher.hosts.clone(), ..bare.clone() };

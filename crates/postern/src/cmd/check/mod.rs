@@ -1,7 +1,7 @@
-//! `postern check`: says whether a configuration holds, what it means, and what it would decide.
+//! `postern check`: checks a configuration, shows what it means, and explains its decisions.
 //!
-//! Owns: the words and tables. The judgement is [`config`]'s, the decision `auth`'s: the very code that
-//! serves.
+//! Owns: wording and tables. Does not own: the checks ([`config`]) and the decisions (`auth`),
+//! which are the code that serves.
 
 mod ask;
 mod explain;
@@ -34,16 +34,16 @@ Examples:
 Exit codes: 0 the configuration holds (and the request would pass), 1 it does not,
 3 it could not be found out.")]
 pub struct Arguments {
-    /// The configuration file
+    /// The configuration file.
     #[arg(long, value_name = "FILE", required_unless_present = "print_schema")]
     config: Option<PathBuf>,
-    /// Print the JSON schema of the configuration file and exit
+    /// Print the JSON schema of the configuration file and exit.
     #[arg(long, conflicts_with_all = ["config", "request"])]
     print_schema: bool,
-    /// Explain what becomes of this request: method and URL
+    /// Explain what happens to this request: method and URL.
     #[arg(long, value_name = "'GET https://HOST/PATH'", help_heading = "Explain a decision")]
     request: Option<String>,
-    /// The token the request carries: the token itself, @FILE, or - for standard input
+    /// Token of the request: the token itself, @FILE, or - for standard input.
     #[arg(
         long = "as",
         value_name = "TOKEN",
@@ -52,10 +52,10 @@ pub struct Arguments {
         help_heading = "Explain a decision"
     )]
     token: Option<String>,
-    /// The client certificate the request comes with, a PEM file; its chain is taken for verified
+    /// Client certificate of the request, a PEM file; its chain counts as verified.
     #[arg(long, value_name = "FILE", requires = "request", help_heading = "Explain a decision")]
     certificate: Option<PathBuf>,
-    /// A header the request carries; can be given several times
+    /// Header of the request; can be given several times.
     #[arg(
         long = "header",
         value_name = "NAME: VALUE",
@@ -63,10 +63,10 @@ pub struct Arguments {
         help_heading = "Explain a decision"
     )]
     headers: Vec<String>,
-    /// Take the keys of the token's issuer from this JWKS file instead of fetching them
+    /// Read the keys of the token's issuer from this JWKS file instead of fetching them.
     #[arg(long, value_name = "FILE", requires = "token", help_heading = "Explain a decision")]
     jwks: Option<PathBuf>,
-    /// Decide as of this time, in seconds since 1970, instead of now
+    /// Decide as of this time, in seconds since 1970, instead of now.
     #[arg(long, value_name = "SECONDS", help_heading = "Explain a decision")]
     at: Option<u64>,
 }

@@ -1,47 +1,47 @@
-//! An explanation as it is told: headings, steps that hold or do not, and an end.
+//! Outline of an explanation: headings, steps that hold or fail, and an end.
 
 use std::fmt::{Display, Write as _};
 
 use crate::terminal::{BOLD, DIM, ERROR, GOOD};
 
-/// Text under way.
+/// Text of an explanation that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Outline {
     text: String,
     verdict: OutlineVerdict,
 }
 
-/// How a story ends.
+/// Result of an explanation.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutlineVerdict {
-    /// The request is answered with a refusal.
+    /// The request is refused.
     #[default]
     Refused,
-    /// It passes, or is answered as it asks.
+    /// The request passes, or gets the response that it asks for.
     Passes,
-    /// What decides it could not be had here.
+    /// A service that decides could not be reached.
     Unknown,
-    /// It passes if an authorizer says so, which is not asked here.
+    /// The request passes if an authorizer permits it. This command does not query the authorizer.
     Asked,
 }
 
 impl Outline {
-    /// What was told, styled with ANSI escapes.
+    /// The text, styled with ANSI escapes.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// How it ends.
+    /// The result of the explanation.
     pub(super) fn verdict(&self) -> OutlineVerdict {
         self.verdict
     }
 
     fn line(&mut self, line: impl Display) {
-        // writing to a string cannot fail
+        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 
-    /// A new part.
+    /// Starts a new part with a heading.
     pub(super) fn part(&mut self, heading: &str) {
         if !self.text.is_empty() {
             self.text.push('\n');
@@ -49,7 +49,7 @@ impl Outline {
         self.line(format_args!("{BOLD}{heading}{BOLD:#}"));
     }
 
-    /// A step; `None` is a remark.
+    /// Adds a step. `None` marks a remark.
     pub(super) fn step(&mut self, depth: usize, holds: Option<bool>, text: impl Display) {
         let pad = 2 + depth * 2;
         match holds {
@@ -59,31 +59,32 @@ impl Outline {
         }
     }
 
-    /// The end: what the client gets, and when it is refused, why.
+    /// Ends with a refusal: the response to the client, and why.
     pub(super) fn refuse(&mut self, status: u16, code: &str, why: impl Display) {
         self.part("answer");
         self.line(format_args!("  {ERROR}{status}{ERROR:#} {code}: {why}"));
     }
 
-    /// The end when what decides it could not be had here; serving would refuse.
+    /// Ends without a result, because a service that decides could not be reached. A serving
+    /// gateway would refuse.
     pub(super) fn unknown(&mut self, status: u16, code: &str, why: impl Display) {
         self.refuse(status, code, why);
         self.verdict = OutlineVerdict::Unknown;
     }
 
-    /// The end of a request that the gateway serves itself.
+    /// Ends with a response of the gateway itself.
     pub(super) fn serve(&mut self, what: impl Display) {
         self.answer(200, what);
     }
 
-    /// As [`Self::serve`], with a status of its own.
+    /// Like [`Self::serve`], with another status.
     pub(super) fn answer(&mut self, status: u16, what: impl Display) {
         self.verdict = OutlineVerdict::Passes;
         self.part("answer");
         self.line(format_args!("  {GOOD}{status}{GOOD:#} {what}"));
     }
 
-    /// The end of a permitted request.
+    /// Ends with a permitted request.
     pub(super) fn permit(&mut self, what: impl Display, lines: &[String]) {
         self.verdict = OutlineVerdict::Passes;
         self.part("answer");
@@ -91,13 +92,13 @@ impl Outline {
         self.lines(lines);
     }
 
-    /// The end of a request that passes if an authorizer says so as well.
+    /// Ends with a request that passes if an authorizer permits it too.
     pub(super) fn permit_if(&mut self, what: impl Display, lines: &[String]) {
         self.permit(what, lines);
         self.verdict = OutlineVerdict::Asked;
     }
 
-    /// The end of a request that another proxy asks about: what that is told, in so many words for each way of asking.
+    /// Ends with a request that another proxy queries: the response to it, once for each protocol.
     pub(super) fn vouch(&mut self, ways: &[(String, Vec<String>)]) {
         self.verdict = OutlineVerdict::Passes;
         self.part("answer");

@@ -1,4 +1,4 @@
-//! What a configuration means, in one table.
+//! Overview of what a configuration means, in one table.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,11 @@ use login::config::{LoginConfig, LoginKind, LoginProvider};
 
 use crate::terminal::{BOLD, DIM};
 
-/// Columns of output that is not a terminal.
+/// Width, in columns, of output that is not a terminal.
 const WIDTH: u16 = 110;
 
-/// Everything at a glance. Styled with ANSI escapes, to be stripped where they are not wanted.
+/// Formats the overview, styled with ANSI escapes. The caller removes them where they are not
+/// wanted.
 pub(super) fn print(loaded: &LoadedConfig) -> String {
     let mut out = String::new();
     for listener in &loaded.raw.listener {
@@ -68,13 +69,13 @@ pub(super) fn print(loaded: &LoadedConfig) -> String {
         section(&mut out, "client", &client.id, &describe_client(client));
     }
     if !loaded.raw.route.is_empty() {
-        // writing to a string cannot fail
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "{}", table(loaded));
     }
     out
 }
 
-/// How it is heard of what an issuer revokes; nothing, where it is not.
+/// How the revocations of an issuer arrive. Empty when the issuer is not followed.
 fn revoked(loaded: &LoadedConfig, issuer: &str) -> String {
     let brokers = &loaded.raw.coherence.brokers;
     let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
@@ -113,7 +114,7 @@ fn describe_provider(provider: &ProviderSettings) -> String {
     format!("{}, {}, {tls}, {database}{secret}", provider.config.issuer, provider.address)
 }
 
-/// Where browsers log in, and how long that is good for.
+/// Where users log in, and how long sessions last.
 fn describe_login(loaded: &LoadedConfig, login: &LoginConfig) -> String {
     let origins: Vec<_> =
         login.origins.iter().map(|origin| format!("{}{}", origin.text, login.path)).collect();
@@ -203,7 +204,7 @@ fn describe_listener(listener: &raw::Listener) -> String {
     format!("{}, {tls}, {}{proxy}{asked}", listener.address, protocols.join(" and "))
 }
 
-/// How an authority is asked, and about what.
+/// How an authority is queried, and about which tokens.
 fn describe_authority(authority: &raw::Authority) -> String {
     let how = match authority.kind {
         raw::AuthorityKind::Introspection => "introspection",
@@ -253,7 +254,7 @@ fn table(loaded: &LoadedConfig) -> Table {
     table
 }
 
-/// What a route takes, in words.
+/// Requests that a route matches.
 fn requests(route: &raw::Route) -> String {
     let mut lines = Vec::new();
     if route.hosts.is_empty() {
@@ -279,7 +280,7 @@ fn requests(route: &raw::Route) -> String {
     lines.join("\n")
 }
 
-/// Whom a route lets pass, in words, a line for each rule.
+/// Callers that a route permits, with one line for each rule.
 fn who_may(policy: &Policy) -> String {
     let rules = match policy {
         Policy::Public => return "everyone, no credential asked".into(),

@@ -1,7 +1,7 @@
-//! The verification of a token, told in the order in which it happens.
+//! Token verification, explained in the order in which it happens.
 //!
-//! The verdict is verification's own: what stands before the step it names has held, what stands behind was
-//! not looked at.
+//! The result is that of the verification itself. Steps before the failed step have succeeded;
+//! later steps were not run.
 
 use auth::token::jwt;
 use auth::token_error::TokenError;
@@ -11,7 +11,7 @@ use gateway::config::Config;
 use crate::cmd::check::outline::Outline;
 use crate::cmd::token::decode;
 
-/// Steps of verification, in order.
+/// Steps of the verification, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Form,
@@ -24,7 +24,7 @@ enum Step {
     Claims,
 }
 
-/// The step at which an error arises.
+/// The step that returns an error.
 fn step_of(error: &TokenError) -> Step {
     match error {
         TokenError::TooLarge
@@ -45,16 +45,17 @@ fn step_of(error: &TokenError) -> Step {
         TokenError::UnknownKey | TokenError::AmbiguousKey | TokenError::KeyMismatch => Step::Key,
         TokenError::BadSignature => Step::Signature,
         TokenError::WrongType | TokenError::NotAnAccessToken(_) | TokenError::SenderConstrained
-        // of tokens of a login
+        // Only for tokens of a login.
         | TokenError::NotAnIdToken(_)
         | TokenError::NotALogoutToken(_)
-        // of events
+        // Only for security event tokens.
         | TokenError::NotASecurityEvent(_)
         | TokenError::UnsupportedSubject(_) => Step::Type,
         TokenError::WrongAudience => Step::Audience,
         TokenError::Claim(fault) if &*fault.claim == "iss" => Step::Form,
         TokenError::Claim(fault) if &*fault.claim == "aud" => Step::Audience,
-        // the last only of tokens that somebody is asked about
+        // `Inactive` and `Revoked` occur only for tokens that an authority or issuer is queried
+        // about.
         TokenError::Claim(_)
         | TokenError::Expired
         | TokenError::NotYetValid
@@ -65,7 +66,8 @@ fn step_of(error: &TokenError) -> Step {
     }
 }
 
-/// Tells how far the token came. `verdict`: why it was rejected; `unavailable`: its keys could not be had.
+/// Explains how far the verification came. `verdict`: why the token was refused. `unavailable`: its
+/// keys could not be fetched.
 pub(super) fn tell(
     story: &mut Outline,
     config: &Config,
@@ -88,7 +90,7 @@ pub(super) fn tell(
     }
 }
 
-/// What each step looks at, in this token and this configuration.
+/// What each step checks, for this token and configuration.
 fn steps(config: &Config, token: &[u8], failed: Option<Step>) -> Vec<(Step, String)> {
     let mut steps = vec![(Step::Form, "form: a signed JWT in canonical spelling".to_owned())];
     let Ok(unverified) = jwt::parse(token) else { return steps };

@@ -1,6 +1,7 @@
-//! What another proxy is told of a request that may pass: the end of an explanation where Postern is asked and forwards nothing.
+//! Authorization response: ends an explanation where other proxies query Postern and it forwards
+//! nothing.
 //!
-//! Owns: the words. Does not own: what is told ([`gateway::auth_response`]), the decision.
+//! Owns: the wording. Does not own: the response ([`gateway::auth_response`]), the decision.
 
 use auth::request::Field;
 use credentials::authenticate::Verified;
@@ -9,7 +10,7 @@ use gateway::config::{Config, Route};
 
 use crate::cmd::check::outline::Outline;
 
-/// How the listeners of a configuration are asked.
+/// How other proxies query the listeners of a configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AskedBy {
     http: bool,
@@ -17,7 +18,8 @@ pub(super) struct AskedBy {
 }
 
 impl AskedBy {
-    /// `None`: a listener forwards, and what that does is told.
+    /// Reads it from a configuration. `None`: a listener forwards, so the explanation covers
+    /// forwarding.
     pub(super) fn of(config: &Config) -> Option<Self> {
         let services: Option<Vec<_>> = config.listeners.iter().map(|l| l.service.authorization()).collect();
         let services = services.filter(|services| !services.is_empty())?;
@@ -25,7 +27,7 @@ impl AskedBy {
         Some(Self { http: over_http(true), grpc: over_http(false) })
     }
 
-    /// Ends the story of a permitted request.
+    /// Ends the explanation of a permitted request.
     pub(super) fn tell(
         self,
         story: &mut Outline,
@@ -61,7 +63,7 @@ impl AskedBy {
     }
 }
 
-/// How an answer may be kept: the shortest that a listener lets it.
+/// How long a response may be cached: the shortest time of all listeners.
 fn cache_control(config: &Config) -> String {
     let services = config.listeners.iter().filter_map(|l| l.service.authorization());
     let keeping: Option<Vec<_>> =
@@ -72,7 +74,7 @@ fn cache_control(config: &Config) -> String {
     }
 }
 
-/// The fields that say who calls.
+/// Headers that identify the caller.
 fn set(config: &Config, caller: Option<&Verified>) -> Vec<(String, String)> {
     let Some(caller) = caller else { return Vec::new() };
     let fields = caller.upstream_fields.iter();

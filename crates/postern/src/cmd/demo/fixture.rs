@@ -1,4 +1,4 @@
-//! The three processes of the demo, in one.
+//! Fixture of the demo: gateway, provider and service in one process.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -17,21 +17,21 @@ use crate::exit::Failure;
 use crate::logging;
 use crate::process::Process;
 
-/// The configuration of the gateway, addresses left open.
+/// Configuration of the gateway, with placeholders for addresses.
 pub(super) const CONFIG: &str = include_str!("demo.toml");
 
-/// Everything the demo runs.
+/// All parts of the demo.
 pub(super) struct Fixture {
     process: Process,
     echo: Echo,
     provider: SocketAddr,
     service: SocketAddr,
-    /// Ports that it was to listen on and could not.
+    /// Wanted ports that were in use.
     moved: Vec<u16>,
     residents: Residents,
-    /// Runs the provider.
+    /// Runtime of the provider.
     runtime: tokio::runtime::Runtime,
-    /// Holds the provider's database.
+    /// Folder of the provider's database.
     folder: TempDir,
 }
 
@@ -44,7 +44,7 @@ impl Fixture {
         let address = |listener: &TcpListener| listener.local_addr().map_err(|error| unbound(&error));
         let (at_provider, at_service) = (address(&provider)?, address(&service)?);
         let (at_gateway, at_admin) = (address(&gateway)?, address(&admin)?);
-        // these are bound again in a moment, by those who serve there
+        // Free these ports. The services bind them again in a moment.
         drop((gateway, service, admin));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
@@ -94,44 +94,44 @@ impl Fixture {
         self.process.admin().map_or_else(String::new, |address| format!("http://{address}"))
     }
 
-    /// Ports that were in use, so that something of it listens elsewhere.
+    /// Wanted ports that were in use, so that a part listens on another one.
     pub(super) fn moved(&self) -> &[u16] {
         &self.moved
     }
 
-    /// The secrets of reader and manager.
+    /// Secrets of the reader and the manager client.
     pub(super) fn secrets(&self) -> [&str; 2] {
         [self.residents.reader.expose(), self.residents.manager.expose()]
     }
 
-    /// Name and password of each person.
+    /// Name and password of each user.
     pub(super) fn people(&self) -> &[(&'static str, String)] {
         &self.residents.people
     }
 
-    /// Ada's password.
+    /// Password of the user Ada.
     pub(super) fn password(&self) -> &str {
         self.people().iter().find(|(name, _)| *name == ADA).map_or("", |(_, password)| password)
     }
 
-    /// What gets a token in a shell.
+    /// Shell command that gets a token.
     pub(super) fn token_command(&self) -> String {
         let program = program();
         let (provider, secret) = (self.provider(), self.residents.reader.expose());
         format!("{program} token --issuer {provider} --client-id {READER} --client-secret {secret}")
     }
 
-    /// Ends everything.
+    /// Stops all parts of the demo.
     pub(super) fn stop(self) {
         self.process.drain();
         self.echo.stop();
         self.runtime.shutdown_timeout(Duration::from_secs(1));
-        // what cannot be removed now is the system's to remove: it is a temporary folder
+        // If the temporary folder cannot be removed now, the system removes it later.
         let _ = self.folder.close();
     }
 }
 
-/// How this program is called from where it was started.
+/// How to call this program from the current folder.
 fn program() -> String {
     let Ok(path) = std::env::current_exe() else { return "postern".into() };
     let folder = std::env::current_dir().ok();
@@ -139,7 +139,7 @@ fn program() -> String {
     for_shell(&path.display().to_string())
 }
 
-/// A path as a shell takes it for the program meant: never looked up elsewhere, never split.
+/// Quotes a path for a shell, so that it runs exactly this program.
 fn for_shell(path: &str) -> String {
     let path = if path.contains('/') { path.to_owned() } else { format!("./{path}") };
     let plain = |c: char| c.is_alphanumeric() || "/._-+@".contains(c);

@@ -1,6 +1,7 @@
-//! `postern demo`: a gateway, a provider that people log in to, and a service behind, in one process on loopback.
+//! `postern demo`: a gateway, a provider with users, and a service, in one process on loopback.
 //!
-//! Owns: starting the three (`town`, `provider`), saying what runs where, and the tour that checks it (`tour`, `visitor`).
+//! Owns: starting the three (`fixture`, `provider`), printing what runs where, and the self check
+//! (`selfcheck`, `visitor`).
 
 mod fixture;
 mod ports;
@@ -19,7 +20,7 @@ use crate::exit::{Failure, Outcome};
 use crate::lifecycle::Signals;
 use crate::terminal::{BOLD, DIM, GOOD, WARNING};
 
-/// Port of the gateway, where none is asked for.
+/// Default port of the gateway.
 const PORT: u16 = 8080;
 
 /// Arguments of `postern demo`.
@@ -31,14 +32,14 @@ temporary folder, are made anew each time and removed at the end.
 Exit codes: 0 ended by Ctrl-C or the tour went as expected, 1 the tour found a difference,
 3 it cannot run here.")]
 pub struct Arguments {
-    /// Take the tour, print what was expected and what was seen, and end
+    /// Run the self check, print expected and actual results, and end.
     #[arg(long)]
     check: bool,
-    /// Print the configuration the demo runs on, and end
+    /// Print the configuration of the demo, and end.
     #[arg(long, conflicts_with = "check")]
     print_config: bool,
-    /// Port of the gateway; the provider, the service and the admin listener take the next three. 0: free ones.
-    /// Absent: 8080, or free ones where something listens there
+    /// Port of the gateway; the provider, the service and the admin listener take the next three.
+    /// 0: free ones. Default: 8080, or free ones where a port is in use.
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
 }
@@ -50,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         return Ok(Outcome::Good);
     }
     let mut signals = Signals::take()?;
-    // the tour must not fail because something else listens on a port
+    // The self check must not fail because another program uses a port.
     let wanted = if arguments.check { Wanted::Free } else { Wanted::asked(arguments.port, PORT) };
     let ports = Ports::choose(wanted)?;
     let town = Fixture::start(ports, arguments.check)?;
@@ -65,11 +66,11 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     Ok(Outcome::Good)
 }
 
-/// What a newcomer sees.
+/// Text that explains the running demo.
 fn guide(town: &Fixture) -> String {
     let mut out = String::new();
     let version = env!("CARGO_PKG_VERSION");
-    // writing to a string cannot fail
+    // Writing to a string cannot fail.
     let _ = writeln!(
         out,
         "\n  {BOLD}Postern {version}{BOLD:#}  {DIM}an access gateway, with everything around it in one process{DIM:#}\n"

@@ -1,4 +1,4 @@
-//! Where the demo listens.
+//! Ports that the demo listens on.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -7,22 +7,22 @@ use http_engine::config::ListenAddress;
 
 use crate::exit::Failure;
 
-/// Ports in a row: of gateway, provider, service and admin listener.
+/// Number of consecutive ports: gateway, provider, service and admin listener.
 const COUNT: u16 = 4;
 
-/// Which ports are wanted.
+/// Which ports to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Free ones.
+    /// Any free ports.
     Free,
-    /// These from the first, and no others: somebody asked for them.
+    /// Exactly the ports from this one on, because the command line names them.
     From(u16),
-    /// These from the first, others where something listens already.
+    /// The ports from this one on, or free ones for those in use.
     PreferablyFrom(u16),
 }
 
 impl Wanted {
-    /// What `--port` asks for.
+    /// Ports that `--port` selects.
     pub(super) fn asked(port: Option<u16>, usual: u16) -> Self {
         match port {
             Some(0) => Self::Free,
@@ -35,15 +35,15 @@ impl Wanted {
 /// Ports that were free a moment ago.
 pub(super) struct Ports {
     pub(super) held: [TcpListener; COUNT as usize],
-    /// Those that were wanted and in use.
+    /// Wanted ports that were in use.
     pub(super) moved: Vec<u16>,
 }
 
 impl Ports {
-    /// Four ports.
+    /// Binds four ports.
     ///
     /// # Errors
-    /// When one that was asked for is in use, and when there is none.
+    /// When a port that the command line names is in use, and when no port is free.
     pub(super) fn choose(wanted: Wanted) -> Result<Self, Failure> {
         let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let mut moved = Vec::new();

@@ -1,7 +1,7 @@
-//! The demo's provider, and who lives there.
+//! Provider of the demo, with its clients and users.
 //!
-//! Owns: its clients and its people, whose secrets are made anew each time; serving it on a listener. Does not own: the
-//! folder its database is in, which goes with the demo.
+//! Owns: clients and users, whose secrets are new at each start; serving the provider on a
+//! listener. Does not own: the folder of its database, which is removed with the demo.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -25,33 +25,33 @@ use store::{Epoch, Store};
 use super::ports::unbound;
 use crate::exit::Failure;
 
-/// The client that may read orders.
+/// Client that may read orders.
 pub(super) const READER: &str = "shop";
-/// The client that may do anything with orders.
+/// Client that may read and change orders.
 pub(super) const MANAGER: &str = "office";
-/// The client that people log in to.
+/// Client that users log in to.
 pub(super) const DESK: &str = "desk";
-/// Somebody who is in the group of managers.
+/// User in the group of managers.
 pub(super) const ADA: &str = "ada";
-/// Somebody who is in no group.
+/// User without a group.
 const BEN: &str = "ben";
-/// What tokens are meant for.
+/// Audience of the tokens.
 pub(super) const AUDIENCE: &str = "orders";
-/// The group whose members may do anything with orders.
+/// Group whose members may read and change orders.
 const MANAGERS: &str = "managers";
-/// Random bytes of a person's password.
+/// Number of random bytes in a user's password.
 const PASSWORD: usize = 9;
 
-/// Who lives at the provider, and how each proves who they are.
+/// Clients and users of the provider, with their secrets.
 pub(super) struct Residents {
     pub(super) reader: ClientSecret,
     pub(super) manager: ClientSecret,
-    /// Name and password of each person.
+    /// Name and password of each user.
     pub(super) people: [(&'static str, String); 2],
 }
 
 impl Residents {
-    /// Makes their secrets.
+    /// Generates the secrets.
     pub(super) fn new() -> Result<Self, Failure> {
         let none = |_| Failure::new("the system has no randomness to give");
         let random = SystemRandom::new();
@@ -120,7 +120,7 @@ impl Residents {
     }
 }
 
-/// No client of the demo has to be told anything.
+/// Refuses notifications: no client of the demo needs any.
 struct Nobody;
 
 impl Outbound for Nobody {
@@ -130,7 +130,7 @@ impl Outbound for Nobody {
     }
 }
 
-/// Serves the provider from now on, with its people moved in.
+/// Creates the users and serves the provider from now on.
 pub(super) fn serve(
     listener: TcpListener,
     gateway: SocketAddr,

@@ -1,4 +1,4 @@
-//! The tour: what a visitor would try, tried by a plain HTTP client and compared with what should happen.
+//! Self check: a plain HTTP client tries the demo and compares the results with the expected ones.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::cmd::token::{TokenRequest, discover};
 use crate::exit::{Failure, Outcome};
 use crate::terminal::{ERROR, GOOD};
 
-/// How long the gateway may take to have the provider's keys.
+/// How long the gateway may take to fetch the provider's keys.
 const READY: Duration = Duration::from_secs(10);
 
-/// What was tried, what should have come of it, and what did.
+/// A request, its expected result and the actual one.
 struct Step {
     what: &'static str,
     expected: &'static str,
     seen: String,
 }
 
-/// Takes the tour and prints it.
+/// Runs the self check and prints its results.
 pub(super) fn take(town: &Fixture) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
@@ -61,7 +61,7 @@ struct SelfCheck<'a> {
     client: Client,
 }
 
-/// Fields of a request.
+/// Header fields of a request.
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
 impl SelfCheck<'_> {
@@ -150,7 +150,7 @@ impl SelfCheck<'_> {
         request.send(&self.client, &endpoint).await?.map_err(Failure::new)
     }
 
-    /// Asks `/readyz` until it says so, or for as long as it may take.
+    /// Polls `/readyz` until it reports ready, or until the time limit.
     async fn ready(&self) -> Result<String, Failure> {
         let url = self.admin("/readyz")?;
         let until = tokio::time::Instant::now() + READY;
@@ -177,7 +177,7 @@ fn header(reply: &Reply, name: &str) -> String {
         .map_or_else(|| "absent".into(), |v| String::from_utf8_lossy(v.as_bytes()).into_owned())
 }
 
-/// A header of the request as it reached the service, by its exact name in any case.
+/// A header of the request as the service received it, with this exact name in any case.
 fn seen_by_service(reply: &Reply, name: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Reflected {

@@ -1,7 +1,7 @@
-//! Somebody who logs in, as a browser does: cookies, forms, redirects.
+//! Simulated browser that logs in: cookies, forms, redirects.
 //!
-//! Owns: the way from an authorization request to a token, for the tour. It reads the pages as a browser reads them, so
-//! that a page that people could not use does not pass.
+//! Owns: the steps from an authorization request to a token, for the self check. It parses pages
+//! like a browser does, so that it detects a page that users could not use.
 
 use std::fmt::Write as _;
 
@@ -16,10 +16,10 @@ use crate::client::{Client, Reply, Version};
 use crate::exit::Failure;
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
-/// Known to the visitor alone (RFC 7636); the demo's visitor has nothing to hide from.
+/// PKCE code verifier (RFC 7636). It is not secret in the demo.
 const VERIFIER: &str = "the-demo-takes-its-own-tour-and-hides-nothing-from-itself";
 
-/// What of the token endpoint's answer matters here.
+/// The relevant part of the token response.
 #[derive(serde::Deserialize)]
 struct Tokens {
     access_token: String,
@@ -37,7 +37,11 @@ impl<'c> Visitor<'c> {
         Self { client, issuer, cookies: Vec::new() }
     }
 
-    /// Logs in and allows what is asked; the access token, or what was seen instead.
+    /// Logs in and consents. Returns the access token.
+    ///
+    /// # Errors
+    ///
+    /// Returns what the provider answered instead.
     pub(super) async fn token(&mut self, name: &str, password: &str, back: &str) -> Result<String, Failure> {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, VERIFIER.as_bytes()));
         let request = form(&[
@@ -67,14 +71,14 @@ impl<'c> Visitor<'c> {
         tokens.map(|tokens| tokens.access_token).map_err(|_| unexpected("no token for the code", &answer))
     }
 
-    /// The title of a page.
+    /// Title of a page.
     pub(super) async fn title(&mut self, path: &str) -> Result<String, Failure> {
         let page = self.ask(Method::GET, path, "").await?;
         let text = String::from_utf8_lossy(&page.body);
         Ok(between(&text, "<h1>", "</h1>").unwrap_or("no page").to_owned())
     }
 
-    /// Goes to the provider's own page that a redirect leads to; any other answer is as it is.
+    /// Follows a redirect to a page of the provider. Returns any other response unchanged.
     async fn follow(&mut self, answer: Reply) -> Result<Reply, Failure> {
         let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
         match location.and_then(|to| to.strip_prefix(&self.issuer)) {
@@ -86,7 +90,7 @@ impl<'c> Visitor<'c> {
         }
     }
 
-    /// Sends the form of a page that goes to `action`, with what a person fills in.
+    /// Sends the form of a page whose action is `action`, with the values of a user.
     async fn submit(
         &mut self,
         page: &Reply,
@@ -147,7 +151,7 @@ fn form(fields: &[(&str, &str)]) -> String {
             if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
                 out.push(char::from(byte));
             } else {
-                // writing to a string cannot fail
+                // Writing to a string cannot fail.
                 let _ = write!(out, "%{byte:02X}");
             }
         }

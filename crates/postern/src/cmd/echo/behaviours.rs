@@ -1,4 +1,4 @@
-//! What the reflecting upstream can play besides reflecting: streams, early hints, upgrades, failures.
+//! Behaviours of the reflecting upstream: streams, early hints, upgrades, failures.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::message::{self, Lines};
 use super::reflection::Reflection;
 use super::websocket;
 
-/// What can be asked for; everything else is reflected.
+/// Help text of the special paths. All other requests are reflected.
 pub(super) const HELP: &str = "\
 With --reflect, some requests play a scene:
   /events?count=N&interval=D  server-sent events
@@ -22,7 +22,7 @@ With --reflect, some requests play a scene:
   Upgrade: websocket          sends back what it receives, on any path
   Upgrade: echo               the same without frames";
 
-/// Answers one request. `false`: the connection must end.
+/// Answers one request. Returns `false` if the connection must end.
 pub(super) async fn answer<S: AsyncWrite + Unpin>(
     stream: &mut S,
     lines: &Lines,
@@ -47,7 +47,7 @@ pub(super) async fn answer<S: AsyncWrite + Unpin>(
         return plain(stream, "200 OK", "application/octet-stream", &vec![b'x'; bytes], head_only).await;
     }
     if let Some(status) = number("/status/").filter(|s| (200..=599).contains(s)) {
-        // 204 and 304 have no body, nor a length that speaks of one
+        // Responses 204 and 304 have no body, and no length of one.
         let text = if matches!(status, 204 | 304) { String::new() } else { format!("{status}\n") };
         return plain(stream, &format!("{status} Asked For"), "text/plain", text.as_bytes(), head_only).await;
     }
@@ -130,14 +130,14 @@ async fn events<S: AsyncWrite + Unpin>(
     Ok(true)
 }
 
-/// Whether the client asks for a protocol that is played here.
+/// Whether the client asks for a protocol that this upstream supports.
 pub(super) fn is_upgrade(lines: &Lines) -> bool {
     let wants = lines.field("connection").is_some_and(|c| message::has_option(c, b"upgrade"));
     let known = |p: &[u8]| p.eq_ignore_ascii_case(b"websocket") || p.eq_ignore_ascii_case(b"echo");
     wants && lines.field("upgrade").is_some_and(known)
 }
 
-/// Switches protocols and sends back what comes, until the client ends.
+/// Switches protocols and sends back all bytes until the client ends.
 pub(super) async fn upgrade<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     early: Vec<u8>,

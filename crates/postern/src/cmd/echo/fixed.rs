@@ -1,8 +1,8 @@
-//! The fixed answer: as little work per request as HTTP/1.1 allows.
+//! Fixed response: as little work per request as HTTP/1.1 permits.
 //!
-//! One loop per connection: one receive, one parse per request in the buffer, one send for all of their
-//! answers. Bodies are read and dropped. This is the backend of the benchmarks, where each microsecond spent
-//! here is one missing from what is measured.
+//! Each connection has one loop: one receive, one parse per request in the buffer, one send for all
+//! responses. Bodies are read and dropped. This is the backend of the benchmarks, so each
+//! microsecond spent here distorts the measurement.
 
 use std::time::{Duration, Instant};
 
@@ -10,22 +10,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::message::{self, Body, Head};
 
-/// Room for requests in one receive; a head must fit.
+/// Buffer size of one receive, in bytes. A head must fit.
 const BUFFER: usize = 64 * 1024;
 
-/// What is sent for every request.
+/// The response to every request.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     whole: Vec<u8>,
     /// Bytes of `whole` before the body.
     head: usize,
     delay: Duration,
-    /// From when on, how long, how often.
+    /// Start of the first period, length and period of stalls.
     stall: Option<(Instant, Duration, Duration)>,
 }
 
 impl Answer {
-    /// An answer with a text of `body_bytes` bytes, sent after `delay`.
+    /// A response with a text of `body_bytes` bytes, sent after `delay`.
     pub(super) fn new(body_bytes: usize, delay: Duration) -> Self {
         const TEXT: &[u8] =
             b"the quick brown fox jumps over the lazy dog, and the lazy dog does not mind it at all\n";
@@ -37,13 +37,14 @@ impl Answer {
         Self { whole, head, delay, stall: None }
     }
 
-    /// The same, standing still for `length` at the end of each `every` from now on.
+    /// The same response, with a stall of `length` at the end of each period `every` from now on.
     pub(super) fn with_stall(self, (length, every): (Duration, Duration)) -> Self {
         let stall = (!length.is_zero()).then(|| (Instant::now(), length, every));
         Self { stall, ..self }
     }
 
-    /// How long an answer that is ready at `now` has to wait: for its delay, or for the end of a stall that is on then.
+    /// How long a response that is ready at `now` must wait: for its delay, or for the end of a
+    /// stall.
     fn wait(&self, now: Instant) -> Duration {
         let Some((from, length, every)) = self.stall else { return self.delay };
         let since = now.saturating_duration_since(from).as_nanos() % every.as_nanos().max(1);
@@ -53,7 +54,7 @@ impl Answer {
     }
 }
 
-/// Answers on one connection until it ends.
+/// Serves one connection until it ends.
 pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     answer: &Answer,
@@ -97,8 +98,8 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Answers every request that ends in `bytes`; `open` is the one whose body has not ended. Tells how many
-    /// bytes were used.
+    /// Answers every request that ends in `bytes`. `open` is the request whose body is incomplete.
+    /// Returns the number of bytes consumed.
     fn requests(self, bytes: &[u8], open: &mut Option<Head>) -> (usize, Outcome) {
         let mut used = 0;
         while used < bytes.len() {
@@ -146,7 +147,7 @@ impl Round<'_> {
 mod tests {
     use super::*;
 
-    /// What comes back for `input` sent in one piece, and byte by byte.
+    /// Response to `input`, sent in one piece and byte by byte.
     fn answers(input: &[u8]) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let answer = Answer::new(3, Duration::ZERO);
@@ -155,7 +156,7 @@ mod tests {
                 let (mut client, server) = tokio::io::duplex(1 << 16);
                 let feed = async {
                     for part in input.chunks(step) {
-                        // the server may have closed already, which is what some inputs are for
+                        // The server may have closed already. Some inputs make it do so.
                         if client.write_all(part).await.is_err() {
                             break;
                         }

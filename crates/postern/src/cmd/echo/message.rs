@@ -1,27 +1,27 @@
-//! Reading HTTP/1 requests (RFC 9112) without I/O: heads, and bodies in either framing.
+//! HTTP/1 request parser (RFC 9112) without I/O: heads, and bodies in either framing.
 //!
-//! Strict where leniency would hide what a gateway did: a request with two framings, a bad length or a bad
-//! chunk is an error, never a guess.
+//! It is strict, because leniency would hide what a gateway sent. A request with two framings, an
+//! invalid length or an invalid chunk is an error.
 
-/// Fields a head may have.
+/// Largest number of fields in a head.
 const FIELDS: usize = 256;
 
-/// A request head.
+/// A parsed request head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Bytes it takes in the buffer, empty line included.
+    /// Bytes of the head in the buffer, including the empty line.
     pub(super) length: usize,
-    /// How the body that follows is framed.
+    /// Framing of the body that follows.
     pub(super) body: Body,
-    /// Whether the connection ends after the answer.
+    /// Whether the connection ends after the response.
     pub(super) close: bool,
     /// Whether the client waits for `100 Continue` (RFC 9110 section 10.1.1).
     pub(super) expects: bool,
-    /// Whether the answer has no body because the method is HEAD.
+    /// Whether the response has no body because the method is HEAD.
     pub(super) bodiless: bool,
 }
 
-/// Request line and fields as received: for reflection.
+/// Request line and fields as received, for reflection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lines {
     pub(super) method: String,
@@ -31,24 +31,24 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The first field of a name, in any case.
+    /// Value of the first field with this name, in any case.
     pub(super) fn field(&self, name: &str) -> Option<&[u8]> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
     }
 
-    /// The path, without the query.
+    /// Path of the target, without the query.
     pub(super) fn path(&self) -> &str {
         self.target.split_once('?').map_or(&*self.target, |(path, _)| path)
     }
 
-    /// The first value of a query parameter, as it stands.
+    /// First value of a query parameter, not decoded.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         let query = self.target.split_once('?')?.1;
         query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, v)| v)
     }
 }
 
-/// What is wrong with a request; the connection ends after the 400.
+/// What is wrong with a request. The connection ends after the 400 response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Bad {
     #[error("the head is not HTTP/1")]
@@ -61,12 +61,12 @@ pub(super) enum Bad {
     Chunk,
 }
 
-/// Reads a head from the start of `bytes`; `None` when its end has not arrived.
+/// Parses a head at the start of `bytes`. `None`: the head is not complete.
 pub(super) fn head(bytes: &[u8]) -> Result<Option<Head>, Bad> {
     parse(bytes, measure)
 }
 
-/// Reads a head together with its lines.
+/// Parses a head together with its lines.
 pub(super) fn head_with_lines(bytes: &[u8]) -> Result<Option<(Head, Lines)>, Bad> {
     parse(bytes, |request, length| {
         let lines = Lines {
@@ -97,7 +97,7 @@ fn measure(request: &httparse::Request<'_, '_>, length: usize) -> Result<Head, B
     let old = request.version == Some(0);
     let (mut size, mut chunked, mut close, mut expects) = (None, false, old, false);
     for field in &*request.headers {
-        // no name of interest has another length: most fields cost one comparison
+        // No relevant name has another length, so most fields cost one comparison.
         match field.name.len() {
             14 if field.name.eq_ignore_ascii_case("content-length") => {
                 let value =
@@ -132,21 +132,21 @@ fn measure(request: &httparse::Request<'_, '_>, length: usize) -> Result<Head, B
     Ok(Head { length, body, close, expects, bodiless: request.method == Some("HEAD") })
 }
 
-/// Whether a comma-separated list names the option.
+/// Whether a comma-separated list contains the option, in any case.
 pub(super) fn has_option(list: &[u8], option: &[u8]) -> bool {
     list.split(|b| *b == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(option))
 }
 
-/// A body that is being read.
+/// State of a body that is being read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Body {
-    /// This many bytes are still to come.
+    /// A body with this many bytes left to read.
     Sized(u64),
-    /// Chunks (RFC 9112 section 7.1).
+    /// A chunked body (RFC 9112 section 7.1).
     Chunked(Chunk),
 }
 
-/// Where in a chunked body the reader stands.
+/// Reader state of a chunked body.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Chunk {
     state: ChunkState,
@@ -166,13 +166,13 @@ enum ChunkState {
     Done,
 }
 
-/// Longest chunk-size or trailer line.
+/// Length limit, in bytes, of a chunk-size or trailer line.
 const LINE: usize = 8 * 1024;
-/// Most trailer fields.
+/// Largest number of trailer fields.
 const TRAILERS: usize = 100;
 
 impl Body {
-    /// Whether all of it was read.
+    /// Whether the whole body was read.
     pub(super) fn is_done(&self) -> bool {
         match self {
             Self::Sized(left) => *left == 0,
@@ -180,8 +180,12 @@ impl Body {
         }
     }
 
-    /// Takes what belongs to the body from the front of `bytes`, hands its content to `sink`, and answers how
-    /// many bytes were taken. All of them, unless the body ended.
+    /// Consumes the body's bytes at the front of `bytes` and passes the content to `sink`. Returns
+    /// the number of bytes consumed: all of them, unless the body ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns a framing error of a chunked body.
     pub(super) fn take(&mut self, bytes: &[u8], mut sink: impl FnMut(&[u8])) -> Result<usize, Bad> {
         match self {
             Self::Sized(left) => {
@@ -194,7 +198,7 @@ impl Body {
         }
     }
 
-    /// Trailer fields, once done.
+    /// Trailer fields, once the body is complete.
     pub(super) fn trailers(&self) -> &[(String, Vec<u8>)] {
         match self {
             Self::Sized(_) => &[],

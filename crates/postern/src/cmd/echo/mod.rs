@@ -1,7 +1,7 @@
-//! `postern echo`: a light HTTP/1.1 upstream to try, test and measure against.
+//! `postern echo`: a light HTTP/1.1 upstream for trials, tests and measurements.
 //!
-//! Owns: the listener and its threads. The answers are in `fixed` (as fast as can be) and `reflect`
-//! (tells what arrived, and plays a few scenes).
+//! Owns: the listener and its threads. The responses are in `fixed` (as fast as possible) and
+//! `reflect` (shows what arrived, with some special behaviours).
 
 mod behaviours;
 mod fixed;
@@ -29,62 +29,64 @@ use crate::terminal::{BOLD, GOOD};
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = behaviours::HELP)]
 pub struct Arguments {
-    /// IP address and port to listen on; port 0 takes a free one
+    /// IP address and port to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
     listen: SocketAddr,
-    /// Listen on a Unix socket instead; an old socket of that name is replaced
+    /// Listen on a Unix socket instead; an old socket with that name is replaced.
     #[arg(long, value_name = "PATH", conflicts_with = "listen")]
     unix: Option<PathBuf>,
-    /// Answer with the request as it arrived, as JSON, instead of a fixed text
+    /// Respond with the request as it arrived, as JSON, instead of a fixed text.
     #[arg(long)]
     reflect: bool,
-    /// Print each request as a line of JSON (with --reflect)
+    /// Print each request as a line of JSON (with --reflect).
     #[arg(long, requires = "reflect")]
     log: bool,
-    /// Bytes of the fixed answer's body
+    /// Body size of the fixed response, in bytes.
     #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "reflect")]
     body_bytes: usize,
-    /// Wait this long before answering, such as 20ms or 1s
+    /// Wait this long before responding, such as 20ms or 1s.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = config::parse_duration)]
     delay: Duration,
-    /// Stand still for this long again and again, as a service does that collects garbage (without --reflect)
+    /// Stop responding for this long periodically, like a service that collects garbage (without
+    /// --reflect).
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = config::parse_duration, conflicts_with = "reflect")]
     stall: Duration,
-    /// From the start of one stall to the start of the next, at which the first one begins
+    /// Time from the start of one stall to the start of the next; the first one begins after this
+    /// time.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = config::parse_duration, conflicts_with = "reflect")]
     stall_every: Duration,
-    /// Worker threads, each with a listener of its own
+    /// Number of worker threads, each with its own listener.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
 }
 
-/// Where an echo upstream listens.
+/// Address that an echo upstream listens on.
 #[derive(Debug, Clone)]
 pub enum EchoPlace {
     /// IP address and port.
     Tcp(SocketAddr),
-    /// Unix socket.
+    /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// What an echo upstream answers.
+/// What an echo upstream responds with.
 #[derive(Debug, Clone)]
 pub enum EchoAnswer {
-    /// A text of so many bytes.
+    /// A text with a fixed size.
     Fixed {
-        /// Bytes of the body.
+        /// Body size in bytes.
         body_bytes: usize,
-        /// How long it stands still, and how often; zero: never.
+        /// Length of a stall, and its period. A length of zero means no stalls.
         stall: (Duration, Duration),
     },
-    /// The request.
+    /// The request as it arrived.
     Reflect {
-        /// Print each request.
+        /// Whether each request is printed.
         log: bool,
     },
 }
 
-/// A running echo upstream. Ends when dropped.
+/// A running echo upstream. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Echo {
     address: Option<SocketAddr>,
@@ -126,7 +128,11 @@ impl std::fmt::Display for EchoPlace {
 }
 
 impl Echo {
-    /// Binds and answers from `workers` threads of its own.
+    /// Binds the address and responds from `workers` threads.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of a socket that cannot be bound.
     pub fn start(place: &EchoPlace, answer: &EchoAnswer, delay: Duration, workers: u16) -> io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let (mut address, mut sockets) = (None, Vec::new());
@@ -135,7 +141,7 @@ impl Echo {
                 let (mut wanted, mut claim) = (*wanted, Claim::Alone);
                 for _ in 0..workers.max(1) {
                     let socket = http_engine::listen::tcp(wanted, claim)?;
-                    // the kernel chose the port for the first; the others share it
+                    // The kernel chose the port for the first socket. The others share it.
                     (wanted, claim) = (socket.local_addr()?, Claim::Shared);
                     sockets.push(Listening::Tcp(socket));
                 }
@@ -165,16 +171,16 @@ impl Echo {
         Ok(Self { address, stop, threads })
     }
 
-    /// Where it listens, unless on a Unix socket.
+    /// Address of the listener. `None`: it listens on a Unix socket.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Ends, connections included, and waits for the threads.
+    /// Closes all connections and waits for the threads.
     pub fn stop(mut self) {
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
-            // a panic of a worker was printed when it happened
+            // A panic of a worker was printed when it happened.
             let _ = thread.join();
         }
     }
@@ -197,7 +203,7 @@ enum Served {
     Reflect(reflect::Mirror),
 }
 
-/// One worker: a runtime and a listener of its own.
+/// Runs one worker with its own runtime and listener.
 fn work(socket: Listening, served: Served, mut stopped: watch::Receiver<bool>) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
@@ -225,7 +231,7 @@ async fn accept_tcp(listener: TcpListener, served: &Rc<Served>) -> io::Result<()
     let local = listener.local_addr()?.to_string();
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
-            // out of descriptors: those in use will be given back
+            // No file descriptor is left. Wait until others are closed.
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
@@ -246,7 +252,7 @@ async fn accept_unix(listener: UnixListener, served: &Rc<Served>) -> io::Result<
     }
 }
 
-/// A connection that breaks is the client's affair; the next one is served all the same.
+/// Serves a connection. An error ends this connection only.
 async fn serve<S>(stream: S, served: &Served, ends: (String, String))
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,

@@ -1,7 +1,7 @@
-//! The reflecting answer: tells a client, or a test, exactly what arrived here.
+//! Reflecting upstream: shows a client, or a test, exactly what arrived.
 //!
-//! Names, order, letter case and repetition of header fields are reported as received, which is why the
-//! request is read here and not by a library that tidies it up.
+//! It reports names, order, letter case and repetition of header fields as received. Therefore it
+//! parses the request itself and does not use a library that normalizes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,16 +14,16 @@ use super::message::{self, Bad, Head, Lines};
 use super::reflection::{BodyFacts, ConnectionFacts, Reflection, json};
 use crate::cmd::echo::behaviours;
 
-/// Largest body that is told as text.
+/// Size limit, in bytes, of a body that is shown as text.
 const TEXT: usize = 64 * 1024;
-/// Largest head.
+/// Size limit of a request head, in bytes.
 const HEAD: usize = 256 * 1024;
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug, Clone)]
 pub(super) struct Mirror {
     pub(super) delay: Duration,
-    /// Print each request as a line of JSON on standard output.
+    /// Whether each request is printed as a line of JSON on standard output.
     pub(super) log: bool,
     connections: Arc<AtomicU64>,
 }
@@ -34,24 +34,24 @@ impl Mirror {
     }
 }
 
-/// Bytes received and not used yet.
+/// Bytes that are received but not consumed yet.
 pub(super) struct Inbox {
     bytes: Vec<u8>,
 }
 
 impl Inbox {
-    /// Waits for more; `false` at the end of the stream.
+    /// Reads more bytes. Returns `false` at the end of the stream.
     async fn fill<S: AsyncRead + Unpin>(&mut self, stream: &mut S) -> std::io::Result<bool> {
         Ok(stream.read_buf(&mut self.bytes).await? > 0)
     }
 
-    /// Bytes that arrived behind a request that switched protocols.
+    /// Bytes that arrived after a request that switched protocols.
     pub(super) fn into_rest(self) -> Vec<u8> {
         self.bytes
     }
 }
 
-/// Answers on one connection until it ends.
+/// Serves one connection until it ends.
 pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     mirror: &Mirror,

@@ -1,4 +1,4 @@
-//! What the reflecting answer tells: a request as it arrived.
+//! Reflection: the response that describes a request as it arrived.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ pub(super) struct Reflection {
     pub(super) method: String,
     pub(super) target: String,
     pub(super) version: &'static str,
-    /// Name and value, in order of arrival; bytes that are not UTF-8 are shown as Latin-1.
+    /// Names and values, in the order of arrival. Bytes that are not UTF-8 are shown as Latin-1.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: BodyFacts,
     pub(super) trailers: Vec<(String, String)>,
@@ -16,7 +16,7 @@ pub(super) struct Reflection {
 }
 
 impl Reflection {
-    /// As JSON for people: one line per header field.
+    /// Formats the reflection as JSON with one line per header field.
     pub(super) fn pretty(&self) -> String {
         let list = |fields: &[(String, String)]| match fields {
             [] => "[]".to_owned(),
@@ -44,23 +44,23 @@ impl Reflection {
 pub(super) struct BodyFacts {
     pub(super) bytes: u64,
     pub(super) sha256: String,
-    /// Absent when it is long or no text.
+    /// Body as text. Absent when it is too long or not text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text: Option<String>,
 }
 
-/// Where a request came from.
+/// Connection that a request arrived on.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct ConnectionFacts {
     pub(super) peer: String,
     pub(super) local: String,
-    /// Counts connections from 1.
+    /// Number of the connection, counted from 1.
     pub(super) number: u64,
-    /// Counts requests on the connection from 1.
+    /// Number of the request on its connection, counted from 1.
     pub(super) request: u64,
 }
 
-/// Strings, numbers and lists of them cannot fail to be JSON.
+/// Serializes a value. Strings, numbers and lists of them always succeed.
 pub(super) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

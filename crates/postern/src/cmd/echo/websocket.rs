@@ -1,17 +1,17 @@
-//! As much of WebSocket (RFC 6455) as an echo needs: frames in, the same frames out.
+//! Minimal WebSocket server (RFC 6455): sends each received frame back.
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Largest frame.
+/// Size limit of a frame, in bytes.
 const FRAME: u64 = 16 << 20;
 
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// `Sec-WebSocket-Accept` for a key (RFC 6455 section 4.2.2).
+/// Computes `Sec-WebSocket-Accept` for a key (RFC 6455 section 4.2.2).
 pub(super) fn accept(key: &[u8]) -> String {
     let mut hash = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     hash.update(key);
@@ -19,17 +19,17 @@ pub(super) fn accept(key: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(hash.finish())
 }
 
-/// One frame, as far as it has arrived.
+/// A received frame.
 #[derive(Debug, PartialEq, Eq)]
 struct Frame {
     /// First byte: FIN, reserved bits and opcode.
     first: u8,
     payload: Vec<u8>,
-    /// Bytes the frame takes.
+    /// Bytes of the whole frame in the buffer.
     length: usize,
 }
 
-/// Reads a frame (RFC 6455 section 5.2) from the front of `bytes`; clients mask theirs.
+/// Parses a frame (RFC 6455 section 5.2) at the front of `bytes`. Frames of clients must be masked.
 fn frame(bytes: &[u8]) -> Result<Option<Frame>, &'static str> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
     if second & 0x80 == 0 {
@@ -74,7 +74,7 @@ fn write(out: &mut Vec<u8>, first: u8, payload: &[u8]) {
     out.extend_from_slice(payload);
 }
 
-/// Sends every frame back until the client closes; `early` came with the handshake.
+/// Sends every frame back until the client closes. `early` arrived together with the handshake.
 pub(super) async fn echo<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     early: Vec<u8>,
@@ -99,7 +99,7 @@ pub(super) async fn echo<S: AsyncRead + AsyncWrite + Unpin>(
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    // 1002: protocol error
+                    // Close code 1002: protocol error.
                     write(&mut out, 0x80 | CLOSE, &1002u16.to_be_bytes());
                     end = true;
                 }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn frames_are_read_whole_or_not_at_all() {
-        // RFC 6455 section 5.7: a masked "Hello"
+        // RFC 6455 section 5.7: a masked "Hello".
         let hello = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
         for end in 0..hello.len() {
             assert_eq!(frame(&hello[..end]), Ok(None), "{end}");

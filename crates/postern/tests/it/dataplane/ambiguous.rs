@@ -1,5 +1,5 @@
-//! security: what a decision read is what the service reads. No client can have a field taken off, doubled or respelled that a route,
-//! a review or an authorizer read.
+//! security: a decision and the service read the same request. No client can have a field removed,
+//! doubled or respelled that a route, a review or an authorizer read.
 
 use std::io::Write as _;
 
@@ -9,7 +9,8 @@ use super::ext_authz::{allowed, check, denied, question};
 use super::harness::{Fixture, Issuer, Setup, Upstream};
 use super::http2;
 
-/// Below `/x` a field chooses between a public route and one for admins; `/app/x` leads to the same paths.
+/// Below `/x` a field selects between a public route and one for admins. `/app/x` leads to the same
+/// paths.
 const ROUTES: &str = r#"
 [[route]]
 name = "blue"
@@ -30,7 +31,7 @@ upstream = "backend"
 public = true
 "#;
 
-/// Field lines that two readers could read in two ways.
+/// Field lines that two parsers could read differently.
 const AMBIGUOUS: [&str; 9] = [
     "X-Env: blue\r\nConnection: X-Env\r\n",
     "X-Env: blue\r\nConnection: close, x-env\r\n",
@@ -73,7 +74,7 @@ fn ambiguous_a_header_that_chose_the_route_is_there_once_and_stays() {
 
 #[test]
 fn ambiguous_a_header_that_could_have_chosen_another_route_counts_too() {
-    // here the header leads to the stricter route, and a request without it would be open
+    // Here the header leads to the stricter route, and a request without it would be public.
     let more = ROUTES.replace(
         "public = true\n[[route]]\nname = \"x\"",
         "policy = { allow = [{ groups = [\"admins\"] }] }\n[[route]]\nname = \"x\"",
@@ -168,12 +169,12 @@ fn ambiguous_headers_are_refused_when_envoy_asks() {
     allowed(joined(&[("x-env", "blue")]));
     allowed(raw(&[("x-env", "blue")]));
     assert_eq!(denied(joined(&[("x-env", "red,green")])).0, 401);
-    // What no condition on the way read decides nothing, whatever some other route asks for.
+    // A field that no condition on the way reads has no effect, whatever another route requires.
     allowed(check(&f, &question("/open", &[("x-env", "blue,blue")])));
     for refused in [
         joined(&[("x-env", "blue"), ("x_env", "red")]),
         joined(&[("x-env", "blue"), ("connection", "x-env")]),
-        // what Envoy joined came twice
+        // Envoy joins a field that occurred twice.
         joined(&[("x-env", "blue,blue")]),
         joined(&[("x-env", "red,blue")]),
         raw(&[("x-env", "blue"), ("x-env", "blue")]),
@@ -205,7 +206,7 @@ fn ambiguous_headers_are_refused_when_others_ask() {
             let refused = ask(fields);
             assert_eq!(refused.status, 400, "{http} {fields:?}: {}", refused.text());
         }
-        // only Envoy joins what came twice
+        // Only Envoy joins a field that occurred twice.
         let expected = if http == "envoy" { 400 } else { 401 };
         assert_eq!(ask("X-Env: red,blue\r\n").status, expected, "{http}");
     }
@@ -240,7 +241,7 @@ authorizer = "other"
     }
     is_refused(&f, "/asked", "Cookie: a=b\r\nCookie: a=c\r\n");
     assert_eq!(authorizer.seen().len(), 1, "nobody is asked about what can be read in two ways");
-    // what the authorizer is not shown decides nothing
+    // A field that the authorizer does not receive has no effect.
     assert_eq!(f.send(head("/asked", "X-Other: 1\r\nX_Other: 2\r\n")).status, 200);
     let trailers = "POST /asked HTTP/1.1\r\nHost: app.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX_Env: red\r\nX-Sum: 0\r\n\r\n";
     assert_eq!(f.send(trailers).status, 200);
@@ -256,7 +257,7 @@ fn ambiguous_is_no_list_that_came_in_several_lines() {
         authorizer.address
     );
     let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
-    // as registry clients ask, one line for each kind of manifest
+    // Registry clients send one line for each kind of manifest.
     let two = "Accept: application/vnd.oci.image.index.v1+json\r\nAccept: application/json;q=0.5\r\n";
     assert_eq!(f.send(head("/asked", two)).status, 200);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Others are asked before a request is forwarded.
+//! External authorizers are queried before a request is forwarded.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use auth::token::jws::{Signer, SigningAlgorithm};
 use super::harness::{Fixture, Issuer, Response, Seen, Setup, Upstream, until};
 use crate::support::free;
 
-/// Answers with a status line's rest and field lines, and a body.
+/// Sends a response: the rest of the status line, field lines, and a body.
 fn say(socket: &mut TcpStream, status: &str, fields: &[&str], body: &str) -> bool {
     let mut text = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n", body.len());
     for field in fields {
@@ -22,12 +22,12 @@ fn say(socket: &mut TcpStream, status: &str, fields: &[&str], body: &str) -> boo
     socket.write_all(format!("{text}\r\n{body}").as_bytes()).is_ok()
 }
 
-/// An authorizer that says this of every request.
+/// An authorizer that gives this response to every query.
 fn saying(status: &'static str, fields: &'static [&'static str], body: &'static str) -> Upstream {
     Upstream::answering(move |_, socket| say(socket, status, fields, body))
 }
 
-/// The tables of an authorizer, and of a route `/asked` that is open but for it.
+/// Tables of an authorizer, and of a route `/asked` that is otherwise public.
 fn tables(endpoint: &str, more: &str) -> String {
     tables_with(endpoint, "", more)
 }
@@ -150,7 +150,7 @@ fn who_calls_is_said_by_the_authorizer_and_by_nobody_else() {
     assert!(!wrong.iter().any(|word| served.head.to_lowercase().contains(word)), "{}", served.head);
     let question = authorizer.only();
     assert!(!question.head.contains("root"), "nor is it told what clients say: {}", question.head);
-    // Nor anywhere else.
+    // The same holds for other routes.
     assert_eq!(f.send(head("GET /open", forged)).status, 200);
     assert!(!f.upstream.seen()[1].head.contains("root"));
 }
@@ -185,7 +185,7 @@ fn a_token_for_the_service_stands_in_place_of_the_clients() {
         assert_eq!(served.values("authorization"), given, "{}", served.head);
         assert!(!served.head.contains("uthorization_"), "{}", served.head);
     }
-    // Where nobody is asked, the route alone says whether the client's passes.
+    // Without an authorizer, only the route decides whether the client's field is forwarded.
     let more = tables(&format!("http://{}", authorizer.address), "response_headers = [\"Authorization\"]");
     let more = more.replace("[[route]]", "[[route]]\nname = \"own\"\npath = { prefix = \"/own\" }\nupstream = \"backend\"\npublic = true\nforward_authorization = true\n[[route]]");
     let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
@@ -193,7 +193,7 @@ fn a_token_for_the_service_stands_in_place_of_the_clients() {
     assert_eq!(f.upstream.only().values("authorization"), ["Bearer mine"]);
 }
 
-/// What the gateway answers for want of an answer.
+/// Checks the gateway's response when the authorizer gives none.
 fn is_unavailable(f: &Fixture, result: &str) {
     let answer = get(f, "");
     assert_eq!((answer.status, answer.value("retry-after")), (503, Some("1")), "{result}: {}", answer.text());
@@ -218,7 +218,7 @@ fn an_authorizer_that_takes_too_long_lets_nobody_in() {
         say(socket, "200 OK", &[], "")
     });
     is_unavailable(&asking(&slow, "timeout = \"150ms\""), "timeout");
-    // An answer that has begun is none yet.
+    // An incomplete response is not a response.
     let dripping = Upstream::answering(|_, socket| {
         let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n");
         (0..50).all(|_| {
@@ -282,7 +282,7 @@ fn an_answer_is_kept_for_as_long_as_it_says() {
     }
     assert_eq!((authorizer.seen().len(), counted(&f, "hit")), (1, 2.0));
     assert!(f.upstream.seen().iter().all(|seen| seen.values("x-auth-request-user") == ["ada"]));
-    // Twice only: between two that find it, a machine that is busy could let the second pass.
+    // Check twice only: on a busy machine, the second could pass between two cache hits.
     let authorizer = saying("200 OK", &["Cache-Control: max-age=1"], "");
     let f = asking(&authorizer, "");
     assert_eq!((get(&f, "").status, authorizer.seen().len()), (200, 1));
@@ -359,7 +359,7 @@ fn what_the_authorizer_would_see_as_another_request_is_asked_about() {
         head("GET /asked?q=1", &usual.replace("Cookie: c=1\r\n", "")),
         head("GET /asked?q=1", &usual.replace("User-Agent: u", "User-Agent: v")),
         head("GET /asked?q=1", &usual.replace("*/*", "text/html")),
-        // What is one field's must not be taken for another's.
+        // A value of one field must not count for another field.
         head("GET /asked?q=1", "Authorization: c=1\r\nCookie: Bearer a\r\nUser-Agent: u\r\nAccept: */*\r\n"),
         head("GET /asked?q=1", "User-Agent: */*\r\n"),
         head("GET /asked?q=1", "Accept: */*\r\n"),
@@ -398,7 +398,7 @@ fn names_of_requests_are_left_out_when_the_answer_says_what_it_rests_on() {
     }
 }
 
-/// Sends one request on each of so many connections before any is answered.
+/// Sends one request on each of `many` connections before any gets a response.
 fn at_once(f: &Fixture, many: usize) {
     let mut clients: Vec<_> = (0..many).map(|_| f.connect()).collect();
     for client in &mut clients {
@@ -465,7 +465,8 @@ fn a_cookie_that_comes_with_leave_reaches_the_client() {
     assert_eq!(authorizer.seen().len(), 2, "a cookie is for one answer");
 }
 
-/// What oauth2-proxy does at `/oauth2/auth`: 202 with who it is for those who are logged in, else 401.
+/// Acts like oauth2-proxy at `/oauth2/auth`: 202 with the user's name for a logged-in user, else
+/// 401.
 fn oauth2_proxy() -> Upstream {
     Upstream::answering(|seen, socket| {
         if seen.line() != "GET /oauth2/auth HTTP/1.1" {
@@ -525,7 +526,7 @@ fn our_own_decision_comes_first() {
         (seen[0].values("x-forwarded-user"), seen[0].values("x-forwarded-email").len()),
         (vec!["alice"], 1)
     );
-    // Two that say who calls could say two things.
+    // Two headers that identify the caller could differ.
     assert_eq!(
         (seen[1].values("x-forwarded-user"), seen[1].values("x-forwarded-email").len()),
         (vec!["ada"], 0)
@@ -637,7 +638,7 @@ fn http2_clients_and_upgrades_are_asked_about_too() {
     assert!(question.values("upgrade").is_empty() && question.values("connection").is_empty());
 }
 
-/// A Postern that is asked by others, in front of nothing.
+/// A Postern that other proxies query. It forwards nothing.
 fn postern(listener: &str, more: &str) -> Fixture {
     let listener = format!("authorization = {{ from = [\"127.0.0.1\"], {listener} }}");
     Fixture::with(Setup { listener, more: more.into(), ..Setup::default() }, Upstream::start())
@@ -690,7 +691,7 @@ fn a_postern_says_how_long_its_answer_holds_and_on_what_it_rests() {
         "nobody tells of it"
     );
     assert_eq!(f.get("/open").value("cache-control"), Some("max-age=20, must-revalidate"));
-    // No longer than its credential, which is believed for half a minute more.
+    // Not longer than its credential, which stays valid for half a minute.
     let token = f.issuer.token(|claims| claims["exp"] = (super::harness::now() - 20).into());
     let short = f.send(head("GET /x", &format!("Authorization: Bearer {token}\r\n")));
     let age = short
@@ -700,7 +701,7 @@ fn a_postern_says_how_long_its_answer_holds_and_on_what_it_rests() {
     for refused in [f.send(head("GET /x", "")), f.send(head("GET /x", "Authorization: Bearer x\r\n"))] {
         assert_eq!((refused.status, refused.value("cache-control")), (401, Some("no-store")));
     }
-    // Nor longer than a statement that goes with it.
+    // Not longer than an assertion in the response.
     let dir = tempfile::tempdir().unwrap();
     let (issuer, upstream) = (Issuer::new(), Upstream::start());
     issuer.write_jwks(&dir.path().join("jwks.json"));
@@ -750,7 +751,7 @@ fn a_unix_socket_leads_to_an_authorizer_as_well() {
 
 #[test]
 fn questions_travel_over_http2_as_well() {
-    // A Postern speaks it with prior knowledge.
+    // Postern accepts HTTP/2 with prior knowledge.
     let authorizer = postern("http = \"envoy\"", "");
     let more = tables_with(&format!("http://{}", authorizer.address), "protocol = \"h2\"", "");
     let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());

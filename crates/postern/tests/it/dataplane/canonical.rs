@@ -1,10 +1,10 @@
-//! security: One canonical request. What has two readings reaches nobody; what has one is forwarded as it
-//! was matched.
+//! security: one canonical request. A request with two readings reaches no upstream. A request with
+//! one reading is forwarded exactly as it was matched.
 
 use super::harness::{Fixture, Setup, Upstream};
 
 fn is_refused(f: &Fixture, target: &str) {
-    // Through the open route as well: no policy may be what saves us.
+    // Also try the public route, so that no policy can be the reason for the refusal.
     let response = f.send(format!("GET {target} HTTP/1.1\r\nHost: app.test\r\n\r\n"));
     assert_eq!(response.status, 400, "{target:?}: {}", response.head);
     assert!(f.upstream.seen().is_empty(), "{target:?} reaches nobody: {:?}", f.upstream.seen());
@@ -213,12 +213,12 @@ policy = { allow = [{ groups = { any = ["staff"] } }] }
     };
     let f = Fixture::with(setup, Upstream::start());
     for (target, status) in [
-        // At an open door nobody is asked who they are, and so nobody is let into the rooms.
+        // A public route that rewrites its path must not lead to protected paths.
         ("/door/@rooms", 401),
         ("/door/@rooms/1", 401),
-        // Guarded for another host, by the same upstream.
+        // Protected for another host, by the same upstream.
         ("/door/admin/x", 401),
-        // What a server might take for one of them, or not.
+        // A server might read these as one of the protected paths.
         ("/door/admin;v=1/x", 404),
         ("/door/%40rooms/1", 404),
         ("/%40rooms/1", 404),

@@ -1,4 +1,4 @@
-//! Everyday traffic: bodies both ways, interim responses, streaming, retries, health.
+//! Everyday traffic: bodies in both directions, interim responses, streaming, retries, health.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -121,7 +121,7 @@ fn interim_responses_pass_as_they_come() {
     assert_eq!((hint.status, hint.value("link")), (103, Some("</a.css>")));
     assert_eq!(client.head().status, 102);
     assert_eq!(client.response().text(), "ok");
-    // HTTP/1.0 knows none.
+    // HTTP/1.0 has no interim responses.
     assert_eq!(f.send(f.request("/", "").replacen("HTTP/1.1", "HTTP/1.0", 1)).status, 200);
     let endless = Upstream::answering(|_, s| {
         while s.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_ok() {}
@@ -152,11 +152,11 @@ fn expect_continue_goes_end_to_end() {
     assert_eq!(client.head().status, 100);
     client.send("hello");
     assert_eq!(client.response().text(), "hello");
-    // Refused before the body is asked for.
+    // The gateway refuses before it requests the body.
     let mut client = f.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
     let refused = client.head();
-    // Whether the body follows now is the client's choice, so what comes next cannot be framed.
+    // The client may or may not send the body now, so the following bytes cannot be framed.
     assert!(refused.status == 401 && refused.closes(), "{}", refused.head);
     assert_eq!(f.upstream.seen().len(), 1);
 }
@@ -174,7 +174,7 @@ fn events_arrive_one_by_one() {
             .unwrap();
             for n in 0..3 {
                 s.write_all(format!("9\r\ndata: {n}\n\n\r\n").as_bytes()).unwrap();
-                // The next event waits for the client to have seen this one.
+                // The next event waits until the client has received this one.
                 if next.lock().unwrap().recv_timeout(PATIENCE).is_err() {
                     return false;
                 }
@@ -235,9 +235,11 @@ fn large_bodies_stream_both_ways_at_once() {
 
 #[test]
 fn a_request_is_sent_again_only_when_nothing_was_sent() {
-    // Closes each connection after one answer, without saying so: the next request finds a dead connection.
+    // Closes each connection after one response without announcing it, so the next request finds a
+    // closed connection.
     let quiet_close = Upstream::answering(|_, s| {
-        // Corked, answer and end travel together: a request can never come between them.
+        // With a corked socket, response and close travel together, so that no request can arrive
+        // between them.
         socket2::SockRef::from(&*s).set_tcp_cork(true).unwrap();
         let _ = s.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
         false
@@ -249,7 +251,7 @@ fn a_request_is_sent_again_only_when_nothing_was_sent() {
         assert_eq!(client.response().status, 200);
     }
     assert_eq!(f.upstream.seen().len(), 20, "each request once");
-    // Reads the request and hangs up: it may have been acted on, so it is not repeated.
+    // Reads the request and closes. The request may have had an effect, so it is not retried.
     let f = Fixture::with(Setup::default(), Upstream::answering(|_, _| false));
     let response = f.send(f.request("/", "Content-Length: 2\r\n").replacen("GET", "POST", 1) + "hi");
     assert_eq!(response.status, 502, "{}", response.head);
@@ -259,7 +261,7 @@ fn a_request_is_sent_again_only_when_nothing_was_sent() {
 #[test]
 fn endpoints_share_the_load_and_failing_ones_rest() {
     let (one, two) = (Upstream::start(), Upstream::start());
-    // Nobody listens here.
+    // No server listens here.
     let dead = free();
     let setup = Setup {
         upstream: format!(
@@ -323,7 +325,7 @@ fn a_client_that_leaves_frees_the_upstream() {
     let count = closed.clone();
     let slow = Upstream::answering(move |_, s| {
         let mut byte = [0];
-        // The gateway hangs up on us, because nobody waits any more.
+        // The gateway closes the connection, because no client waits any more.
         if matches!(s.read(&mut byte), Ok(0) | Err(_)) {
             count.fetch_add(1, Ordering::SeqCst);
         }
@@ -344,7 +346,7 @@ fn a_client_that_leaves_frees_the_upstream() {
     }
 }
 
-/// Answers `ok` after a while, head and body apart.
+/// Answers `ok` after a delay, with head and body separately.
 fn slow(wait: Duration) -> Upstream {
     Upstream::answering(move |_, s| {
         std::thread::sleep(wait);
@@ -429,7 +431,7 @@ fn a_client_that_half_closed_and_left_frees_the_upstream_when_a_write_fails() {
 #[test]
 fn a_client_that_half_closed_and_resets_behind_the_head_frees_the_upstream() {
     let (freed, heard) = channel();
-    // a head, and then silence
+    // Sends a head, then nothing.
     let silent = Upstream::answering(move |_, s| {
         std::thread::sleep(Duration::from_millis(200));
         s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
@@ -459,7 +461,7 @@ fn a_client_that_half_closed_may_read_slowly() {
     client.send(f.request("/", ""));
     client.half_close();
     assert_eq!(client.head().status, 200);
-    // longer than until it is looked whether the client has left
+    // Longer than the time until the gateway checks whether the client has disconnected.
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(client.bytes(LENGTH).len(), LENGTH);
 }

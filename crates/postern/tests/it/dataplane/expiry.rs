@@ -1,5 +1,5 @@
-//! What lasts longer than the token or the certificate that let it in: it is cut when that ends, whatever carries it, also at an edge that asked
-//! another gateway.
+//! Exchanges that last longer than their token or certificate are cut when it expires. This holds
+//! for every transport, and at an edge that queries another gateway.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -17,14 +17,15 @@ use super::tls::Authority;
 use super::upgrade::UPGRADE;
 use crate::support::{Folder, Running, free};
 
-/// A cut comes within a second of the end; a machine that is busy is forgiven some more.
+/// The cut comes within a second of the expiry. A busy machine gets some more time.
 const PROMISED: f64 = 1.4;
-/// What clocks may differ, in seconds.
+/// Permitted clock difference in seconds.
 const SKEW: u64 = 1;
-/// How long what is to end lasts, in whole seconds: long enough to begin everything.
+/// Lifetime of a short-lived token in whole seconds: long enough to start every exchange.
 const BRIEF: u64 = 5;
 
-/// A service that goes on for ever: `/stream` in chunks, an upgrade as an echo; `/slow` takes ten seconds to begin.
+/// A service with endless responses: `/stream` in chunks, an upgrade as an echo. `/slow` takes ten
+/// seconds to begin.
 fn service() -> Upstream {
     Upstream::answering(|seen, socket| {
         if !seen.values("upgrade").is_empty() {
@@ -50,7 +51,7 @@ fn service() -> Upstream {
     })
 }
 
-/// A gateway before that service.
+/// A gateway in front of that service.
 struct Town {
     address: String,
     issuer: Issuer,
@@ -65,7 +66,7 @@ impl Town {
         Self::with(name, Issuer::new(), "", route)
     }
 
-    /// With these lines of its listener, and these tables.
+    /// Starts it with these lines of its listener, and these tables.
     fn with(name: &str, issuer: Issuer, listener: &str, tables: &str) -> Self {
         Self::in_folder(Folder::new(&format!("expiry-{name}")), issuer, listener, tables)
     }
@@ -73,7 +74,7 @@ impl Town {
     fn in_folder(folder: Folder, issuer: Issuer, listener: &str, tables: &str) -> Self {
         issuer.write_jwks(&folder.0.join("jwks.json"));
         let (address, service) = (free(), service());
-        // One that is only asked forwards nothing.
+        // A listener that is only queried forwards nothing.
         let upstream = if tables.contains("\"service\"") {
             format!("[[upstream]]\nname = \"service\"\nendpoints = [\"http://{}\"]\n", service.address)
         } else {
@@ -91,7 +92,7 @@ impl Town {
         Self { address, issuer, folder, _process: process, _service: service }
     }
 
-    /// A token, and when it is worth nothing any more.
+    /// A short-lived token, and when it becomes invalid.
     fn brief(&self) -> (String, f64) {
         let exp = now() + BRIEF - SKEW;
         (self.issuer.token(|claims| claims["exp"] = json!(exp)), (exp + SKEW) as f64)
@@ -113,7 +114,7 @@ impl Town {
         client.response().status
     }
 
-    /// An answer in chunks that has begun.
+    /// A chunked response that has begun.
     fn stream(&self, token: &str) -> Lasting {
         let mut client = self.client();
         client.send(Self::head("/stream", token, ""));
@@ -121,7 +122,7 @@ impl Town {
         Lasting::reading(client.socket)
     }
 
-    /// A tunnel that somebody talks through.
+    /// A tunnel with traffic.
     fn tunnel(&self, token: &str) -> Lasting {
         let mut client = self.client();
         client.send(Self::head("/chat", token, UPGRADE));
@@ -144,7 +145,7 @@ impl Town {
             let (response, _) = send.send_request(request, true).unwrap();
             let response = response.await.unwrap();
             assert_eq!(response.status(), 200);
-            // The connection lives as long as somebody may send on it.
+            // The connection stays open while the sender exists.
             (response.into_body(), send)
         });
         Lasting(std::thread::spawn(move || {
@@ -159,7 +160,7 @@ impl Town {
     }
 }
 
-/// Something that lasts, and tells when it was cut.
+/// An open exchange that reports when it was cut.
 struct Lasting(JoinHandle<f64>);
 
 impl Lasting {
@@ -179,8 +180,9 @@ impl Lasting {
         self.ends_no_sooner(end, end, what);
     }
 
-    /// The same at a gateway that asked another one, which told the end in whole milliseconds from its answer on: it is counted from the
-    /// question, so it may be early by as long as it took to open this.
+    /// The same at a gateway that queried another one. The response contained the remaining time in
+    /// whole milliseconds. It is counted from the query, so the cut may be early by the time that
+    /// opening took.
     fn ends_with_an_answer(self, end: f64, opening: Duration, what: &str) {
         self.ends_no_sooner(end - opening.as_secs_f64() - 0.001, end, what);
     }
@@ -191,7 +193,7 @@ impl Lasting {
     }
 }
 
-/// The wall clock, with fractions.
+/// Wall clock with fractions of a second.
 #[allow(clippy::disallowed_methods, reason = "the gateway under test runs on the system clock")]
 fn seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
@@ -287,7 +289,7 @@ fn what_a_certificate_let_in_is_cut_when_it_ends() {
     assert!(town.folder.0.exists());
 }
 
-/// A gateway that asks another one, and lets nobody in by itself.
+/// A gateway that queries another one and authorizes nothing itself.
 fn edge(name: &str, asked: &Town, more: &str) -> Town {
     let tables = format!(
         "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n\
@@ -301,7 +303,7 @@ fn edge(name: &str, asked: &Town, more: &str) -> Town {
 #[test]
 fn an_edge_that_asked_another_gateway_cuts_when_the_token_ends() {
     let route = "[[route]]\nname = \"all\"\npolicy = { allow = [{ authenticated = true }] }\n";
-    // Whether its answers may be kept or not.
+    // With and without permission to cache its responses.
     for (name, keeping) in [("asked", ""), ("asked-kept", ", max_age = \"60s\"")] {
         let listener = format!("authorization = {{ from = [\"127.0.0.1\"], http = \"envoy\"{keeping} }}");
         let asked = Town::with(name, Issuer::new(), &listener, route);

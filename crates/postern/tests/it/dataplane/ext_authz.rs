@@ -1,4 +1,5 @@
-//! Envoy asks over gRPC whether a request may pass; its side is played with the types made from its own files.
+//! Envoy queries over gRPC whether a request may pass. The test plays Envoy, with types generated
+//! from Envoy's own files.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use super::harness::{Fixture, Setup, Upstream};
 use super::http2::{connect, run};
 
 const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
-/// `h2` gathers shorter frames of several answers in one write.
+/// `h2` combines shorter frames of several responses in one write.
 const GATHERED: usize = 256;
 
 fn asked() -> Fixture {
@@ -51,12 +52,12 @@ fn framed(message: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Calls a method; the status of the call, and its message.
+/// Calls a method. Returns the status of the call and its message.
 fn call(f: &Fixture, path: &str, body: Bytes) -> (i32, Option<Bytes>) {
     call_within(f, path, body, "20S")
 }
 
-/// The same by a caller that says that it waits for so long.
+/// The same with a deadline.
 fn call_within(f: &Fixture, path: &str, body: Bytes, timeout: &str) -> (i32, Option<Bytes>) {
     run(async {
         let mut send = connect(f.address).await.ready().await.unwrap();
@@ -194,7 +195,7 @@ fn what_a_service_could_take_for_ours_is_removed() {
     ];
     assert_eq!(ok.headers_to_remove, expected, "and what Envoy itself sets stays");
     assert!(ok.headers.is_empty());
-    // of the client's fields: those that say who it is or where it comes from
+    // Counts the client's fields that claim an identity or an origin.
     let removed = f.counted("postern_request_headers_removed_total{route=\"open\"}");
     assert!((removed - 10.0).abs() < 0.1, "{removed}");
 }
@@ -252,7 +253,7 @@ fn what_is_no_question_is_denied_with_status_ok() {
         Bytes::from_static(b"\0\0\0\0\x05ab"),
         Bytes::from_static(b"\x01\0\0\0\0"),
     ] {
-        // to Envoy any other status is a failure, which it may be configured to let pass
+        // Envoy treats any other status as a failure, and may be configured to let failures pass.
         let (status, _, text, code) = denied(answered(call(&f, CHECK, body.clone())));
         assert_eq!((status, code), (400, 7), "{body:?}: {text}");
         assert!(text.contains("unclear_question"), "{body:?}: {text}");
@@ -293,7 +294,7 @@ fn what_envoy_does_not_show_is_removed_by_name() {
     }
 }
 
-/// An answer over HTTP/2 to a request that is no call, however much it looks like one.
+/// Response over HTTP/2 to a request that is not a gRPC call but looks like one.
 fn plainly(f: &Fixture, method: &str, path: &str) -> u16 {
     run(async {
         let mut send = connect(f.address).await.ready().await.unwrap();
@@ -310,7 +311,8 @@ fn plainly(f: &Fixture, method: &str, path: &str) -> u16 {
 
 #[test]
 fn a_content_type_opens_no_door() {
-    // whoever asks over HTTP takes 200 for a yes, and passes the client's content type on
+    // A client that queries over HTTP treats 200 as permission, and forwards the original content
+    // type.
     let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }".to_owned();
     let f = Fixture::with(Setup { listener, ..Setup::default() }, Upstream::start());
     for path in ["/secret", CHECK, "/grpc.health.v1.Health/Check"] {
@@ -351,7 +353,7 @@ fn trust_that_is_taken_back_holds_for_connections_too() {
         let send = connect(f.address).await;
         assert_eq!(ask(&send).await, 0);
         f.reload(&trusting("192.0.2.1"));
-        // the worker hears of it in its own time
+        // The worker applies the reload a moment later.
         for _ in 0..100 {
             if ask(&send).await == 7 {
                 return;
@@ -382,7 +384,7 @@ fn what_cannot_be_found_out_in_time_is_503_before_the_caller_gives_up() {
         silent.address
     );
     let f = Fixture::with(Setup { listener, more, ..Setup::default() }, Upstream::start());
-    // the call says that it waits for 200 ms; the authority may take 20 s
+    // The call has a deadline of 200 ms; the authority may take 20 s.
     let began = std::time::Instant::now();
     let question = question("/a", &[("authorization", "Bearer opaque")]);
     let called = call_within(&f, CHECK, framed(&question.encode_to_vec()), "200m");

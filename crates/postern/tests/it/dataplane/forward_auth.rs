@@ -1,4 +1,4 @@
-//! Other proxies ask over HTTP whether a request may pass.
+//! Other proxies query over HTTP whether a request may pass.
 
 use super::harness::{Fixture, Response, Setup, Upstream};
 
@@ -7,7 +7,7 @@ fn asked(authorization: &str) -> Fixture {
     Fixture::with(Setup { listener, ..Setup::default() }, Upstream::start())
 }
 
-/// Asks with these lines, with alice's token or without.
+/// Sends a query with these lines, with or without alice's token.
 fn ask(f: &Fixture, request_line: &str, lines: &[&str], token: bool) -> Response {
     let mut head = format!("{request_line} HTTP/1.1\r\nHost: app.test\r\n");
     if token {
@@ -77,7 +77,7 @@ fn what_the_proxy_does_not_set_is_cleared() {
     {
         assert_eq!(answer.value(name), Some(""), "{name} is there to be put in place of the client's");
     }
-    // a proxy that replaces by name would let these pass
+    // A proxy that replaces fields by name would let these pass.
     for alias in ["X_Forwarded_User: root", "X-Forwarded_User: root", "X!Forwarded!User: root"] {
         let lines: Vec<&str> = FORWARDED.iter().copied().chain([alias]).collect();
         let answer = ask(&f, "GET /", &lines, true);
@@ -102,7 +102,7 @@ fn a_question_without_a_subject_is_refused() {
         let lines: Vec<&str> =
             FORWARDED.iter().enumerate().filter(|(i, _)| *i != missing).map(|(_, line)| *line).collect();
         let answer = ask(&f, "GET /open", &lines, true);
-        // only the scheme can be missing: it decides nothing
+        // Only the scheme may be missing, because it affects no decision.
         assert_eq!(answer.status, if missing == 1 { 200 } else { 400 }, "{lines:?}");
     }
     let twice: Vec<&str> = FORWARDED.iter().copied().chain(["X-Forwarded-Uri: /open"]).collect();
@@ -129,7 +129,7 @@ fn envoy_asks_with_the_request_itself() {
     assert_eq!(ask(&f, "GET /check/secret", &[], false).status, 401);
     assert_eq!(ask(&f, "GET /check/secret", &[], true).status, 200);
     assert_eq!(ask(&f, "GET /open/x", &[], true).status, 400, "without the prefix");
-    // what the filter sends of a body is nobody's business
+    // The body that the filter sends is ignored.
     let token = f.issuer.token(|_| {});
     let post = format!(
         "POST /check/secret HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer {token}\r\nContent-Length: 5\r\n\r\nhello"

@@ -1,15 +1,15 @@
-//! security: HTTP. Framing attacks as raw bytes, judged from the upstream's log.
+//! security: HTTP framing attacks as raw bytes, checked by the upstream's log.
 
 use std::io::Write;
 
 use super::harness::{Fixture, Setup, Upstream};
 use super::http2;
 
-/// Sends a request that must be refused and checks that nothing of it, and nothing behind it, is served.
+/// Sends a request that must be refused. Checks that neither it nor anything after it is served.
 fn is_refused(fixture: &Fixture, bytes: &str, status: u16) {
     let mut client = fixture.connect();
     client.send(bytes);
-    // A second request, smuggled behind: it must not be served either.
+    // A smuggled second request. It must not be served either.
     let _ = client.socket.write_all(fixture.request("/smuggled", "").as_bytes());
     let response = client.response();
     assert_eq!(response.status, status, "{bytes:?} → {}", response.head);
@@ -77,7 +77,7 @@ fn http_malformed_content_length_is_400_and_close() {
     is_refused(&f, &post(&f, "Content-Length: 5\r\nContent-Length: 6\r\n", "hello!"), 400);
 }
 
-/// Aliases of the names that frame a message.
+/// Aliases of the field names that frame a message.
 const FRAMING: [&str; 7] = [
     "content_length",
     "content.length",
@@ -185,7 +185,7 @@ fn http_malformed_chunks_end_the_exchange() {
         assert_eq!(response.status, 400, "{body:?}: {}", response.head);
         assert!(client.rest().is_empty(), "{body:?}: nothing follows");
         assert!(f.upstream.seen().iter().all(|s| !s.line().contains("smuggled")), "{body:?}");
-        // What the upstream got is a request that never ended.
+        // The upstream received a request that never ended.
         assert!(f.upstream.seen().iter().all(|s| s.trailers.is_empty()), "{body:?}: {:?}", f.upstream.seen());
     }
 }
@@ -219,7 +219,7 @@ fn http_connect_is_refused() {
 
 #[test]
 fn http_a_doubtful_upstream_socket_is_never_pooled() {
-    // Each answer leaves its connection in doubt in another way.
+    // Each response leaves its connection in an unknown state in a different way.
     let doubts: [&[u8]; 5] = [
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil",
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok",
@@ -276,7 +276,8 @@ fn http_an_answer_cut_short_is_not_taken_for_a_whole_one() {
     client.send(f.request("/", ""));
     let head = client.head();
     let rest = client.rest();
-    // Before any of it was sent it can be said properly; after that the answer visibly lacks its end.
+    // Before any byte is sent, a proper error is possible. Afterwards the response visibly lacks
+    // its end.
     assert!(
         head.status == 502 || (head.status == 200 && rest.len() < 100),
         "{} {}",
@@ -320,7 +321,8 @@ fn http_early_response_is_delivered_and_the_connection_drained_or_closed() {
         }),
     );
     let mut client = f.connect();
-    // Expect makes the recording upstream answer before the body; the client sends it all the same.
+    // Because of `Expect`, the recording upstream answers before the body. The client sends the
+    // body anyway.
     client.send(post(&f, "Content-Length: 1000000\r\nExpect: 100-continue\r\n", "part of the body"));
     let response = client.response();
     assert_eq!((response.status, response.text().as_str()), (413, "big"));

@@ -1,4 +1,5 @@
-//! A gateway in this process, an upstream that writes down every byte, and a client that sends any bytes.
+//! Test harness: a gateway in this process, an upstream that records every byte, and a client that
+//! sends any bytes.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -21,10 +22,10 @@ use serde_json::{Value, json};
 use telemetry::access_log::AccessLog;
 use telemetry::metrics::{Format, Metrics};
 
-/// How long a test waits for bytes that must come.
+/// Time limit of a test for expected bytes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Runs what the gateway does beside requests.
+/// Runtime for the gateway's work besides requests.
 pub(crate) static CONTROL: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -33,14 +34,14 @@ pub(crate) static CONTROL: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| 
         .expect("control runtime")
 });
 
-/// What an upstream received as one request.
+/// A request as an upstream received it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     /// The head as received, without the final empty line.
     pub(crate) head: String,
-    /// The body, decoded.
+    /// The decoded body.
     pub(crate) body: Vec<u8>,
-    /// Trailer lines.
+    /// The trailer lines.
     pub(crate) trailers: Vec<String>,
 }
 
@@ -49,7 +50,7 @@ impl Seen {
         self.head.lines().next().unwrap_or_default()
     }
 
-    /// Values of a field, by its exact spelling regardless of case.
+    /// Values of a field with exactly this name, in any case.
     pub(crate) fn values(&self, name: &str) -> Vec<&str> {
         self.head
             .lines()
@@ -72,7 +73,7 @@ impl Seen {
 
 type Respond = dyn Fn(&Seen, &mut TcpStream) -> bool + Send + Sync;
 
-/// An upstream that records what it receives.
+/// An upstream that records its requests.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -87,7 +88,7 @@ impl Upstream {
         })
     }
 
-    /// Answers as told; `false` closes the connection.
+    /// Answers with `respond`, which returns `false` to close the connection.
     pub(crate) fn answering(respond: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("address");
@@ -110,14 +111,14 @@ impl Upstream {
         self.seen.lock().expect("log").clone()
     }
 
-    /// The one request received.
+    /// The only request received.
     pub(crate) fn only(&self) -> Seen {
         let seen = self.seen();
         assert_eq!(seen.len(), 1, "exactly one request reaches the upstream: {seen:#?}");
         seen.into_iter().next().expect("one")
     }
 
-    /// Connections accepted so far.
+    /// Number of connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -139,7 +140,7 @@ fn serve(mut socket: TcpStream, log: &Mutex<Vec<Seen>>, respond: &Respond) {
         } else if let Some(length) =
             seen.values("content-length").first().and_then(|v| v.parse::<usize>().ok())
         {
-            // `Expect` is the test's own business: its handler answers before the body comes.
+            // With `Expect`, the test's handler answers before the body arrives.
             if seen.values("expect").is_empty() {
                 if !fill(&mut socket, &mut held, length) {
                     seen.body = held.clone();
@@ -179,7 +180,7 @@ fn read_until(socket: &mut impl Read, held: &mut Vec<u8>, end: &[u8]) -> Option<
     }
 }
 
-/// Decodes a chunked body; payload and trailer lines.
+/// Decodes a chunked body into payload and trailer lines.
 pub(crate) fn read_chunked(socket: &mut impl Read, held: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<String>)> {
     let mut body = Vec::new();
     loop {
@@ -205,7 +206,7 @@ pub(crate) fn read_chunked(socket: &mut impl Read, held: &mut Vec<u8>) -> Option
     }
 }
 
-/// An issuer of tokens and the file its keys are in.
+/// An issuer of tokens with its signing key.
 pub(crate) struct Issuer {
     pub(crate) signer: Signer,
 }
@@ -213,7 +214,7 @@ pub(crate) struct Issuer {
 pub(crate) const ISSUER: &str = "https://issuer.test";
 pub(crate) const AUDIENCE: &str = "postern-test";
 
-/// Seconds since the epoch. Tests of real sockets run on the real clock.
+/// Seconds since the epoch. Tests with real sockets use the real clock.
 #[allow(clippy::disallowed_methods, reason = "the gateway under test runs on the system clock")]
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
@@ -228,7 +229,8 @@ impl Issuer {
         std::fs::write(path, public_jwks([&self.signer]).to_string()).expect("jwks");
     }
 
-    /// A token of `alice`, in groups `dev` and `ops`, with scope `read`; `change` may change its claims.
+    /// A token of `alice`, in groups `dev` and `ops`, with scope `read`. `change` may change its
+    /// claims.
     pub(crate) fn token(&self, change: impl FnOnce(&mut Value)) -> String {
         let now = now();
         let mut claims = json!({
@@ -251,15 +253,15 @@ pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
 }
 
-/// What a gateway is given that a test may play: time, a log, a store of sessions.
+/// Services of a gateway that a test may replace: clock, access log, session store.
 type Around = (Arc<dyn Clock>, Option<AccessLog>, Option<Arc<dyn SessionStore>>);
 
-/// What a test changes of the usual configuration.
+/// Changes of a test to the default configuration.
 #[derive(Default)]
 pub(crate) struct Setup {
     /// Lines under `[[listener]]`.
     pub(crate) listener: String,
-    /// Lines under `[[upstream]]`; `endpoints` is given unless named here.
+    /// Lines under `[[upstream]]`. Without `endpoints`, the default is added.
     pub(crate) upstream: String,
     /// Lines under the route `protected`.
     pub(crate) route: String,
@@ -270,7 +272,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// The configuration file: a protected route at `/`, an open one at `/open`.
+    /// The configuration file: a protected route at `/`, a public one at `/open`.
     pub(crate) fn file(&self, dir: &Path, upstream: SocketAddr) -> String {
         let mut file = String::new();
         let endpoints = if self.upstream.contains("endpoints") {
@@ -342,7 +344,7 @@ impl Fixture {
         Self::observed(dir, issuer, upstream, text, Arc::new(SystemClock), None)
     }
 
-    /// The same on a given clock, with sessions kept by somebody.
+    /// The same with a given clock and session store.
     pub(crate) fn keeping(
         dir: tempfile::TempDir,
         upstream: Upstream,
@@ -355,7 +357,7 @@ impl Fixture {
         Self::build(dir, issuer, upstream, text, (clock, None, sessions))
     }
 
-    /// The same on a given clock, and with an access log.
+    /// The same with a given clock and an access log.
     pub(crate) fn observed(
         dir: tempfile::TempDir,
         issuer: Issuer,
@@ -383,8 +385,9 @@ impl Fixture {
         Self { dir, issuer, upstream, gateway: Some(gateway), metrics, address }
     }
 
-    /// The value of a series; 0 when there is none. A request is counted when its answer has been written, which a client may see
-    /// sooner: whatever is under way is waited for, unless it lasts.
+    /// Value of a series, or 0 if there is none. A request is counted after its response was
+    /// written, so a client may see the response earlier. Therefore this waits for requests in
+    /// flight, up to a limit.
     pub(crate) fn counted(&self, series: &str) -> f64 {
         const UNDER_WAY: &str = "postern_requests_in_flight";
         let began = Instant::now();
@@ -417,14 +420,14 @@ impl Fixture {
         Client::connect(self.address)
     }
 
-    /// Sends bytes on a connection of their own and reads one response.
+    /// Sends bytes on a new connection and reads one response.
     pub(crate) fn send(&self, bytes: impl AsRef<[u8]>) -> Response {
         let mut client = self.connect();
         client.send(bytes);
         client.response()
     }
 
-    /// `GET` with alice's token.
+    /// Sends a `GET` with alice's token.
     pub(crate) fn get(&self, path: &str) -> Response {
         self.send(self.request(path, ""))
     }
@@ -444,7 +447,7 @@ impl Drop for Fixture {
     }
 }
 
-/// Waits for what must come to hold, and tells how long that took.
+/// Waits until a condition is true. Returns how long that took.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !holds() {
@@ -454,7 +457,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// What a gateway of so many workers needs besides its configuration.
+/// What a gateway with this number of workers needs besides its configuration.
 pub(crate) fn services(workers: usize) -> Services {
     Services {
         clock: Arc::new(SystemClock),
@@ -470,7 +473,7 @@ pub(crate) fn services(workers: usize) -> Services {
     }
 }
 
-/// Reads a configuration as `serve` does.
+/// Loads a configuration as `serve` does.
 pub(crate) fn load(dir: &Path, text: &str) -> gateway::config::Config {
     let path = dir.join("postern.toml");
     std::fs::write(&path, text).expect("file");
@@ -522,7 +525,8 @@ impl Client {
         Self { socket, held: Vec::new() }
     }
 
-    /// Over a Unix socket, which is as good for whatever is done with it here.
+    /// Connects over a Unix socket, wrapped as a TCP stream because the tests need only the common
+    /// operations.
     pub(crate) fn connect_unix(path: &Path) -> std::io::Result<Self> {
         let socket = TcpStream::from(OwnedFd::from(UnixStream::connect(path)?));
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -533,7 +537,7 @@ impl Client {
         self.socket.write_all(bytes.as_ref()).expect("sent");
     }
 
-    /// One response head; interim responses are responses too.
+    /// Reads one response head. Interim responses count too.
     pub(crate) fn head(&mut self) -> Response {
         let end = read_until(&mut self.socket, &mut self.held, b"\r\n\r\n")
             .unwrap_or_else(|| panic!("a response comes; got {:?}", String::from_utf8_lossy(&self.held)));
@@ -542,7 +546,7 @@ impl Client {
         Response { status, head, body: Vec::new(), trailers: Vec::new() }
     }
 
-    /// One response to a request that is not HEAD.
+    /// Reads one response to a request that is not HEAD.
     pub(crate) fn response(&mut self) -> Response {
         let mut response = self.head();
         if response.value("transfer-encoding") == Some("chunked") {
@@ -558,30 +562,30 @@ impl Client {
         response
     }
 
-    /// Everything until the gateway closes; a reset counts as a close.
+    /// Everything until the gateway closes. A reset counts as a close.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.held);
         let _ = self.socket.read_to_end(&mut rest);
         rest
     }
 
-    /// At least `n` further bytes.
+    /// The next `n` bytes.
     pub(crate) fn bytes(&mut self, n: usize) -> Vec<u8> {
         assert!(fill(&mut self.socket, &mut self.held, n), "{n} bytes come; got {:?}", self.held);
         self.held.drain(..n).collect()
     }
 
-    /// Sends no more, and goes on reading.
+    /// Stops sending, but continues reading.
     pub(crate) fn half_close(&self) {
         self.socket.shutdown(Shutdown::Write).expect("open");
     }
 
-    /// Leaves by a reset.
+    /// Closes with a reset.
     pub(crate) fn reset(self) {
         socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)).expect("linger");
     }
 
-    /// Whether the gateway has closed (and said nothing more).
+    /// Whether the gateway has closed without further bytes.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut byte = [0];
         match self.socket.read(&mut byte) {

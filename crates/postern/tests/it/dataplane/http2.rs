@@ -98,7 +98,8 @@ fn http2_an_answer_of_our_own_arrives_although_the_client_is_still_sending() {
     let f = Fixture::new();
     run(async {
         let send = connect(f.address).await;
-        // After a whole exchange the client knows our window, and sends all of it with the head.
+        // After a complete exchange the client knows the gateway's window, and sends the whole body
+        // with the head.
         assert_eq!(get(&send, request(&f, "GET", "/")).await.0.status, 200);
         let mut open = Vec::new();
         for _ in 0..10 {
@@ -119,7 +120,7 @@ fn http2_an_answer_of_our_own_arrives_although_the_client_is_still_sending() {
             let reset = std::future::poll_fn(|cx| body.poll_reset(cx)).await.unwrap();
             assert_eq!(reset, h2::Reason::NO_ERROR, "RFC 9113 section 8.1");
         }
-        // The connection lives on, and has all of its window back.
+        // The connection stays open, with its whole window.
         let mut send = send.ready().await.unwrap();
         let (response, mut body) = send.send_request(request(&f, "POST", "/"), false).unwrap();
         body.send_data(Bytes::from(vec![b'x'; 2 << 20]), true).unwrap();
@@ -158,13 +159,15 @@ fn http2_a_request_may_end_in_a_frame_of_its_own_after_its_answer() {
         posted.headers_mut().insert("content-length", 5.into());
         let (response, mut body) = send.send_request(posted, false).unwrap();
         body.send_data(Bytes::from_static(b"hello"), false).unwrap();
-        // The upstream has all it was promised, and answers; to the client its request is still open.
+        // The upstream has all promised bytes, and answers. To the client, its request is still
+        // open.
         assert_eq!(body_of(response.await.unwrap()).await.1, b"ok");
         let early =
             tokio::time::timeout(Duration::from_millis(300), std::future::poll_fn(|cx| body.poll_reset(cx)));
         assert!(early.await.is_err(), "no reset while the client may still end its request");
         body.send_data(Bytes::new(), true).unwrap();
-        // Nor if it never does: the request is let go after a while, without an error.
+        // The same if the client never ends it: the request is dropped after a while, without an
+        // error.
         let mut send = send.ready().await.unwrap();
         let mut posted = request(&f, "POST", "/");
         posted.headers_mut().insert("content-length", 5.into());
@@ -179,7 +182,8 @@ fn http2_a_request_may_end_in_a_frame_of_its_own_after_its_answer() {
 #[test]
 fn http2_an_early_answer_of_the_upstream_arrives_whole() {
     const ANSWER: usize = 200_000;
-    // Answers at the head (the harness leaves the body of a request with `Expect` alone) and never reads on.
+    // Answers after the head (the harness does not read the body of a request with `Expect`) and
+    // never reads again.
     let upstream = Upstream::answering(|_, s| {
         let head = format!("HTTP/1.1 413 Content Too Large\r\nContent-Length: {ANSWER}\r\n\r\n");
         s.write_all(head.as_bytes()).and_then(|()| s.write_all(&vec![b'y'; ANSWER])).unwrap();
@@ -275,7 +279,7 @@ fn http2_streams_at_once_are_limited() {
         let socket = TcpStream::connect(f.address).await.unwrap();
         let (send, mut connection) = h2::client::handshake::<TcpStream>(socket).await.unwrap();
         std::future::poll_fn(|cx| {
-            // Until the settings have come.
+            // Until the settings have arrived.
             let _ = std::pin::Pin::new(&mut connection).poll(cx);
             if connection.max_concurrent_send_streams() == 128 {
                 std::task::Poll::Ready(())
@@ -288,7 +292,7 @@ fn http2_streams_at_once_are_limited() {
     });
 }
 
-/// An HTTP/2 upstream that answers with what it got, in streaming fashion, and a trailer.
+/// An HTTP/2 upstream that streams its input back, with a trailer.
 async fn echoing_http2() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -340,7 +344,7 @@ fn http2_bidirectional_streams_run_to_and_fro_with_trailers() {
         let (head, mut stream) = response.await.unwrap().into_parts();
         assert_eq!(head.headers["x-user"], "alice");
         assert_eq!(head.headers["x-te"], "trailers");
-        // Each message waits for the echo of the one before: nothing may be held back on the way.
+        // Each message waits for the echo of the previous one, so the gateway may not delay any.
         for n in 0..20 {
             let message = Bytes::from(format!("message {n}"));
             body.send_data(message.clone(), false).unwrap();
@@ -488,7 +492,7 @@ fn http2_a_value_with_blanks_around_it_is_refused() {
             open.headers_mut().insert("x-tenant", http::HeaderValue::from_str(value).unwrap());
             open
         };
-        // An HTTP/1 upstream would read `beta` where the route saw something else (RFC 9113 §8.2.1).
+        // An HTTP/1 upstream would read `beta` where the route saw another value (RFC 9113 §8.2.1).
         for value in ["beta ", " beta", "beta\t", " "] {
             let (head, body) = get(&send, with(value)).await;
             assert_eq!(head.status, 400, "{value:?}");

@@ -1,4 +1,4 @@
-//! HTTP/2 frame by frame: what no client library would send.
+//! HTTP/2 frame by frame: sequences that no client library sends.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A string without Huffman coding (RFC 7541 §5.2).
+/// Encodes a string without Huffman coding (RFC 7541 §5.2).
 fn string(out: &mut Vec<u8>, text: &str) {
     let mut left = text.len();
     if left < 127 {
@@ -44,9 +44,10 @@ fn string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// A whole `GET`, as one frame.
+/// A complete `GET` in one frame.
 fn get(stream: u32, path: &str, token: &str) -> Vec<u8> {
-    // From the static table: `:method: GET`, `:scheme: http`; then literals, never indexed, with new names.
+    // From the static table: `:method: GET`, `:scheme: http`. Then literals with new names that are
+    // never indexed.
     let mut block = vec![0x82, 0x86];
     let token = format!("Bearer {token}");
     for (name, value) in [(":path", path), (":authority", "app.test"), ("authorization", &token)] {
@@ -61,7 +62,7 @@ fn reset(stream: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes())
 }
 
-/// A connection past the exchange of settings.
+/// A connection after the exchange of settings.
 struct Connection(TcpStream);
 
 struct Frame {
@@ -97,7 +98,7 @@ impl Connection {
         Frame { kind, flags, stream: u32::from_be_bytes(stream), payload }
     }
 
-    /// The frame that ends a stream.
+    /// Reads the frame that ends a stream.
     fn end_of(&mut self, stream: u32) -> Frame {
         loop {
             let next = self.next();
@@ -113,7 +114,7 @@ impl Connection {
     }
 }
 
-/// A gateway whose issuer takes requests for its keys and never answers them, and a token of that issuer.
+/// A gateway whose issuer never answers requests for its keys, and a token of that issuer.
 fn without_keys(setup: &Setup) -> (TcpListener, Fixture, String) {
     let source = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = format!("http://{}", source.local_addr().unwrap());
@@ -125,7 +126,7 @@ fn without_keys(setup: &Setup) -> (TcpListener, Fixture, String) {
     (source, Fixture::from_text(dir, issuer, upstream, &text), token)
 }
 
-/// The sum of a metric's samples whose labels contain `label`.
+/// Sum of a metric's samples whose labels contain `label`.
 fn metric(f: &Fixture, name: &str, label: &str) -> u64 {
     let text = f.metrics.render(Format::Text);
     let lines = text.lines().filter(|l| l.starts_with(name) && l.contains(label));
@@ -152,13 +153,13 @@ fn http2_streams_given_up_while_keys_are_awaited_are_let_go() {
     connection.send(&streams.iter().flat_map(|id| get(*id, "/", &token)).collect::<Vec<_>>());
     wait_for_requests(&f, 20, PATIENCE);
     connection.send(&streams.iter().flat_map(|id| reset(*id)).collect::<Vec<_>>());
-    // Long before the wait for keys is over.
+    // Long before the wait for keys ends.
     wait_for_requests(&f, 0, Duration::from_secs(3));
     assert_eq!(metric(&f, "postern_requests_total", "outcome=\"client_aborted\""), 20);
     assert!(f.upstream.seen().is_empty());
 }
 
-/// More of them than a connection may have tasks for: none of them has one.
+/// More streams than a connection may have tasks: none of them gets one.
 #[test]
 fn http2_streams_opened_and_given_up_in_one_breath_take_nobodys_place() {
     let limits = Setup { listener: "limits = { concurrent_streams = 1 }".into(), ..Setup::default() };
@@ -170,7 +171,7 @@ fn http2_streams_opened_and_given_up_in_one_breath_take_nobodys_place() {
     connection.send(&breath);
     wait_for_requests(&f, 1, PATIENCE);
     assert_eq!(metric(&f, "postern_requests_total", "outcome=\"client_aborted\""), 4);
-    // One is open, which is all that may be. It may be sent again at once, which is what the code says.
+    // One stream is open, which is the maximum. The error code permits an immediate retry.
     connection.send(&get(11, "/", &token));
     let end = connection.end_of(11);
     assert_eq!((end.kind, end.payload), (RST_STREAM, REFUSED_STREAM.to_be_bytes().to_vec()));
@@ -181,7 +182,8 @@ fn http2_streams_opened_and_given_up_in_one_breath_take_nobodys_place() {
     assert!(f.upstream.seen().is_empty());
 }
 
-/// As a proxy does that waited too long for many answers at once, because we had no time to look.
+/// A proxy that waited too long for many responses resets them at once, before the gateway could
+/// react.
 #[test]
 fn http2_streams_given_up_before_anybody_looked_end_nothing_else() {
     let f = Fixture::new();
@@ -202,7 +204,7 @@ fn http2_streams_given_up_before_anybody_looked_end_nothing_else() {
     }
 }
 
-/// `http` cuts a target at `#` before anybody sees it: what is left is decided and forwarded, and nothing else.
+/// `http` cuts a target at `#` first. The rest is decided and forwarded, and nothing else.
 #[test]
 fn http2_canonical_a_raw_fragment_is_neither_decided_nor_forwarded() {
     let closed = "[[route]]\nname = \"closed\"\npath = { exact = \"/admin\" }\nupstream = \"backend\"\n\
@@ -211,7 +213,7 @@ fn http2_canonical_a_raw_fragment_is_neither_decided_nor_forwarded() {
     let f = Fixture::with(Setup { more: closed.into(), ..Setup::default() }, Upstream::start());
     let token = f.issuer.token(|_| {});
     let mut connection = Connection::open(f.address);
-    // Anything but `/admin` is alice's to see.
+    // Alice may see every path except `/admin`.
     for (id, path) in [(1, "/admin#x"), (3, "/admin#/../x"), (5, "/admin#?x")] {
         connection.send(&get(id, path, &token));
         assert_eq!(connection.end_of(id).kind, DATA, "{path}: an answer of ours, which has a body");
@@ -224,6 +226,6 @@ fn http2_canonical_a_raw_fragment_is_neither_decided_nor_forwarded() {
         assert_eq!(f.upstream.seen().last().unwrap().line(), format!("GET {forwarded} HTTP/1.1"));
     }
     assert_eq!(f.upstream.seen().len(), 3);
-    // HTTP/1 says no.
+    // HTTP/1 refuses it.
     assert_eq!(f.get("/admin#x").status, 400);
 }

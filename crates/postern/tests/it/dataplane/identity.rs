@@ -1,9 +1,10 @@
-//! security: Identity headers. Whatever a client calls itself, the upstream hears it from us alone.
+//! security: identity headers. Whatever name a client claims, only the gateway tells the upstream
+//! who the caller is.
 
 use super::harness::{Fixture, Setup, Upstream};
 use super::http2;
 
-/// Every way a client may spell a field that means identity to some upstream.
+/// Every spelling of a field that means an identity to some upstream.
 pub(super) fn aliases() -> Vec<String> {
     let mut all = Vec::new();
     for name in [
@@ -166,7 +167,7 @@ fn identity_authorization_is_removed_unless_the_route_forwards_it() {
 
 #[test]
 fn identity_fields_count_from_nobody_by_default() {
-    // No peer is trusted to speak for a client, not even one on loopback.
+    // No peer may speak for a client by default, not even one on loopback.
     let f = Fixture::new();
     let response = f.send(
         "GET / HTTP/1.1\r\nHost: app.test\r\nX-Forwarded-User: admin\r\nX-Forwarded-Groups: dev\r\n\r\n",
@@ -213,7 +214,7 @@ fn identity_styles_are_selectable() {
 #[test]
 fn identity_http2_clients_cannot_forge_it_either() {
     let f = Fixture::new();
-    // HTTP/2 has lower-case names alone; what is left are the spellings with other separators.
+    // HTTP/2 has lower-case names only. The remaining spellings use other separators.
     let mut names: Vec<String> = aliases().iter().map(|name| name.to_lowercase()).collect();
     names.sort_unstable();
     names.dedup();

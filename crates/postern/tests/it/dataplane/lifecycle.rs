@@ -87,7 +87,7 @@ fn draining_finishes_what_is_under_way_and_asks_clients_to_leave() {
     let request = f.request("/", "");
     let gateway = f.take_gateway();
     let draining = std::thread::spawn(move || gateway.drain(Duration::from_secs(10)));
-    // A client that comes back in time is served once more, and told.
+    // A client that reuses its connection in time is served once more, with `Connection: close`.
     std::thread::sleep(Duration::from_millis(200));
     idle.send(&request);
     let response = idle.response();
@@ -124,8 +124,8 @@ fn no_connection_is_lost_to_a_reload() {
     }
 }
 
-/// An upstream that tells when a connection on which it had answered is closed; `/chat` opens a tunnel, and `/slow` is
-/// answered when told.
+/// An upstream that reports when a used connection is closed. `/chat` opens a tunnel, and `/slow`
+/// answers on demand.
 fn watched(go: Receiver<()>) -> (SocketAddr, Receiver<()>) {
     fn serve(mut socket: std::net::TcpStream, go: &std::sync::Mutex<Receiver<()>>, closed: &Sender<()>) {
         let mut held = Vec::new();
@@ -262,7 +262,7 @@ fn a_drain_lets_a_slow_client_of_http2_read_the_last_answer() {
             end = &mut connection => panic!("{end:?}"),
         };
         let draining = tokio::task::spawn_blocking(move || gateway.drain(Duration::from_secs(20)));
-        // Nobody reads the socket while the connection is not polled.
+        // The socket is not read while the connection is not polled.
         tokio::time::sleep(Duration::from_secs(7)).await;
         tokio::spawn(connection);
         let mut body = response.into_body();

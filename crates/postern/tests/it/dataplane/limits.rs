@@ -1,4 +1,4 @@
-//! security: HTTP, bounds everywhere: count as well as bytes, and time.
+//! security: HTTP limits everywhere: counts, bytes and times.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ fn http_more_than_100_fields_are_431() {
     assert_eq!(f.upstream.seen().len(), 1);
 }
 
-/// Each field is compared with each that a `Connection` field names, so they are few.
+/// Each field is compared with each that a `Connection` field names, so their number is limited.
 #[test]
 fn http_more_than_16_nominated_fields_are_431_of_a_client_and_502_of_an_upstream() {
     let options = |n: usize| (0..n).map(|i| format!("x-{i}")).collect::<Vec<_>>().join(",");
     let f = Fixture::with(
         Setup::default(),
         Upstream::answering(|seen, socket| {
-            // As many as it is told to, each beside a field of that name.
+            // As many as requested, each with a field of that name.
             let told = seen.line().split(['=', ' ']).nth(2).and_then(|n| n.parse().ok()).unwrap_or(0);
             let options = (0..told).map(|i| format!("y-{i}")).collect::<Vec<_>>().join(",");
             let answer = format!(
@@ -55,7 +55,7 @@ fn http_heads_over_32_kib_are_431() {
     let _ = client.socket.write_all(f.request("/", &format!("X-Big: {}\r\n", "y".repeat(33_000))).as_bytes());
     let response = client.response();
     assert!(response.status == 431 && response.closes(), "{}", response.head);
-    // A head that never ends is refused as soon as it is too large, not when its time is up.
+    // A head that never ends is refused as soon as it is too large, not when its time limit ends.
     let mut client = f.connect();
     let _ = client.socket.write_all(format!("GET / HTTP/1.1\r\nX-Big: {}", "y".repeat(40_000)).as_bytes());
     assert_eq!(client.response().status, 431);
@@ -236,7 +236,8 @@ fn quiet_answers_do_not_speak_against_their_endpoint() {
         ..Setup::default()
     };
     let f = Fixture::with(setup, Upstream::start());
-    // One of two goes to each; an answer is cut off for resting too long, but both go on being asked.
+    // Each endpoint gets one of two requests. A response is cut for idling too long, but both
+    // endpoints stay in use.
     for _ in 0..2 {
         let mut client = f.connect();
         client.send(f.request("/quiet", "Connection: close\r\n"));

@@ -1,4 +1,4 @@
-//! The data plane driven over real sockets: raw bytes in, judged by what the upstream received.
+//! The data plane over real sockets: raw bytes in, checked by what the upstream receives.
 
 mod ambiguous;
 mod authorizer;

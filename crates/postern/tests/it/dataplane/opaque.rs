@@ -1,4 +1,4 @@
-//! Tokens that only somebody else can judge: introspection, `TokenReview`, `OpenShift`.
+//! Tokens that only a token authority can validate: introspection, `TokenReview`, `OpenShift`.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -32,7 +32,7 @@ fn answer_as(socket: &mut TcpStream, status: u16, kind: &str, body: &str) -> boo
 const ALICE: &str =
     r#"{"active":true,"sub":"alice-id","username":"alice","aud":"api","groups":["dev"],"exp":4102444800}"#;
 
-/// A gateway that introspects at this authority.
+/// A gateway that introspects tokens at this authority.
 fn introspecting(authority: &Upstream, more: &str) -> Fixture {
     asking(&format!(
         "[[authority]]\nname = \"id\"\nkind = \"introspection\"\nurl = \"http://{}/introspect\"\naudiences = [\"api\"]\n\
@@ -70,13 +70,13 @@ fn an_active_token_is_asked_about_once_and_names_its_holder() {
     assert_eq!(asked.line(), "POST /introspect HTTP/1.1");
     assert_eq!(asked.values("content-type"), ["application/x-www-form-urlencoded"]);
     assert_eq!(body(&asked), "token=opaque%2B1%2Fx&token_type_hint=access_token");
-    // base64 of `gate+way:s%3Ae%25c`: RFC 6749 section 2.3.1 encodes both halves
+    // base64 of `gate+way:s%3Ae%25c`: RFC 6749 section 2.3.1 encodes both parts.
     assert_eq!(asked.values("authorization"), ["Basic Z2F0ZSt3YXk6cyUzQWUlMjVj"]);
     let seen = f.upstream.seen();
     assert_eq!(seen.len(), 3);
     assert_eq!(seen[0].values("x-forwarded-user"), ["alice"]);
     assert!(seen[0].values("authorization").is_empty());
-    // A request is counted when it is over, which may be after its answer.
+    // A request is counted when it ends, which may be after its response.
     until("both hits are counted", || {
         (f.counted(r#"postern_cache_lookups_total{result="hit"}"#) - 2.0).abs() < 0.1
     });
@@ -311,7 +311,7 @@ fn many_at_once_ask_once_and_too_many_are_told() {
 
 const SIGNED: &str = "application/token-introspection+jwt";
 
-/// A signed answer that is good, and what a test changes of it.
+/// A valid signed response, with the changes of a test.
 fn signed(by: &Issuer, typ: &str, change: impl FnOnce(&mut Value)) -> String {
     let mut claims = json!({
         "iss": "https://id.test", "aud": "gate way", "iat": now(),
@@ -321,13 +321,13 @@ fn signed(by: &Issuer, typ: &str, change: impl FnOnce(&mut Value)) -> String {
     by.signer.sign(&[("typ", typ)], &claims).unwrap()
 }
 
-/// A gateway that demands answers signed with one of the keys in this file.
+/// A gateway that requires responses signed with one of the keys in this file.
 fn demanding(keys: &Path, authority: &Upstream) -> Fixture {
     let file = keys.display();
     introspecting(authority, &format!("signed = {{ issuer = \"https://id.test\", jwks_file = \"{file}\" }}"))
 }
 
-/// A file with the keys of one who signs.
+/// A file with the keys of a signer.
 fn key_file(of: &Issuer) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     of.write_jwks(file.path());

@@ -1,7 +1,7 @@
-//! Faults that others of this trade are known for; each of these tests fails with the one it names.
+//! Faults of similar programs. Each test fails with the program that it names.
 //!
-//! Further ones stand where they belong: a namespace that is not said and a review that cannot be had in [`super::review`],
-//! discovery that fails at first with the gateway's own tests of its key sets.
+//! Others are tested with their subject: a namespace that is missing and a review that fails in
+//! [`super::review`], discovery that fails at first with the gateway's own tests of its key sets.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ fn answer(socket: &mut TcpStream, status: u16, body: &str) -> bool {
     socket.write_all(text.as_bytes()).is_ok()
 }
 
-/// The gateway with further tables, on a clock that tests turn.
+/// A gateway with further tables and a manual clock.
 fn with_more(more: &str) -> (Fixture, Arc<ManualClock>) {
     let dir = tempfile::tempdir().unwrap();
     let (issuer, upstream) = (Issuer::new(), Upstream::start());
@@ -42,7 +42,8 @@ fn with(f: &Fixture, token: &str) -> Response {
     f.send(head("/a", token))
 }
 
-/// oauth-proxy, kube-rbac-proxy: somebody who left a group keeps its rights for minutes, or until they log in anew.
+/// oauth-proxy, kube-rbac-proxy: a user who left a group keeps its rights for minutes, or until the
+/// next login.
 #[test]
 fn who_leaves_a_group_or_is_cut_off_is_out_after_the_ttl() {
     let kinds = [
@@ -83,7 +84,8 @@ fn who_leaves_a_group_or_is_cut_off_is_out_after_the_ttl() {
     }
 }
 
-/// kube-rbac-proxy, kube-auth-proxy: without an API server clients hang, or hear 403, and nobody counts it.
+/// kube-rbac-proxy, kube-auth-proxy: without an API server clients hang, or get 403, and no metric
+/// counts it.
 #[test]
 fn an_api_server_that_is_gone_is_503_at_once_and_counted_as_such() {
     let gone = free();
@@ -126,7 +128,8 @@ token_file = "token"
     assert_eq!(f.upstream.seen().len(), 1);
 }
 
-/// kube-auth-proxy: every bearer token is tried as a `TokenReview` first, also those that can be judged here.
+/// kube-auth-proxy: every bearer token is tried as a `TokenReview` first, even those that can be
+/// verified locally.
 #[test]
 fn a_jwt_of_a_known_issuer_is_never_shown_to_kubernetes() {
     let review = r#"{"kind":"TokenReview","status":{"authenticated":true,"user":{"username":"root","groups":["dev"]}}}"#;
@@ -158,7 +161,7 @@ fn a_jwt_of_a_known_issuer_is_never_shown_to_kubernetes() {
     assert_eq!(cluster.seen().len(), 1);
 }
 
-/// oauth2-proxy, kube-rbac-proxy: of 50 workers all but two open a connection for each request.
+/// oauth2-proxy, kube-rbac-proxy: of 50 workers, all but two open a connection for each request.
 #[test]
 fn as_many_connections_as_workers_however_many_requests() {
     const WORKERS: usize = 50;
@@ -178,7 +181,7 @@ fn as_many_connections_as_workers_however_many_requests() {
                 let mut client = Client::connect(address);
                 for round in 0..ROUNDS {
                     together.wait();
-                    // each token is new, so that each request asks the authority
+                    // Each token is new, so each request queries the authority.
                     client.send(head("/a", &format!("opaque-{worker}-{round}")));
                     assert_eq!(client.response().status, 200);
                 }
@@ -191,7 +194,7 @@ fn as_many_connections_as_workers_however_many_requests() {
     }
 }
 
-/// kube-auth-proxy: a bearer token takes the process down where nobody validates tokens.
+/// kube-auth-proxy: a bearer token crashes the process when nothing validates tokens.
 #[test]
 fn a_token_that_nobody_can_judge_is_refused_and_nothing_else_happens() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Kubernetes is asked where no rule decides.
+//! Kubernetes reviews requests that no rule decides.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ fn review(allowed: bool) -> String {
     )
 }
 
-/// An API server that lets alice do what is in the namespaces of this list.
+/// An API server that permits alice everything in the namespaces of this list.
 fn cluster(namespaces: &'static [&'static str]) -> Upstream {
     Upstream::answering(move |seen, socket| {
         let spec = spec(seen);

@@ -1,5 +1,5 @@
-//! Security events that are pushed to a gateway by somebody elsewhere: which are taken, which are refused and how, and what becomes of
-//! tokens, sessions and streams that they are about.
+//! Security events that another issuer pushes to a gateway: which are accepted, which are refused
+//! and how, and the effect on tokens, sessions and streams.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ const KEY: &str = "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=";
 const BEARER: &str = "what-the-transmitter-shows";
 const CAEP: &str = "https://schemas.openid.net/secevent/caep/event-type";
 
-/// A gateway that believes a provider which tells it of events.
+/// A gateway that trusts a provider which sends it events.
 struct Town {
     provider: Played,
     address: String,
@@ -33,7 +33,7 @@ struct Town {
     _service: Upstream,
 }
 
-/// A service that answers at once; on `/events` it goes on for ever.
+/// A service that answers at once. Its response on `/stream` never ends.
 fn service() -> Upstream {
     Upstream::answering(|seen, socket| {
         if !seen.line().starts_with("GET /stream ") {
@@ -48,7 +48,7 @@ fn service() -> Upstream {
 }
 
 impl Town {
-    /// Sessions are in cookies.
+    /// Starts it with sessions in cookies.
     fn new(name: &str) -> Self {
         Self::with(name, "", "database = \"sqlite://events.db?mode=rwc\"")
     }
@@ -112,24 +112,24 @@ impl Town {
         )
     }
 
-    /// Status and error code of what a pushed token is answered.
+    /// Status and error code of the response to a pushed token.
     fn push(&self, token: &str) -> (u16, String) {
         self.push_by(BEARER, token)
     }
 
-    /// The same of whoever shows this.
+    /// The same with another bearer token.
     fn push_by(&self, bearer: &str, token: &str) -> (u16, String) {
         let lines = format!("Content-Type: application/secevent+jwt\r\nAuthorization: Bearer {bearer}\r\n");
         answered(&self.send(&lines, token))
     }
 
-    /// Has the configuration read again, and answers what is said of it.
+    /// Reloads the configuration.
     fn reload(&mut self) {
         self.process.signal("-HUP");
         self.process.wait_for("configuration applied");
     }
 
-    /// Tells of an event about a subject.
+    /// Pushes an event about a subject.
     fn tell(&self, kind: &str, subject: &Value) -> (u16, String) {
         let at = now();
         let event = json!({ format!("{CAEP}/{kind}"): {"event_timestamp": at} });
@@ -166,7 +166,7 @@ fn until(mut what: impl FnMut() -> bool, name: &str) {
     }
 }
 
-/// Waits until whole seconds tell what is made from what was made then.
+/// Waits until the clock shows a later second than `second`.
 fn after(second: u64) {
     until(|| now() > second + 1, "a later second");
 }
@@ -210,19 +210,19 @@ fn what_somebody_tells_is_in_force_when_it_is_answered() {
         }))
     };
     let tokens: Vec<String> = (1..=7).map(token).collect();
-    // Found in the cache the second time.
+    // The second time they are in the cache.
     for token in tokens.iter().chain(&tokens) {
         assert_eq!(town.status(token), 200);
     }
     for (at, subject) in subjects.iter().enumerate() {
         let answer = town.tell("session-revoked", subject);
         assert!(same(&answer, TAKEN), "{subject}: {answer:?}");
-        // At once: no waiting here.
+        // The effect is immediate, so this does not wait.
         for (n, token) in tokens.iter().enumerate() {
             assert_eq!(town.status(token), if n <= at { 401 } else { 200 }, "{n} after {subject}");
         }
     }
-    // The same once more changes nothing, and what is made after it is good.
+    // The same event again has no effect. A token that was made afterwards is valid.
     assert!(same(&town.tell("session-revoked", &subjects[0]), TAKEN));
     after(now());
     let later = json!({"sub": "u-1", "jti": "t-later", "sid": "s-later", "iat": now(), "email": null});
@@ -261,7 +261,7 @@ fn every_kind_of_event_does_what_it_says() {
         assert!(same(&town.push(&town.provider.signed("secevent+jwt", &changes)), TAKEN));
         assert_eq!(town.status(&old), 401, "{kind}");
     }
-    // What nobody here has to do with is taken note of.
+    // Events that concern nothing here are acknowledged.
     let bystander = token("bystander", now() - 10);
     let ssf = "https://schemas.openid.net/secevent/ssf/event-type";
     for (uri, payload) in [
@@ -356,7 +356,7 @@ fn whatever_is_not_quite_right_is_refused_by_its_name() {
         looked.starts_with("HTTP/1.1 405 ") && looked.to_ascii_lowercase().contains("allow: post"),
         "{looked}"
     );
-    // At another host, or below, it is a route like any other.
+    // At another host, or below the path, it is an ordinary route.
     for (target, host) in
         [("/events/id", "other.test"), ("/events/id/x", "app.test"), ("/events/ID", "app.test")]
     {
@@ -369,7 +369,7 @@ fn whatever_is_not_quite_right_is_refused_by_its_name() {
         assert_eq!(status_of(&answer), 401, "{target} at {host}");
         assert!(!answer.contains("authentication_failed"), "{answer}");
     }
-    // And the good one is taken, after all of that.
+    // The valid event is accepted after all of these.
     assert!(same(&town.push(&good), TAKEN));
     assert_eq!(town.status(&hers), 401);
     for outcome in [
@@ -400,7 +400,7 @@ fn a_restart_loses_nothing_that_was_taken() {
     assert_eq!((town.status(&hers), town.status(&his)), (200, 200));
     let subject = json!({"format": "sid", "sid": "sid-9"});
     assert!(same(&town.tell("session-revoked", &subject), TAKEN));
-    // Killed the moment it has answered.
+    // The process is killed right after its response.
     town.restart();
     assert_eq!((town.status(&hers), town.status(&his)), (401, 200));
 }
@@ -455,7 +455,7 @@ fn a_session_ends_with_what_it_was_begun_by() {
         let user = json!({"format": "iss_sub", "iss": town.provider.url, "sub": "bob-id"});
         assert!(same(&town.tell("credential-change", &user), TAKEN));
         assert_eq!(his.visit("/").status, 302);
-        // What the provider says has begun since is another session.
+        // A session that began later, according to the provider, is another session.
         after(now());
         town.provider.state().claims = json!({"iat": now()});
         town.provider.state().sid = Some("sid-3".into());
@@ -475,11 +475,11 @@ fn a_session_whose_claims_changed_asks_for_them_anew() {
         assert!(same(&town.tell("token-claims-change", &user), TAKEN));
         assert_eq!((hers.visit("/").status, refreshed()), (200, 1), "asked once");
         assert_eq!((hers.visit("/").status, refreshed()), (200, 1), "and no more");
-        // When the provider does not answer, nobody is let in on the strength of what no longer holds.
+        // If the provider does not answer, no request is authorized with outdated facts.
         town.provider.state().ill = true;
         assert!(same(&town.tell("token-claims-change", &user), TAKEN));
         assert_eq!(hers.visit("/").status, 503);
-        // When it says no, the session is over.
+        // If it refuses, the session has ended.
         town.provider.state().ill = false;
         town.provider.state().refreshes = false;
         until(|| hers.visit("/").status == 200, "answered");
@@ -511,7 +511,7 @@ fn what_was_made_before_all_that_is_remembered_is_refused() {
     let town = Town::new("older");
     let of = |iat: Value| town.provider.access_token(&json!({"iat": iat, "jti": iat.to_string()}));
     let day = 24 * 60 * 60;
-    // It has not expired: but a session that ended a day ago would not be known any more.
+    // It has not expired. But a revocation from more than a day ago would be forgotten.
     assert_eq!(town.status(&of(json!(now() - day - 60))), 401);
     assert_eq!(town.status(&of(Value::Null)), 401, "nobody knows how old it is");
     assert_eq!(town.status(&of(json!(now() - day + 600))), 200);
@@ -530,7 +530,7 @@ fn a_token_that_is_taken_out_of_its_file_lets_nobody_in_any_more() {
     town.reload();
     assert!(same(&town.push_by(BEARER, &event), (401, "authentication_failed")));
     assert!(same(&town.push_by(newer, &event), TAKEN));
-    // Nor does a file of another name wait for a restart.
+    // A file with another name does not need a restart either.
     let other = town.folder.write("other", "what-the-transmitter-shows-at-last");
     std::fs::set_permissions(other, std::fs::Permissions::from_mode(0o600)).unwrap();
     let file = town.folder.0.join("postern.toml");
@@ -563,7 +563,7 @@ fn what_was_told_outlasts_sessions_that_a_reload_let_last_longer() {
     tell(&town, "before");
     live(&mut town, "30d");
     tell(&town, "after");
-    // Sessions that began meanwhile are there for as long.
+    // Sessions that began meanwhile need events for as long.
     live(&mut town, "1h");
     tell(&town, "later");
     let remembered = CONTROL.block_on(async {
@@ -584,7 +584,7 @@ fn a_token_of_the_future_does_not_outlive_an_event() {
     let token = |name: &str, iat: u64| {
         town.provider.access_token(&json!({"sub": name, "jti": name, "sid": null, "email": null, "iat": iat}))
     };
-    // Beyond the skew, which is half a minute.
+    // Beyond the permitted skew of half a minute.
     for ahead in [60, 3600] {
         let far = token("far", now() + ahead);
         let answer = exchange(
@@ -596,7 +596,7 @@ fn a_token_of_the_future_does_not_outlive_an_event() {
         assert_eq!(status_of(&answer), 401, "{ahead}");
         assert!(answer.contains("claim `iat` is in the future"), "{answer}");
     }
-    // Within it an event counts, and goes on to count when the time of the token has come.
+    // Within the skew an event applies, and still applies when the time of the token has come.
     let (near, other) = (now() + 3, token("other", now() + 3));
     let ahead = token("near", near);
     assert_eq!([town.status(&ahead), town.status(&other)], [200; 2]);

@@ -1,4 +1,4 @@
-//! What is told of requests: phases, log lines, counts.
+//! Telemetry of requests: phases, log lines, counters.
 
 use std::io::{self, Read as _, Write};
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ struct ToLines(Sender<Value>);
 impl Write for ToLines {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         for line in std::str::from_utf8(text).expect("text").lines() {
-            // Nobody may be left to read it
+            // The reader may have gone.
             let _ = self.0.send(serde_json::from_str(line).expect("a line is JSON"));
         }
         Ok(text.len())
@@ -44,7 +44,7 @@ impl Lines {
     }
 }
 
-/// An access log that is read here.
+/// An access log that the test reads.
 fn log() -> (AccessLog, Lines) {
     let (sender, lines) = channel();
     let destination = Destination::Writer(Box::new(ToLines(sender)));
@@ -61,12 +61,12 @@ fn logged(setup: &Setup, upstream: Upstream, clock: Arc<dyn Clock>) -> (Fixture,
     (Fixture::observed(dir, issuer, upstream, &text, clock, Some(log)), lines)
 }
 
-/// A clock that stands still but for what a test says something took.
+/// A clock that advances only when a test says so.
 fn standing() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(Timestamp::from_secs(now())))
 }
 
-/// Milliseconds of a phase in an answer's `Server-Timing`.
+/// Milliseconds of a phase in the `Server-Timing` of a response.
 fn phase(field: &str, name: &str) -> Option<f64> {
     let metric = field.split(", ").find_map(|metric| metric.strip_prefix(name)?.strip_prefix(";dur="))?;
     Some(metric.parse().expect("milliseconds"))
@@ -76,7 +76,7 @@ fn timing(response: &Response) -> &str {
     response.value("server-timing").unwrap_or_else(|| panic!("{}", response.head))
 }
 
-/// The key set over HTTP, which takes two seconds once it may come.
+/// A key set over HTTP that takes two seconds, once it may be sent.
 fn slow_keys(keys: String, clock: Arc<ManualClock>) -> (String, Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let url = format!("http://{}/jwks", listener.local_addr().expect("address"));
@@ -93,14 +93,15 @@ fn slow_keys(keys: String, clock: Arc<ManualClock>) -> (String, Sender<()>) {
     (url, let_come)
 }
 
-/// Returns when the one request on its way waits for something else than the gateway.
+/// Returns when the single request in flight waits for another service.
 fn waits(f: &Fixture) {
     until("the request has come", || f.counted("postern_requests_in_flight") > 0.5);
-    // There is one worker: when it has answered this, it has gone as far as it could with the other.
+    // There is one worker. When it has answered this request, it has done all it could for the
+    // other one.
     assert_eq!(f.send("GET / HTTP/1.1\r\nHost: app.test\r\n\r\n").status, 401);
 }
 
-/// Takes requests and says nothing.
+/// Accepts requests and sends nothing.
 fn silent() -> Upstream {
     Upstream::answering(|_, s| {
         let _ = s.read(&mut [0]);
@@ -108,7 +109,7 @@ fn silent() -> Upstream {
     })
 }
 
-/// Takes three seconds for its answer, and another for the end of it once its beginning has arrived.
+/// Takes three seconds for its response, and another for its end once the beginning has arrived.
 fn slow_upstream(clock: Arc<ManualClock>) -> (Upstream, Sender<()>) {
     let (arrived, arrives) = channel();
     let arrives = Mutex::new(arrives);
@@ -122,7 +123,8 @@ fn slow_upstream(clock: Arc<ManualClock>) -> (Upstream, Sender<()>) {
     (upstream, arrived)
 }
 
-/// `GET /` over HTTP/2; the `Server-Timing` of the answer, which ends after `arrived` is told of its head.
+/// Sends `GET /` over HTTP/2. Returns the `Server-Timing` of the response, which ends after
+/// `arrived` is notified of its head.
 fn timing_over_http2(f: &Fixture, token: &str, arrived: &Sender<()>) -> String {
     CONTROL.block_on(async {
         let socket = tokio::net::TcpStream::connect(f.address).await.unwrap();
@@ -170,7 +172,8 @@ fn telemetry_each_phase_has_its_own_time() {
         let (log, lines) = log();
         let f = Fixture::observed(dir, issuer, upstream, &text, clock, Some(log));
         let token = f.issuer.token(|c| c["iss"] = PLAIN_ISSUER.into());
-        // Whoever waits for keys waits for who is calling, and the head says what is known when it is sent.
+        // A wait for keys counts as authentication. The head contains what is known when it is
+        // sent.
         let field = std::thread::scope(|scope| {
             scope.spawn(|| {
                 waits(&f);
@@ -212,7 +215,7 @@ fn telemetry_the_handshake_is_the_first_request_s_alone() {
     };
     let f = Fixture::with(setup, Upstream::start());
     let mut client = f.connect();
-    // A slow peer: on the gateway's side nobody could tell when it has begun to wait.
+    // A slow peer: the gateway cannot know when it started to wait.
     std::thread::sleep(Duration::from_millis(400));
     client.send("PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n");
     for expected in [true, false] {
@@ -221,7 +224,7 @@ fn telemetry_the_handshake_is_the_first_request_s_alone() {
         let accept = phase(timing(&response), "accept");
         assert_eq!(accept.is_some_and(|ms| ms > 200.0), expected, "{}", response.head);
     }
-    // A connection that had neither a header nor a handshake has no such phase.
+    // A connection without a PROXY header or a handshake has no such phase.
     let f = Fixture::with(Setup { more: TIMED.into(), ..Setup::default() }, Upstream::start());
     assert_eq!(phase(timing(&f.get("/")), "accept"), None);
 }
@@ -299,7 +302,7 @@ fn telemetry_a_request_whose_handling_panics_is_told() {
 
 #[test]
 fn telemetry_only_refusals_are_denials() {
-    // Long enough for a client to go first.
+    // Long enough for a client to disconnect first.
     let setup = Setup { upstream: "timeouts = { response_header = \"3s\" }".into(), ..Setup::default() };
     let (f, lines) = logged(&setup, silent(), Arc::new(SystemClock));
     assert_eq!(f.get("/").status, 504);

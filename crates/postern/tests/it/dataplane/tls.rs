@@ -1,4 +1,4 @@
-//! TLS on both sides: ALPN, client certificates as a credential, CA choice.
+//! TLS on both sides: ALPN, client certificates as a credential, choice of certificate authorities.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::harness::{Fixture, Issuer, Setup, Upstream};
 
-/// A certificate authority and what it signed, as files.
+/// A certificate authority and its certificates, as files.
 pub(super) struct Authority {
     params: rcgen::CertifiedIssuer<'static, rcgen::KeyPair>,
 }
@@ -37,7 +37,7 @@ impl Authority {
         self.sign(rcgen::CertificateParams::new(names).unwrap(), common_name)
     }
 
-    /// One that ends then, in seconds since the epoch.
+    /// Issues a certificate that expires at `end`, in seconds since the epoch.
     pub(super) fn issue_until(&self, end: u64, common_name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.not_after = rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(end);
@@ -68,7 +68,7 @@ struct TlsFixture {
     setup: Setup,
 }
 
-/// A gateway on TLS with optional client certificates, whose common name is the subject.
+/// A TLS gateway with optional client certificates, whose common name is the subject.
 fn tls_fixture(upstream: Upstream) -> TlsFixture {
     let dir = tempfile::tempdir().unwrap();
     let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
@@ -110,7 +110,7 @@ impl TlsFixture {
 }
 
 impl Authority {
-    /// A connection to a server that it vouches for.
+    /// Connects to a server whose certificate this authority issued.
     pub(super) fn connect(
         &self,
         address: SocketAddr,
@@ -187,7 +187,7 @@ fn tls_a_client_that_half_closes_behind_its_request_is_answered() {
                 stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
             }
             let mut answer = String::new();
-            // an end without close_notify would be an error
+            // An end without close_notify would be an error.
             stream.read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
         }
@@ -207,7 +207,7 @@ fn tls_a_client_certificate_is_a_credential() {
     assert_eq!(status(&mut stream, request).unwrap(), 403);
     let mut stream = t.connect(&[], None);
     assert_eq!(status(&mut stream, request).unwrap(), 401);
-    // A certificate of somebody else's authority fails in the handshake.
+    // A certificate of another authority fails in the handshake.
     let (certificate, key) = t.authority.issue(&[], "robot-7");
     let mut stream = t.connect(&[], Some((&certificate, &key)));
     assert!(status(&mut stream, request).is_err());
@@ -240,7 +240,7 @@ fn tls_the_certificate_of_a_proxy_that_asks_is_nobodys_credential() {
     t.fixture.reload(&setup);
     let (certificate, key) = t.clients.issue(&[], "robot-7");
     let mut last = 0;
-    // the worker hears of it in its own time
+    // The worker applies the reload a moment later.
     for _ in 0..100 {
         let mut stream = t.connect(&[], Some((&certificate, &key)));
         last = status(&mut stream, "GET /machines HTTP/1.1\r\nHost: app.test\r\n\r\n").unwrap();
@@ -263,8 +263,9 @@ fn tls_a_failed_handshake_is_told_by_an_alert() {
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock).unwrap();
     }
-    // The alert has arrived, but a client that is busy sending (TLS 1.3 lets it) has not looked yet. Were its bytes
-    // answered by a reset, its next write would fail, and the reason would stay unread.
+    // The alert has arrived, but a client that is still sending (TLS 1.3 permits it) has not read
+    // it yet. If the gateway answered its bytes with a reset, its next write would fail, and it
+    // would never read the reason.
     stream.sock.peek(&mut [0]).unwrap();
     for _ in 0..5 {
         stream.write_all(&[b'x'; 10_000]).expect("the gateway takes what is sent meanwhile");
@@ -287,7 +288,7 @@ fn tls_plain_text_on_a_tls_port_and_garbage_end_the_connection_only() {
     assert_eq!(status(&mut stream, &t.fixture.request("/", "")).unwrap(), 200, "the next client is served");
 }
 
-/// A server on TLS that says this, once per connection.
+/// A TLS server that sends this body, once per connection.
 fn tls_server(authority: &Authority, body: &'static str) -> SocketAddr {
     let (certificate, key) = authority.issue(&["backend.test", "localhost"], "backend.test");
     let config = rustls::ServerConfig::builder()
@@ -317,7 +318,7 @@ fn tls_server(authority: &Authority, body: &'static str) -> SocketAddr {
     address
 }
 
-/// kube-auth-proxy: a CA that is exchanged is not noticed before the next start.
+/// kube-auth-proxy: a changed CA is not applied before the next start.
 #[test]
 fn tls_a_ca_that_is_exchanged_counts_without_a_restart() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
@@ -413,7 +414,7 @@ fn proxy_protocol_is_demanded_of_configured_peers_and_believed_from_them_alone()
     assert_eq!(client.response().status, 200);
     assert_eq!(f.upstream.only().values("x-forwarded-for"), ["203.0.113.9"]);
     assert_eq!(f.upstream.only().values("x-forwarded-proto"), ["http"]);
-    // Version 2, from a peer that ends its client's TLS.
+    // Version 2, from a peer that terminates its client's TLS.
     let mut client = f.connect();
     client.send(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x14\xcb\0\x71\x09\xc0\0\x02\x01\x15\xb3\x01\xbb\x20\0\x05\x01\0\0\0\0");
     client.send(f.request("/", ""));
@@ -426,7 +427,7 @@ fn proxy_protocol_is_demanded_of_configured_peers_and_believed_from_them_alone()
     client.send(f.request("/", ""));
     assert!(client.rest().is_empty());
     assert_eq!(f.upstream.seen().len(), 2);
-    // Others may not send one: it is no HTTP.
+    // Other peers may not send one: it is not HTTP.
     let f = Fixture::new();
     let response = f.send(format!("PROXY TCP4 203.0.113.9 192.0.2.1 5555 443\r\n{}", f.request("/", "")));
     assert!(matches!(response.status, 400 | 505) && response.closes(), "{}", response.head);
@@ -446,7 +447,8 @@ fn tls_a_tunnels_end_is_told_as_one() {
     let request = t.fixture.request("/", "Connection: Upgrade\r\nUpgrade: websocket\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut all = Vec::new();
-    // Without TLS's own close this is an error: the client could not tell the end from an attack.
+    // Without a TLS close this is an error, because the client could not distinguish the end from
+    // an attack.
     stream.read_to_end(&mut all).expect("an orderly end");
     assert!(all.ends_with(b"\r\n\r\nbye"), "{}", String::from_utf8_lossy(&all));
 }
@@ -487,7 +489,7 @@ fn tls_a_certificate_names_whom_the_configuration_in_force_says() {
     let (certificate, key) = t.clients.issue(&[], "robot-7");
     let mut stream = t.connect(&[], Some((&certificate, &key)));
     assert_eq!(status(&mut stream, request).unwrap(), 200);
-    // From now on the common name is nobody's, also on connections that stand.
+    // From now on the common name identifies no caller, also on open connections.
     t.setup.more = t.setup.more.replace("subject_cn", "san_dns");
     t.fixture.reload(&t.setup);
     let deadline = std::time::Instant::now() + super::harness::PATIENCE;
@@ -499,7 +501,7 @@ fn tls_a_certificate_names_whom_the_configuration_in_force_says() {
     }
 }
 
-/// Asks until the answer is there; until then it must be `before`.
+/// Sends requests until the status is `after`. Until then it must be `before`.
 fn becomes(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str, before: u16, after: u16) {
     let deadline = std::time::Instant::now() + super::harness::PATIENCE;
     loop {
@@ -519,8 +521,8 @@ fn tls_an_authority_taken_out_vouches_for_nobody_on_connections_that_stand() {
     let (certificate, key) = t.clients.issue(&[], "robot-7");
     let mut stream = t.connect(&[], Some((&certificate, &key)));
     assert_eq!(status(&mut stream, request).unwrap(), 200);
-    // One more authority, and another order: whom the first has vouched for is who they were. The route that comes
-    // with each reload tells that it is in force.
+    // One more authority, in another order: certificates of the first one still identify their
+    // holders. The route that each reload adds shows that it is applied.
     std::fs::write(&ca, other.pem() + &t.clients.pem()).unwrap();
     let marker = |path: &str| format!("GET /open{path} HTTP/1.1\r\nHost: app.test\r\n\r\n");
     t.setup.more += "[[route]]\nname = \"first\"\npath = { exact = \"/open/1\" }\nupstream = \"backend\"\n\
@@ -534,7 +536,7 @@ fn tls_an_authority_taken_out_vouches_for_nobody_on_connections_that_stand() {
     let served = t.fixture.upstream.seen().len();
     assert_eq!(status(&mut stream, request).unwrap(), 401);
     assert_eq!(t.fixture.upstream.seen().len(), served);
-    // Back in its place, it vouches again.
+    // When the authority is back in its place, it authenticates again.
     std::fs::write(&ca, t.clients.pem()).unwrap();
     t.fixture.reload(&t.setup);
     becomes(&mut stream, request, 401, 200);

@@ -1,4 +1,4 @@
-//! security: Tokens, as a client meets them: challenges, and never a byte to the upstream.
+//! security: tokens from a client's view: challenges, and never a byte to the upstream.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn tokens_without_credentials_the_challenge_has_no_error() {
         (response.status, response.value("www-authenticate")),
         (401, Some("Bearer realm=\"postern\""))
     );
-    // Another scheme is no credential of ours.
+    // Another scheme is no credential for the gateway.
     let response = f.send("GET / HTTP/1.1\r\nHost: app.test\r\nAuthorization: Basic eDp5\r\n\r\n");
     assert_eq!(
         (response.status, response.value("www-authenticate")),
@@ -114,7 +114,7 @@ policy = { allow = [{ groups = { any = ["admins"] } }], deny = [{ users = ["mall
 #[test]
 fn tokens_expired_means_now_at_or_after_exp_also_when_cached() {
     let f = Fixture::new();
-    // Five seconds to live, the default skew of the issuer included.
+    // Valid for five more seconds, including the default skew of the issuer.
     let token = f.issuer.token(|c| c["exp"] = json!(now() - 25));
     let first = with_token(&f, &token);
     assert_eq!(first.status, 200, "within the skew: {}", first.head);
@@ -142,7 +142,7 @@ fn tokens_auth_dependency_down_is_503_with_retry_after() {
     assert!(response.value("retry-after").is_some() && response.value("www-authenticate").is_none());
     assert!(response.text().contains("auth_unavailable"));
     assert!(f.upstream.seen().is_empty());
-    // What needs no authority is served.
+    // A request that needs no authority is served.
     assert_eq!(f.send("GET /open HTTP/1.1\r\nHost: app.test\r\n\r\n").status, 200);
 }
 

@@ -1,4 +1,4 @@
-//! Listeners on Unix sockets: who may connect, whom the peers count as, one process after another.
+//! Listeners on Unix sockets: who may connect, the address of clients, and replacing a process.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -139,7 +139,7 @@ fn no_connection_is_lost_when_a_process_takes_over() {
     let left = fs::symlink_metadata(&socket).expect("the file stays");
     assert!(left.file_type().is_socket());
     assert!(!f.dir.path().join("side.sock.new").exists());
-    // What a process left behind is in nobody's way.
+    // A socket file of an ended process does not prevent a start.
     let again = start(Claim::Alone);
     assert_eq!(ask(&socket, &f.request("/", "")).status, 200);
     again.drain(Duration::ZERO);
@@ -158,8 +158,8 @@ fn workers_share_what_comes_over_one_socket() {
         client.send(&request);
         assert_eq!(client.response().status, 200);
     }
-    // Upstream connections are each worker's own: one is enough for a worker that is asked one thing at a time.
-    // Who accepts first is the system's choice, so on a busy machine one may go without.
+    // Each worker has its own upstream connections: one is enough for sequential requests. The
+    // kernel chooses the accepting worker, so on a busy machine one may get none.
     assert!((2..=3).contains(&f.upstream.connections()), "no worker has them all");
     drop(clients);
     gateway.drain(Duration::ZERO);

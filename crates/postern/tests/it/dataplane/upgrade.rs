@@ -1,4 +1,4 @@
-//! Protocol switches: a tunnel exists only after 101, and only where the route allows it.
+//! Protocol switches: a tunnel exists only after 101, and only if the route permits it.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::harness::{Fixture, Setup, Upstream};
 
 pub(super) const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// Switches, then sends back what it gets in capitals, until `bye`.
+/// Switches protocols, then sends its input back in capitals, until `bye`.
 pub(super) fn shouting() -> Upstream {
     Upstream::answering(|_, s| {
         s.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\nhello").unwrap();
@@ -49,7 +49,7 @@ fn http_a_tunnel_opens_after_101_and_carries_bytes_both_ways() {
 fn http_without_101_there_is_no_tunnel() {
     let f = Fixture::new();
     let mut client = f.connect();
-    // The upstream answers 200; what the client sends behind is a request like any other.
+    // The upstream answers 200, so the client's next bytes are an ordinary request.
     client.send(f.request("/chat", UPGRADE) + "GET /secret HTTP/1.1\r\nHost: app.test\r\n\r\n");
     assert_eq!(client.response().status, 200);
     assert_eq!(client.response().status, 401, "it is authenticated like any other");
@@ -67,7 +67,7 @@ fn http_a_tunnel_needs_a_permit_and_an_allowed_protocol() {
     let twice = "Connection: Upgrade\r\nUpgrade: x\r\nUpgrade: websocket\r\n";
     assert_eq!(f.send(f.request("/chat", twice)).status, 400, "what is judged is all that is offered");
     assert!(f.upstream.seen().is_empty());
-    // Without the connection option the field is the hop's and stays behind.
+    // Without the connection option the field is hop-by-hop and is not forwarded.
     let f = Fixture::new();
     assert_eq!(f.send(f.request("/", "Upgrade: websocket\r\n")).status, 200);
     assert!(f.upstream.only().values("upgrade").is_empty());
@@ -169,7 +169,7 @@ fn a_tunnel_rests_like_a_connection_and_speaks_not_against_its_endpoint() {
     client.send(f.request("/chat", UPGRADE));
     assert_eq!(client.head().status, 101);
     assert_eq!(client.bytes(5), b"hello");
-    // Longer than a body may stall: a tunnel has no next byte that is due.
+    // Longer than the stall limit of a body. It does not apply to a tunnel.
     std::thread::sleep(Duration::from_millis(800));
     client.send("one");
     assert_eq!(client.bytes(3), b"ONE");

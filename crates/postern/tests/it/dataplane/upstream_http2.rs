@@ -1,4 +1,4 @@
-//! HTTP/2 towards the upstream: what it is asked, how streams are spread, connections that fall silent.
+//! HTTP/2 to the upstream: requests, distribution of streams, silent connections.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,25 +14,25 @@ use super::harness::{CONTROL, Fixture, PATIENCE, Setup, Upstream};
 use super::http2::{connect, get, request, run};
 use super::identity::aliases;
 
-/// An HTTP/2 upstream that writes down what it was asked.
+/// An HTTP/2 upstream that records its requests.
 struct Http2Upstream {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Parts>>>,
 }
 
-/// How [`Http2Upstream`] behaves.
+/// Behaviour of an [`Http2Upstream`].
 #[derive(Clone, Copy)]
 struct Manner {
-    /// Streams it takes at once on one connection.
+    /// Largest number of concurrent streams on one connection.
     streams: u32,
-    /// Requests that must be under way together before any is answered.
+    /// Number of requests that must be in flight before any is answered.
     together: usize,
-    /// Connections, from the first, on which it never says a word.
+    /// Number of first connections on which it sends nothing.
     silent: usize,
-    /// Requests, from the first, that it refuses to process.
+    /// Number of first requests that it refuses to process.
     refuses: usize,
-    /// How long it keeps its settings to itself.
+    /// Delay of its settings.
     late: Duration,
 }
 
@@ -112,7 +112,8 @@ async fn serve(
 fn canonical_an_http2_upstream_is_asked_for_what_was_permitted() {
     let upstream = Http2Upstream::start(USUAL);
     let f = Fixture::with(upstream.setup(), Upstream::start());
-    // Browsers send these raw in a query; HTTP/2 has no room for them, so they travel as their escapes.
+    // Browsers send these characters raw in a query. HTTP/2 does not permit them, so they are
+    // percent-encoded.
     for (asked, expected) in [
         ("/open/a?q=<b>&r=\"c\"", "/open/a?q=%3Cb%3E&r=%22c%22"),
         ("/open/{id}?x=[1]|`^{}", "/open/%7Bid%7D?x=[1]|`^{}"),
@@ -144,7 +145,8 @@ fn an_http2_upstream_sees_the_clients_host_or_its_own() {
     assert_eq!(seen[1].headers["x-forwarded-host"], "app.test");
 }
 
-/// A length in an answer to HEAD is that of the answer to GET (RFC 9110 §8.6); an upstream that tells none has not said 0.
+/// A length in a response to HEAD is that of the response to GET (RFC 9110 §8.6). An upstream that
+/// sends none has not sent 0.
 #[test]
 fn http_an_answer_to_head_has_no_length_that_the_upstream_did_not_tell() {
     let upstream = Http2Upstream::start(USUAL);
@@ -182,7 +184,7 @@ fn requests_beyond_an_upstreams_stream_limit_take_another_connection() {
         assert_eq!(client.response().status, 200);
     }
     assert_eq!(upstream.connections.load(Ordering::SeqCst), 3);
-    // They are free again.
+    // The streams are free again.
     let mut clients: Vec<_> = (0..3)
         .map(|_| {
             let mut client = f.connect();
@@ -321,7 +323,7 @@ fn a_refused_request_of_which_the_body_was_begun_is_not_sent_again() {
     assert_eq!(upstream.seen().len(), 1);
 }
 
-/// Frame type, stream and payload of what comes next on a raw HTTP/2 connection.
+/// Reads the next frame of a raw HTTP/2 connection: type, stream and payload.
 fn frame(socket: &mut std::net::TcpStream) -> (u8, u32, Vec<u8>) {
     use std::io::Read;
     let mut head = [0; 9];
@@ -331,8 +333,8 @@ fn frame(socket: &mut std::net::TcpStream) -> (u8, u32, Vec<u8>) {
     (head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload)
 }
 
-/// Answers the first request on a connection with GOAWAY: `last` is the last stream it says it processed. Further
-/// connections are handed to `next`.
+/// Answers the first request on a connection with GOAWAY, with `last` as the last processed stream.
+/// Forwards further connections to `next`.
 fn going_away(last: u8, reason: u8, next: SocketAddr) -> SocketAddr {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -365,13 +367,14 @@ fn a_request_above_the_last_stream_of_a_goaway_is_sent_once_more() {
     let f = through(going_away(0, 0, upstream.address));
     assert_eq!(f.get("/").status, 200);
     assert_eq!(upstream.seen().len(), 1);
-    // A connection that ends for an error says nothing good of repeating what led there.
+    // After an error on the connection, repeating the request is not safe.
     let f = through(going_away(0, 11, upstream.address));
     assert_eq!(f.get("/").status, 502);
     assert_eq!(upstream.seen().len(), 1);
 }
 
-/// An HTTP/2 upstream that answers each request with a body of `length`, and counts what it could send.
+/// An HTTP/2 upstream that answers each request with a body of `length`, and counts the bytes that
+/// it could send.
 fn generous(length: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = CONTROL.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What changes at Kubernetes drops what was answered before, at once.
+//! A change at Kubernetes drops the cached answers that it concerns, at once.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -11,13 +11,13 @@ use credentials::watch::{Resource, SETTLE, WatchState};
 
 use super::harness::{Fixture, Issuer, Seen, Setup, Upstream, until};
 
-/// What a stream is told to do.
+/// Instruction for a stream.
 enum Order {
     Send(String),
     End,
 }
 
-/// An API server whose answers and streams the test is in charge of.
+/// An API server whose responses and streams the test controls.
 struct Cluster {
     upstream: Upstream,
     play: Arc<Play>,
@@ -25,15 +25,15 @@ struct Cluster {
 
 #[derive(Default)]
 struct Play {
-    /// What reviews and token reviews say.
+    /// Whether reviews and token reviews are negative.
     refuses: AtomicBool,
-    /// Answers are kept back while this is set; what they say was decided before.
+    /// Whether responses are held back. Their content is decided before.
     keeps_back: AtomicBool,
-    /// Status of lists and watches; 0 is 200.
+    /// Status of lists and watches. 0 means 200.
     status: AtomicU16,
-    /// Nothing is answered: connections are closed.
+    /// Whether connections are closed without a response.
     gone: AtomicBool,
-    /// There are tokens of `OpenShift`.
+    /// Whether there are tokens of `OpenShift`.
     openshift: AtomicBool,
     reviews: AtomicUsize,
     lists: AtomicUsize,
@@ -129,7 +129,7 @@ impl Cluster {
         self.play.reviews.load(SeqCst)
     }
 
-    /// Heads of the streams that were begun for a resource.
+    /// Heads of the streams that were started for a resource.
     fn begun(&self, resource: &str) -> Vec<String> {
         let streams = self.play.streams.lock().unwrap();
         streams
@@ -180,7 +180,7 @@ fn reviewing_text(cluster: &Cluster, more: &str) -> String {
     )
 }
 
-/// A gateway whose answers would be believed for an hour.
+/// A gateway that would cache answers for an hour.
 fn reviewing(cluster: &Cluster) -> Fixture {
     fixture(&reviewing_text(cluster, "ttl = \"1h\"\ndeny_ttl = \"1h\""))
 }
@@ -202,13 +202,13 @@ fn all(f: &Fixture, wanted: WatchState) -> bool {
     watches.iter().all(|watch| watch.state == wanted)
 }
 
-/// Waits until everything is watched, and the marks of the beginning are over.
+/// Waits until everything is watched, and the settling time of the start is over.
 fn settled(f: &Fixture) {
     until("everything is watched", || all(f, WatchState::Watching));
     quiet();
 }
 
-/// Waits until the marks of earlier events are over.
+/// Waits until the settling time of earlier events is over.
 fn quiet() {
     std::thread::sleep(SETTLE[1] + Duration::from_millis(200));
 }
@@ -233,7 +233,7 @@ fn an_event_drops_the_answers_it_concerns_and_no_others() {
     assert_eq!(ask("team-b"), 200, "another namespace is none of its business");
     cluster.tell("clusterrolebindings", "MODIFIED", "", "all", 201);
     until("and everybody's is", || ask("team-b") == 403);
-    // A no is dropped as well.
+    // A negative answer is dropped too.
     quiet();
     assert_eq!((ask("team-a"), ask("team-b")), (403, 403));
     cluster.refuse(false);
@@ -260,11 +260,11 @@ fn a_mark_is_repeated_for_servers_that_lag() {
             ask();
             cluster.reviews() > 1
         });
-        // The old answer once more, and only now does the server know.
+        // The old answer once more. Only now the server's state changes.
         assert_eq!(ask(), 200);
         cluster.refuse(true);
         if told.elapsed() >= SETTLE[0] / 2 {
-            // On a machine that is busy the first repetition may be over by now.
+            // On a busy machine the first repetition may be over by now.
             continue;
         }
         until("the late answer is dropped too", || ask() == 403);
@@ -287,7 +287,7 @@ fn an_answer_that_an_event_overtook_is_kept_by_nobody() {
     cluster.refuse(true);
     cluster.tell("rolebindings", "DELETED", "team-a", "gone", 200);
     until("the event came", || f.gateway().watches().iter().any(|watch| watch.events > 0));
-    // Whoever comes now does not wait with the other, whose answer is from before.
+    // A new request does not share the pending query, whose answer is from before.
     assert_eq!(f.get("/notebook/team-a/x").status, 403);
     cluster.play.keeps_back.store(false, SeqCst);
     assert_eq!(before.response().status, 403, "somebody knows better by now");
@@ -335,7 +335,7 @@ fn a_stream_that_ends_goes_on_from_where_it_was() {
     cluster.refuse(true);
     cluster.tell("rolebindings", "DELETED", "team-a", "gone", 800);
     until("and events count as before", || ask() == 403);
-    // What is no event says nothing of what changed.
+    // A line that is not an event does not say what changed.
     quiet();
     assert_eq!(ask(), 403);
     cluster.refuse(false);
@@ -356,7 +356,7 @@ fn who_may_not_watch_believes_answers_for_their_time() {
     cluster.refuse(true);
     assert_eq!(ask(), 200, "believed");
     until("not for longer than its time", || ask() == 403);
-    // What is remembered is forgotten up to a tenth sooner, not all of it at once.
+    // Cached answers are dropped up to a tenth earlier, to spread the load.
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(2700), "{took:?}");
     let tries = || cluster.upstream.seen().iter().filter(|seen| seen.line().contains("/roles?")).count();
@@ -415,7 +415,7 @@ fn a_server_that_still_believes_in_a_deleted_account_is_not_believed() {
     assert_eq!((with(&f, "ada"), with(&f, "bob")), (200, 200));
     cluster.tell("serviceaccounts", "DELETED", "team", "ada", 200);
     until("the token is refused", || with(&f, "ada") == 401);
-    // Nothing but the event says so: the server's word is as it was.
+    // Only the event revokes it: the server's answer is unchanged.
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!((with(&f, "ada"), with(&f, "bob")), (401, 200));
     assert!(cluster.reviews() > 2, "it was asked again");
@@ -433,7 +433,7 @@ fn a_token_whose_account_is_deleted_meanwhile_is_asked_about_again() {
     before.send(request);
     until("the question is on its way", || cluster.reviews() == 1);
     cluster.refuse(true);
-    // Without its uid, so that only the asking again can tell.
+    // Without its uid, only a new query can find out.
     let deleted = r#"{"type":"DELETED","object":{"metadata":{"name":"ada","namespace":"team","resourceVersion":"200"}}}"#;
     cluster.order("serviceaccounts", || Order::Send(deleted.to_owned()));
     until("the event came", || f.gateway().watches()[0].events == 1);
@@ -494,7 +494,8 @@ fn questions_beyond_the_limit_are_refused_at_once_and_counted() {
         let statuses: Vec<u16> = (0..6).map(|n| f.get(&format!("/notebook/team-a/{n}")).status).collect();
         (f, statuses, began.elapsed())
     };
-    // Within one second; a machine that is busy may need several attempts at that, and whoever waits never gets there.
+    // All requests must fall into one second. A busy machine may need several attempts, and a
+    // request that waits would not finish in it.
     let tries = (0..20).map(|_| ask()).find(|(_, _, took)| *took < Duration::from_millis(400));
     let (f, statuses, _) = tries.expect("nobody waits");
     assert_eq!(statuses, [200, 200, 503, 503, 503, 503]);

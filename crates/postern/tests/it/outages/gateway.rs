@@ -1,4 +1,4 @@
-//! What a gateway asks.
+//! Outages of the services that a gateway queries.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ fn now() -> u64 {
     SystemClock.now().wall.as_secs()
 }
 
-/// Everybody that a gateway asks, in one. `at` is where it is asked.
+/// All services that a gateway queries, in one server. `at` is its address.
 fn everybody(at: &str) -> impl Fn(&str) -> (u16, String, String) + Send + Sync + use<> {
     let metadata = json!({
         "issuer": format!("http://{at}"), "authorization_endpoint": format!("http://{at}/authorize"),
@@ -46,7 +46,7 @@ fn everybody(at: &str) -> impl Fn(&str) -> (u16, String, String) + Send + Sync +
     }
 }
 
-/// A gateway that asks everybody there is, all at one place.
+/// A gateway that queries all kinds of services, at one address.
 struct Served {
     process: Running,
     gateway: String,
@@ -129,7 +129,7 @@ impl Served {
     }
 }
 
-/// Asks for all of it once, each time for something new. Answers the statuses.
+/// Sends one request for each service, each time with new values. Returns the statuses.
 fn traffic(gateway: &str, token: &str, turn: usize) -> [String; 4] {
     let ask = |path: &str, fields: &str| {
         let head = format!("GET {path} HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n{fields}\r\n");
@@ -146,7 +146,7 @@ fn traffic(gateway: &str, token: &str, turn: usize) -> [String; 4] {
     statuses
 }
 
-/// Begins a login and comes back with a code.
+/// Starts a login and returns with a code.
 fn come_back(gateway: &str) {
     let page = |path: &str, cookie: &str| {
         send(
@@ -169,7 +169,7 @@ fn come_back(gateway: &str) {
 
 #[test]
 fn whoever_a_gateway_asks_is_away_in_two_lines() {
-    // Documents name the place where they are asked for.
+    // The documents contain the address that they are served at.
     let place = Arc::new(OnceLock::<String>::new());
     let known = place.clone();
     let switch = Switch::before(&server(move |path| everybody(known.get().unwrap())(path)));

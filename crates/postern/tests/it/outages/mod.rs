@@ -1,7 +1,8 @@
-//! What the log says while something is away that a process depends on: one line when it goes and one when it is back, however often it is
-//! tried meanwhile, whatever the reason says each time, and whoever meets it.
+//! Outage messages: the log has one line when a dependency goes away and one when it is back. The
+//! number of attempts, their different causes and the affected requests do not matter.
 //!
-//! An outage lasts 13 s here, in which everything is tried several times. `POSTERN_OUTAGE_SECONDS=60` makes it a minute.
+//! An outage lasts 13 s here, in which each dependency is tried several times.
+//! `POSTERN_OUTAGE_SECONDS=60` makes it a minute.
 
 mod gateway;
 mod provider;
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Running, told};
 
-/// How long a return is waited for: the longest pause between two tries, and what has to be calm before it counts.
+/// Time limit for a recovery: the longest pause between two attempts, plus the calm time before it
+/// counts.
 const RETURN: Duration = Duration::from_secs(50);
 
 fn outage() -> Duration {
@@ -23,7 +25,7 @@ fn outage() -> Duration {
     Duration::from_secs(seconds.unwrap_or(13))
 }
 
-/// A way to a server that can be cut.
+/// A proxy to a server that can be cut.
 struct Switch {
     address: String,
     closed: Arc<AtomicBool>,
@@ -41,7 +43,7 @@ impl Switch {
             let refused = AtomicUsize::new(0);
             for client in listener.incoming().map_while(Result::ok) {
                 if closed.load(Ordering::SeqCst) {
-                    // The reason is another one each time.
+                    // The error differs each time.
                     if refused.fetch_add(1, Ordering::SeqCst) % 2 == 1 {
                         socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
                     }
@@ -73,7 +75,7 @@ impl Switch {
         self.closed.store(false, Ordering::SeqCst);
     }
 
-    /// Cuts it for as long as an outage lasts, while there is traffic.
+    /// Cuts the connection for the duration of an outage, while there is traffic.
     fn is_away(&self, mut traffic: impl FnMut()) {
         traffic();
         self.cut();
@@ -86,14 +88,15 @@ impl Switch {
     }
 }
 
-/// Lines of a process's log at WARN and above, and at INFO, of which each stands for a dependency that went or is back.
+/// Lines of a process log about one dependency, at WARN and above for going away, at INFO for being
+/// back.
 fn lines<'s>(said: &'s str, level: &str, message: &str, dependency: &str) -> Vec<&'s str> {
     let (level, dependency) = (format!(" {level} "), format!("{message} dependency=\"{dependency}\""));
     said.lines().filter(|line| line.contains(&level) && line.contains(&dependency)).collect()
 }
 
-/// Waits until these are back, while there is traffic; then each has one line for going and one for its return, and nothing else was worth a
-/// warning.
+/// Waits until these dependencies are back, while there is traffic. Then each must have one line
+/// for going away and one for its return, and there must be no other warning.
 fn each_went_and_came_back_once(process: &mut Running, dependencies: &[&str], mut traffic: impl FnMut()) {
     let is_back = |said: &str, dependency: &str| {
         !lines(said, "INFO", "dependency available again", dependency).is_empty()
@@ -124,7 +127,7 @@ fn each_went_and_came_back_once(process: &mut Running, dependencies: &[&str], mu
             rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u64>().unwrap()
         };
         assert!(figure(" failures=") >= 2, "{back:?}");
-        // What is tried from time to time notices later that it went.
+        // A dependency that is used only periodically notices the outage later.
         assert!((1..=outage().as_secs() + 30).contains(&figure(" after=")), "{back:?}");
     }
     let is_one_of =
@@ -135,13 +138,14 @@ fn each_went_and_came_back_once(process: &mut Running, dependencies: &[&str], mu
 
 fn loud(said: &str) -> impl Iterator<Item = &str> {
     let is_loud = |line: &&str| line.contains(" WARN ") || line.contains(" ERROR ");
-    // What is insecure in a test is said at the start; and a login with a code that nobody gave out is one login's affair.
+    // Insecure settings of a test are logged at the start. A login with an unknown code concerns
+    // that login only.
     let is_of_the_test =
         |line: &str| line.contains("plain http") || line.contains("it refused: invalid_grant");
     said.lines().filter(is_loud).filter(move |line| !is_of_the_test(line))
 }
 
-/// How often each line was said, by how it begins.
+/// Number of lines of each kind, by their beginning.
 fn summary(said: &str) -> String {
     let mut count = BTreeMap::<String, (usize, &str)>::new();
     for line in said.lines() {
@@ -175,7 +179,7 @@ fn server(answer: impl Fn(&str) -> (u16, String, String) + Send + Sync + 'static
     address
 }
 
-/// Reads a request with a length and answers its path; `None` at the end.
+/// Reads a request with a length and returns its path. `None` at the end.
 fn request(lines: &mut BufReader<TcpStream>) -> Option<String> {
     let (mut head, mut length) = (String::new(), 0_u64);
     while !head.ends_with("\r\n\r\n") {

@@ -1,4 +1,5 @@
-//! What a provider goes to: its database, and those it tells.
+//! Outages of the services that a provider uses: its database and the receivers of its
+//! notifications.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -32,7 +33,7 @@ fn a_database_is_away_in_two_lines_for_all_of_a_process() {
     each_went_and_came_back_once(&mut town.nodes[0].process, &["database"], traffic);
 }
 
-/// Somebody logs out, as far as a client is concerned that is told of it; and now and then a token is revoked.
+/// Inserts a logout that a client must be notified of, and sometimes revokes a token.
 fn occurs(database: &str, provider: &str, turn: u32) {
     let now = SystemClock.now().wall.as_millis();
     let ended = format!(

@@ -1,4 +1,5 @@
-//! Three processes: a provider, an authorizer that follows it, and an edge that asks the authorizer and keeps its answers.
+//! Three processes: a provider, an authorizer that follows it, and an edge gateway that queries the
+//! authorizer and caches its responses.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::town::{BOUND, CUT, Node, Town, authority, service, until};
 use crate::support::{Running, free, postern, said};
 
-/// A process with a listener and these tables; it follows the town's provider, at another place if one is named.
+/// A process with a listener and these tables. It follows the provider of `town`, at another URL if
+/// one is named.
 pub(super) fn gateway(town: &Town, listener: &str, follow: &str, tables: &str) -> Node {
     let (issuer, gateway, admin) = (&town.nodes[0].provider, free(), free());
     let secret = town.folder.0.join("follow.secret");
@@ -24,7 +26,8 @@ pub(super) fn gateway(town: &Town, listener: &str, follow: &str, tables: &str) -
 
 pub(super) const FOLLOW: &str = "follow_secret_file = \"follow.secret\"";
 
-/// What is asked: it lets in whoever has a token, for a minute.
+/// The authorizer. It permits every request with a token, and its responses may be cached for a
+/// minute.
 fn authorizer(town: &Town) -> Node {
     let tables = format!(
         "{}[[route]]\nname = \"all\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n",
@@ -36,7 +39,7 @@ fn authorizer(town: &Town) -> Node {
     node
 }
 
-/// What asks, and lets nobody in by itself.
+/// The edge gateway, which queries the authorizer and authorizes nothing itself.
 fn edge(town: &Town, authorizer: &Node, follow: &str, more: &str) -> Node {
     let tables = format!(
         "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n\
@@ -56,7 +59,7 @@ fn asked(edge: &Node, result: &str) -> f64 {
     edge.metric(&name)
 }
 
-/// Waits until what was asked for last is kept.
+/// Waits until the response to the last query is cached.
 fn until_kept(edge: &Node, token: &str) {
     let kept = || {
         let before = asked(edge, "hit");
@@ -76,7 +79,7 @@ fn what_an_authorizer_permitted_ends_with_its_credential() {
     for client in ["app", "opaque"] {
         let (token, other) = (town.nodes[0].token_of(client), town.nodes[0].token_of(client));
         for token in [&token, &other] {
-            // It may still have to hear of the issuer for the first time.
+            // The first revocation state of the issuer may still be missing.
             until_kept(&edge, token);
         }
         let before = asked(&edge, "allowed");
@@ -91,7 +94,7 @@ fn what_an_authorizer_permitted_ends_with_its_credential() {
             match edge.status(&token) {
                 401 => break,
                 200 => last = began,
-                // What is known here the authorizer may not know yet.
+                // The authorizer may not know yet what the edge knows.
                 503 => {}
                 status => panic!("{client}: {status}"),
             }
@@ -115,7 +118,7 @@ fn an_edge_that_does_not_hear_of_the_issuer_asks_each_time() {
         assert_eq!(deaf.status(&token), 200);
     }
     assert_eq!((asked(&deaf, "allowed"), asked(&deaf, "hit")), (5.0, 0.0));
-    // One that does not follow at all goes by what it may keep of anybody.
+    // A gateway that does not follow the issuer uses the shorter cache time for all.
     let other = edge(&town, &authorizer, "", "max_age = \"1s\"");
     assert_eq!([other.status(&token), other.status(&token)], [200; 2]);
     assert_eq!(asked(&other, "hit"), 1.0);
@@ -143,7 +146,7 @@ fn whether_a_token_was_revoked_is_said_not_to_be_looked_at() {
     assert!(text.contains("whether it was revoked is not looked at here"), "{text}");
 }
 
-/// Tables of a gateway that keeps open what a token let in.
+/// Tables of a gateway that keeps exchanges open after the token expires.
 fn keeping(town: &Town) -> String {
     format!(
         "clock_skew = \"0s\"\n{}[[upstream]]\nname = \"service\"\nendpoints = [\"http://{}\"]\n\
@@ -172,7 +175,7 @@ fn what_is_kept_beyond_the_end_of_its_token_is_cut_when_that_is_revoked() {
         let (token, other) = (provider.token_of(client), provider.token_of(client));
         let (cut, left) = (node.stream(&token), node.stream(&other));
         until(|| node.status(&token) == 401, "expired");
-        // Longer than what is not kept would stay.
+        // Longer than an exchange without `keep` would stay open.
         std::thread::sleep(Duration::from_millis(1500));
         assert!(!cut.is_finished() && !left.is_finished(), "{client}: kept");
         let answer = provider.post(client, "/revoke", &format!("token={token}"));

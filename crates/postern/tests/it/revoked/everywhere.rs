@@ -1,4 +1,5 @@
-//! Knowing that what was revoked is refused everywhere: who follows, who has applied it, and who believes nothing any more.
+//! Proof of revocation everywhere: which consumers exist, which have applied an event, and whose
+//! lease has ended.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use super::town::{BOUND, CUT, Node, Town, call, until};
 use crate::support::{database_of_its_own, get, postern, said};
 
 impl Town {
-    /// Runs `postern admin` at a node; what it printed and said.
+    /// Runs `postern admin` at a node. Returns standard output and standard error.
     fn admin(&self, file: &str, arguments: &[&str]) -> (String, String) {
         self.admin_ends(0, file, arguments)
     }
@@ -27,7 +28,7 @@ impl Town {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Whether a gateway goes by what it has heard.
+    /// Whether a gateway has a lease.
     fn leased(&self, file: &str) -> bool {
         self.json(file, &["coherence", "status"])["following"][0]["mode"] == "leased"
     }
@@ -37,13 +38,13 @@ impl Town {
         status["followers"]["items"].as_array().unwrap().len()
     }
 
-    /// The same in words.
+    /// The text output for a revoked token.
     fn told_of(&self, token: &str) -> String {
         let file = self.folder.write("told-of.token", token);
         self.admin_ends(1, "node-0.toml", &["token", "look", file.to_str().unwrap()]).0
     }
 
-    /// What the first node says of a token that was revoked.
+    /// The JSON output of the first node for a revoked token.
     fn look(&self, token: &str) -> Value {
         let file = self.folder.write("looked-at.token", token);
         let arguments = ["--output", "json", "token", "look", file.to_str().unwrap()];
@@ -54,13 +55,14 @@ impl Town {
 
 #[test]
 fn all_that_a_client_had_so_far_ends_whatever_clocks_say() {
-    // The node's clock is ahead, so that its tokens look younger than what revokes them; then it is late, so that they look older.
+    // If the node's clock is ahead, its tokens look younger than the revocation. If it is late,
+    // they look older.
     for (name, shift) in [("ahead", "+30"), ("late", "-30")] {
         let town = Town::with_clock(name, shift);
         let (node, elsewhere) = (&town.nodes[0], town.elsewhere(""));
         for client in ["app", "opaque"] {
             let mut token = node.token_of(client);
-            // Several of these are in one second, whoever counts it.
+            // Several of these happen in one second, by any clock.
             for _ in 0..4 {
                 for gateway in [node, &elsewhere] {
                     assert_eq!(gateway.status(&token), 200, "{name}, {client}: it was given out afterwards");
@@ -76,7 +78,7 @@ fn all_that_a_client_had_so_far_ends_whatever_clocks_say() {
     }
 }
 
-/// With two hundreds that say "refused everywhere", nobody admits a token any more: not once, not for a moment.
+/// Checks that after each response "refused everywhere", no gateway accepts the token again.
 fn waits_for_all(town: &Town, gateways: &[&Node]) {
     let node = &town.nodes[0];
     for _ in 0..5 {
@@ -95,7 +97,8 @@ fn waits_for_all(town: &Town, gateways: &[&Node]) {
     }
 }
 
-/// A gateway that was never heard of stands in no list, so nobody waits for what it has asked already.
+/// A gateway that has sent nothing yet is in no list, so the provider does not wait for its open
+/// queries.
 #[test]
 fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
     let town = Town::new("answers-of-before", 1, "sqlite://postern.db?mode=rwc");
@@ -112,7 +115,7 @@ fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
         std::thread::scope(|scope| {
             let (gateway, token) = (&elsewhere.gateway, &token);
             let status = move || call(gateway, "/", token).split(' ').nth(1).unwrap_or_default().to_owned();
-            // Whoever has to wait for a connection is looked at again: there are some.
+            // A request that waits for a connection is checked again, and some have to wait.
             let at_once: Vec<_> = (0..8).map(|_| scope.spawn(status)).collect();
             for one in at_once {
                 one.join().unwrap();
@@ -183,7 +186,7 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
     elsewhere.process.signal("-STOP");
     town.nodes[0].revoke(&token);
     let revoked = Instant::now();
-    // The provider's own gateway says a moment later that it has applied it.
+    // The provider's own gateway confirms a moment later.
     let mut refused = Value::Null;
     until(
         || {
@@ -196,7 +199,7 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
     let (_, said) = town.admin("node-0.toml", &["coherence", "wait"]);
     assert!(revoked.elapsed() >= Duration::from_secs(5), "{said}");
     assert!(said.contains("have passed, and nobody"), "{said}");
-    // Its lease is over, and five seconds more by which the clocks of two nodes may be apart.
+    // Its lease has ended, plus five seconds for the clock difference between two nodes.
     let told = town.told_of(&token);
     assert!(told.contains("in ") && told.contains(" s it is"), "{told}");
     until(|| town.look(&token)["refused"]["everywhere"] == true, "refused everywhere");
@@ -208,14 +211,14 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
     );
     elsewhere.process.signal("-CONT");
     assert_eq!(elsewhere.status(&token), 401, "not for a moment");
-    // And one that is gone for good holds nobody up for longer than a lease.
+    // A gateway that has gone delays others for at most one lease.
     drop(elsewhere);
     let took = |what| {
         let began = Instant::now();
         town.admin("node-0.toml", &["coherence", what]);
         began.elapsed()
     };
-    // The second waits for nobody: what a command takes here.
+    // The second command waits for no consumer. It measures the time of a command.
     let (waited, command) = (took("wait"), took("status"));
     assert!(
         waited < BOUND + 2 * command + Duration::from_secs(1),
@@ -268,7 +271,7 @@ fn the_secret_of_followers_is_exchanged_while_all_goes_on() {
         town.nodes[0].process.wait_for("configuration applied");
         let (printed, _) = town.admin("node-0.toml", &["follow-secret"]);
         assert_ne!(printed, last);
-        // Whoever follows is told a moment later, and nobody notices.
+        // The consumers get the new secret a moment later, without an interruption.
         assert_eq!(elsewhere.status(&good), 200, "{generations}");
         town.revoke_and_watch(&elsewhere);
         town.folder.write("follow.secret", &printed);
@@ -281,7 +284,8 @@ fn the_secret_of_followers_is_exchanged_while_all_goes_on() {
     }
     assert_eq!(last.lines().count(), 1);
     assert!(last.trim_end().ends_with(".2"), "the first is over");
-    // What was open before the first step is so still when all that was known before the last one is over, and a revocation ends it.
+    // A stream that was opened before the first step stays open until all earlier state has
+    // expired. Then a revocation still ends it.
     std::thread::sleep(CUT + Duration::from_secs(2));
     assert!(streams.iter().all(|stream| !stream.is_finished()), "nothing was revoked");
     town.nodes[0].revoke(&good);

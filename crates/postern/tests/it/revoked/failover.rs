@@ -1,4 +1,4 @@
-//! A database that fails over to a standby, which may not have the last of what was durable.
+//! A database that fails over to a standby, which may lack the last durable changes.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::town::{BOUND, Town, until};
 use crate::support::{free, get};
 
-/// A server of the test's own; `kill -9` when it is dropped.
+/// A PostgreSQL server of the test. It is killed with `kill -9` when it is dropped.
 struct Server {
     folder: TempDir,
     port: u16,
@@ -24,7 +24,7 @@ fn port() -> u16 {
     free().rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// A program of PostgreSQL, which refuses to run as root.
+/// A PostgreSQL program. PostgreSQL refuses to run as root.
 fn program(name: &str) -> Command {
     let versions =
         fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL is not installed: run dev/setup test");
@@ -70,7 +70,7 @@ impl Server {
         server
     }
 
-    /// One that follows another.
+    /// A standby that replicates another server.
     fn standby(primary: &Self) -> Self {
         let mut server = Self::new();
         let made = program("pg_basebackup")
@@ -111,13 +111,13 @@ impl Server {
         assert_eq!(self.ask("SELECT pg_promote()"), "t");
     }
 
-    /// Stops it or lets it go on, with everybody that works for it.
+    /// Stops or continues it, with all of its processes.
     fn signal(&self, signal: &str) {
         let kill = |process: &str| Command::new("kill").args([signal, process]).status().unwrap().success();
         let parent = self.process.as_ref().unwrap().id();
         assert!(kill(&parent.to_string()));
         let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
-        // One that served somebody may be gone by now.
+        // A process that served a connection may have ended by now.
         for child in children.split_whitespace() {
             kill(child);
         }
@@ -157,7 +157,7 @@ impl Name {
     }
 }
 
-/// Carries what one says to the other, until either ends.
+/// Copies bytes in both directions, until either side ends.
 fn carry(from: &TcpStream, to: &TcpStream) {
     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
     std::thread::spawn(move || {
@@ -181,7 +181,7 @@ fn what_is_read_where_nothing_can_be_committed_lets_nobody_in() {
     for gateway in [node, &elsewhere] {
         assert_eq!([gateway.status(&token), gateway.status(&opaque)], [200; 2]);
     }
-    // From here on the standby may be promoted, and revoke what it likes: this one could not tell.
+    // From here on the standby may be promoted and revoke tokens, and this server could not know.
     standby.signal("-STOP");
     for gateway in [node, &elsewhere] {
         until(|| gateway.status(&token) == 503, "without a lease");
@@ -193,7 +193,7 @@ fn what_is_read_where_nothing_can_be_committed_lets_nobody_in() {
         read.starts_with("HTTP/1.1 200 ") && read.contains("\"active\":true"),
         "it can still be read: {read}"
     );
-    // It may be known of no use for want of a lease before its database was looked at.
+    // It may be unready for lack of a lease before its database was checked.
     until(|| get(&node.admin, "/readyz").contains("does not prove that it is in force"), "told why");
     until(|| node.metric("postern_provider_database_proven") < 0.5, "counted");
     standby.signal("-CONT");
@@ -221,7 +221,7 @@ fn a_standby_that_was_not_promoted_lets_nobody_in() {
     until(|| standby.ask(&arrived) == "t", "replicated");
     name.to.store(standby.port, Ordering::Relaxed);
     drop(primary);
-    // It can be read. What is read there, another server may have gone beyond.
+    // It can be read. But another server may have newer data.
     for gateway in [node, &elsewhere] {
         until(|| gateway.status(&token) == 503, "without a lease");
         until(|| get(&gateway.admin, "/readyz").contains(" 503 "), "known to be of no use");
@@ -253,7 +253,7 @@ fn a_failover_that_loses_something_begins_another_history() {
     let durable = primary.ask(head());
     let arrived = format!("SELECT pg_last_wal_replay_lsn() >= '{durable}'");
     until(|| standby.ask(&arrived) == "t", "replicated");
-    // The standby hears nothing more: what is revoked now, only the primary knows.
+    // The standby receives nothing more, so only the primary has this revocation.
     standby.signal("-STOP");
     node.revoke(&lost);
     until(|| elsewhere.status(&lost) == 401, "refused");
@@ -262,7 +262,8 @@ fn a_failover_that_loses_something_begins_another_history() {
     standby.promote();
     name.to.store(standby.port, Ordering::Relaxed);
 
-    // Numbers of the log are given a second time: whoever went on counting would take this for what it has heard already.
+    // Log numbers are used a second time. A consumer that continued counting would ignore this
+    // event as already known.
     let again = Instant::now();
     let revoked = loop {
         assert!(again.elapsed() < Duration::from_secs(40), "the provider does not come back");
@@ -297,7 +298,8 @@ fn a_failover_that_loses_something_begins_another_history() {
     let issuer = &node.provider;
     let flushes = format!("postern_coherence_flushes_total{{issuer=\"http://{issuer}\",cause=\"epoch\"}}");
     until(|| elsewhere.metric(&flushes) >= 1.0, "flushed");
-    // A connection to the former primary may be lent once more before it is found dead: 503, and whoever asks again is served.
+    // The pool may lend a connection to the former primary once more before it is found broken.
+    // That request gets 503, and a retry succeeds.
     let again = || node.post("app", "/token", "grant_type=client_credentials").starts_with("HTTP/1.1 200 ");
     until(again, "issuing again");
     let fresh = node.token();

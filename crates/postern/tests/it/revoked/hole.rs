@@ -1,4 +1,5 @@
-//! A proxy before a provider's node that swallows requests, or passes them on late, and counts those that wait for ever.
+//! Proxy in front of a provider's node that drops or delays requests, and counts those that wait
+//! forever.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -6,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The proxy. Each connection is for one request.
+/// The proxy. Each connection carries one request.
 pub(super) struct Hole {
     pub(super) url: String,
     state: Arc<Mutex<State>>,
@@ -14,9 +15,9 @@ pub(super) struct Hole {
 
 #[derive(Default)]
 struct State {
-    /// How much later requests are passed on whose path begins so; `None`: never.
+    /// Delay of requests whose path begins with the key. `None`: they are dropped.
     late: BTreeMap<&'static str, Option<Duration>>,
-    /// Requests that were swallowed, by the path that they begin with.
+    /// Dropped requests, by the path that they begin with.
     swallowed: BTreeMap<&'static str, Swallowed>,
 }
 
@@ -42,27 +43,27 @@ impl Hole {
         hole
     }
 
-    /// From here on requests for these paths are not answered.
+    /// From here on, requests for these paths get no response.
     pub(super) fn swallow(&self, paths: &[&'static str]) {
         self.state.lock().unwrap().late.extend(paths.iter().map(|path| (*path, None)));
     }
 
-    /// From here on requests for these paths are passed on so much later.
+    /// From here on, requests for these paths are forwarded with this delay.
     pub(super) fn delay(&self, paths: &[&'static str], by: Duration) {
         self.state.lock().unwrap().late.extend(paths.iter().map(|path| (*path, Some(by))));
     }
 
-    /// From here on everything is passed on.
+    /// From here on, every request is forwarded.
     pub(super) fn close(&self) {
         self.state.lock().unwrap().late.clear();
     }
 
-    /// Requests for this path that were swallowed.
+    /// Number of dropped requests for this path.
     pub(super) fn swallowed(&self, path: &'static str) -> usize {
         self.state.lock().unwrap().swallowed.get(path).map_or(0, |swallowed| swallowed.all)
     }
 
-    /// How many of them were waiting at the same time, at most, since this was last asked.
+    /// Largest number of them that waited at the same time since the last call.
     pub(super) fn most(&self, path: &'static str) -> usize {
         let mut state = self.state.lock().unwrap();
         let swallowed = state.swallowed.entry(path).or_default();
@@ -94,7 +95,7 @@ fn carry(mut client: TcpStream, provider: &str, state: &Mutex<State>) {
                 swallowed.most = swallowed.most.max(swallowed.waiting);
             };
             count(1);
-            // Until whoever asked gives up.
+            // Until the client gives up.
             let _ = std::io::copy(&mut client, &mut std::io::sink());
             count(-1);
             return;

@@ -1,4 +1,5 @@
-//! Tokens of the provider that are taken back: refused by every gateway that follows it, and cut off where they are in use.
+//! Revoked tokens of a provider: every gateway that follows it refuses them, and exchanges that use
+//! them are cut.
 
 mod asked;
 mod everywhere;
@@ -21,15 +22,16 @@ use self::sieve::Sieve;
 use self::town::{BOUND, CUT, Town, until};
 use crate::support::{Running, database_of_its_own, exchange, free, get, postern, psql, said};
 
-/// What the nodes of another provider share.
+/// Shared secret of another provider.
 const ANOTHERS_SECRET: &str =
     "b0wMbMcGOdaxCFKiJ67hYZefddjm6EBLPbRYfLsuysCsqz/3YtdU820CafhCU0BSgRobvPBFGtKsnBgWDLcY1g==.1\n";
 
-/// Revokes at the first node and looks that every gateway refuses in time, for good, and nothing else.
+/// Revokes at the first node. Checks that every gateway refuses the token in time and permanently,
+/// and no other token.
 fn revoke_everywhere(town: &Town) {
     let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
     for node in &town.nodes {
-        // Found in the cache the second time.
+        // The second time it is in the cache.
         assert_eq!([node.status(&token), node.status(&token), node.status(&other)], [200; 3]);
     }
     town.nodes[0].revoke(&token);
@@ -178,7 +180,7 @@ fn what_is_open_is_cut_in_time_when_questions_are_swallowed() {
     let sieve = Sieve::before(&town.nodes[0].provider);
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
     let token = town.nodes[0].token();
-    // They are looked at at different times.
+    // The streams are checked at different times.
     let open = || {
         std::thread::sleep(Duration::from_millis(120));
         elsewhere.stream(&token)
@@ -206,7 +208,7 @@ fn whoever_has_another_secret_hears_nothing() {
     assert_eq!(stranger.status(&town.nodes[0].token()), 503);
 }
 
-/// A NATS server of its own.
+/// A NATS server for one test.
 pub(crate) struct Broker {
     child: std::process::Child,
     pub(crate) url: String,
@@ -239,7 +241,7 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     let broker = Broker::start();
     let more = format!("[coherence]\nbrokers = [\"{}\"]\n", broker.url);
     let town = Town::with("broker", 1, "sqlite://postern.db?mode=rwc", &more);
-    // Nothing but the broker tells before it is asked.
+    // Only the broker sends events without a query.
     let sieve = Sieve::before(&town.nodes[0].provider);
     sieve.shut("/coherence/events");
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, &more);
@@ -247,12 +249,12 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     until(|| !get(&town.nodes[0].admin, "/readyz").contains("way for messages"), "connected");
     let mut times: Vec<_> = (0..11).map(|_| town.revoke_and_watch(&elsewhere)).collect();
     times.sort_unstable();
-    // Without a broker it would be a quarter of a second.
+    // Without a broker it would take a quarter of a second.
     assert!(times[5] < Duration::from_millis(150), "{times:?}");
     drop(broker);
     let told = |text: &str| get(&elsewhere.admin, "/readyz").contains(text);
     until(|| told("NATS"), "noticed");
-    // It is asked over HTTP, which renews the lease.
+    // It is queried over HTTP, which renews the lease.
     for _ in 0..3 {
         let ready = get(&elsewhere.admin, "/readyz");
         assert!(ready.contains(" 200 ") && ready.contains("is heard, though not in every way; "), "{ready}");
@@ -268,18 +270,18 @@ fn without_a_broker_gateways_elsewhere_are_told_at_once() {
     let mut town = Town::new("told", 1, "sqlite://postern.db?mode=rwc");
     let sieve = Sieve::before(&town.nodes[0].provider);
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
-    // The first event may come before the stream has begun.
+    // The first event may be appended before the stream is open.
     town.revoke_and_watch(&elsewhere);
     let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
     assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
-    // It can ask no more, and goes by its lease: what it hears now it was told.
+    // It can send no more queries and uses its lease. New events arrive over the stream only.
     sieve.shut("/coherence/messages");
     sieve.shut("/coherence/confirm");
     until(|| sieve.kept() > 0, "asked in vain");
     town.nodes[0].revoke(&token);
     until(|| elsewhere.status(&token) == 401, "refused, by what it was told");
     assert_eq!(elsewhere.status(&other), 200, "while the lease lasts");
-    // Whoever listens without end does not keep a provider from ending.
+    // An open event stream does not prevent the provider from stopping.
     town.nodes[0].process.signal("-TERM");
     assert_eq!(town.nodes[0].process.ended(), Some(0));
 }
@@ -314,11 +316,11 @@ fn what_is_told_is_told_to_whoever_has_the_secret() {
     for (request, body) in [
         ("POST /coherence/denials", ""),
         ("POST /coherence/denials", "{}"),
-        // A question of the other kind.
+        // A query of the other kind.
         ("POST /coherence/denials", "\u{1}\u{1}0123456789abcdef\0\0\0\0"),
         ("POST /coherence/confirm", "\u{1}\u{2}0123456789abcdef\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
         ("POST /coherence/confirm", "{\"tags\":[]}"),
-        // Fewer tags than it says.
+        // Fewer tags than the count says.
         ("POST /coherence/confirm", "\u{1}\u{1}0123456789abcdef\0\0\0\u{9}"),
     ] {
         let answer = ask(request, body);
@@ -338,10 +340,10 @@ fn a_gateway_that_stood_still_does_not_go_on_with_what_it_knew() {
     assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
     elsewhere.process.signal("-STOP");
     town.nodes[0].revoke(&token);
-    // Long enough for every timer to be over, and every peer's patience.
+    // Longer than every timer and every peer's time limit.
     std::thread::sleep(Duration::from_secs(30));
     elsewhere.process.signal("-CONT");
-    // It asks, or has caught up; what it knew when it fell asleep is over.
+    // It queries, or has caught up. The state from before the pause has expired.
     for _ in 0..100 {
         assert_eq!(elsewhere.status(&token), 401);
     }
@@ -354,7 +356,8 @@ fn a_wall_clock_that_is_wrong_lets_nobody_in_who_was_revoked() {
     let clock = town.folder.write("clock", "+0");
     let elsewhere = town.elsewhere_with_clock(&clock);
     for shift in ["+1h", "-1h", "+0"] {
-        // A token that is met for the first time with a clock an hour behind is one of the future.
+        // With a clock that is an hour late, a token that it sees for the first time would be from
+        // the future.
         town.folder.write("clock", "+0");
         let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
         assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2], "{shift}");
@@ -376,7 +379,7 @@ fn a_wall_clock_that_is_wrong_lets_nobody_in_who_was_revoked() {
         }
         assert_eq!(elsewhere.status(&other), 200, "{shift}");
     }
-    // What it goes by is the faulty clock: a token that is good for three hours.
+    // It uses the faulty clock: the token is valid for three hours only.
     let other = town.nodes[0].token();
     town.folder.write("clock", "+4h");
     let answer = elsewhere.call("/", &other);
@@ -434,7 +437,8 @@ fn a_file_that_was_put_back_is_another_history() {
     }
     std::fs::copy(&kept, &file).unwrap();
     town.start_again();
-    // The numbers of what was revoked before mean something else now, at once or one later.
+    // The numbers of earlier revocations now belong to other events, from the first or the second
+    // on.
     for token in &tokens[2..] {
         town.nodes[0].revoke(token);
         let revoked = Instant::now();
@@ -450,7 +454,7 @@ fn a_hundred_thousand_revocations_at_once_are_taken_up_and_nobody_else_notices()
     let elsewhere = town.elsewhere("");
     let token = town.nodes[0].token();
     assert_eq!(elsewhere.status(&token), 200);
-    // As one transaction: nobody pushes them, and they are more than anybody tells again.
+    // One transaction: these events are not pushed, and they are too many to send again.
     psql(
         &url,
         "WITH head AS (UPDATE invalidation_head SET seq = seq + 100000 WHERE id = 1 RETURNING seq), \
@@ -463,8 +467,9 @@ fn a_hundred_thousand_revocations_at_once_are_taken_up_and_nobody_else_notices()
     for gateway in [&town.nodes[0], &elsewhere] {
         let value =
             |name: &str| gateway.metric(&format!("postern_coherence_{name}{{issuer=\"http://{issuer}\"}}"));
-        // While the denylist is copied each token is asked about. Who gets no answer in the time that a question has is refused with
-        // 503, which is so where other programs have the processors; nobody is refused sooner, or otherwise.
+        // While the denylist is copied, each token is queried. A request without an answer within
+        // the query's time limit gets 503, which happens when other programs use the CPUs. No
+        // request is refused earlier or with another status.
         let (mut admitted, mut unanswered) = (0, 0);
         let taken_up = || {
             let asked = Instant::now();

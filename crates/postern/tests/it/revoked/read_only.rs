@@ -1,4 +1,5 @@
-//! A database that answers and takes no changes: who may come in goes on to come in, and nothing is revoked until it takes changes again.
+//! A database that answers but accepts no changes: valid tokens stay accepted, and nothing is
+//! revoked until it accepts changes again.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,8 @@ fn revoke(node: &Node, token: &str) -> bool {
     done
 }
 
-/// For longer than two leases nothing can be changed, and nobody notices who only comes in. Then it can again.
+/// For longer than two leases nothing can be changed, and clients with valid tokens notice nothing.
+/// Then changes work again.
 fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) {
     let elsewhere = town.elsewhere("");
     let tokens = Tokens::of(&town.nodes[0]);
@@ -91,7 +93,7 @@ fn who_is_valid_goes_on_while_postgresql_takes_no_changes() {
     goes_on_without_changes(&mut town, |_, writable| {
         let to = if writable { "off" } else { "on" };
         psql(&server, &format!("ALTER DATABASE {name} SET default_transaction_read_only = {to}"));
-        // It is a setting of sessions that begin from here on.
+        // The setting applies to new sessions only.
         psql(
             &server,
             &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"),
@@ -99,7 +101,8 @@ fn who_is_valid_goes_on_while_postgresql_takes_no_changes() {
     });
 }
 
-/// A gateway that begins now cannot be written down, and gets no lease: it asks about each token, and serves.
+/// A gateway that starts now cannot be registered and gets no lease. It queries each token, and
+/// serves.
 fn begins_meanwhile(town: &Town, token: &str) {
     let mut gateway = town.start_elsewhere("");
     gateway.begun();
@@ -117,7 +120,7 @@ fn begins_meanwhile(town: &Town, token: &str) {
 fn who_is_valid_goes_on_while_a_file_has_no_room() {
     let mut town = Town::with_limits_as_errors("no-room", "sqlite://postern.db?mode=rwc");
     goes_on_without_changes(&mut town, |town, writable| {
-        // No file may grow beyond what the log beside the database has by now.
+        // No file may grow beyond the current size of the write-ahead log.
         leave_room(&town.nodes[0].process.id(), (!writable).then_some(4096));
     });
 }

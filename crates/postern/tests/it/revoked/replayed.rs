@@ -1,11 +1,12 @@
-//! Somebody between a gateway and the provider that it follows, who records answers and repeats them, and changes what is asked and answered.
+//! An attacker between a gateway and the provider that it follows. The attacker records answers and
+//! replays them, and changes queries and answers.
 
 use std::time::{Duration, Instant};
 
 use super::sieve::Sieve;
 use super::town::{BOUND, Node, Town, until};
 
-/// Messages that are no answer, or not the answer to what was asked.
+/// Messages that are not a valid answer to their query.
 fn refused(gateway: &Node) -> f64 {
     let issuer = &gateway.provider;
     gateway
@@ -20,7 +21,7 @@ fn an_answer_that_was_recorded_lets_nobody_in_later() {
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
     let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
     assert_eq!(elsewhere.status(&token), 200);
-    // Without a lease it asks about each token.
+    // Without a lease it queries each token.
     sieve.swallow("/coherence/messages");
     sieve.record("/coherence/confirm");
     until(|| elsewhere.status(&token) == 200 && sieve.has_recorded("/coherence/confirm"), "asked about");
@@ -45,14 +46,14 @@ fn an_answer_that_was_recorded_lets_nobody_in_later() {
     assert_eq!(elsewhere.status(&other), 200);
 }
 
-/// Asks for what is denied after the last tag that there may be: a true answer to another question.
+/// Asks for denied tags after the last possible tag: a valid answer to another query.
 fn ask_for_the_end(query: &mut Vec<u8>) {
     query.truncate(18);
     query.push(1);
     query.extend([255; 16]);
 }
 
-/// Leaves the head and says that nothing else is denied.
+/// Keeps the head and says that nothing else is denied.
 fn cut(answer: &mut Vec<u8>) {
     answer.truncate(3 + 16 + 24);
     answer.extend([0; 5]);

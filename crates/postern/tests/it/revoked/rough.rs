@@ -1,4 +1,5 @@
-//! A network in which HTTP brings no answers and the broker loses messages: whoever can be reached in some way is.
+//! A network in which HTTP returns no responses and the broker loses messages. Every consumer that
+//! can be reached in some way is.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use super::Broker;
 use super::town::{BOUND, Node, Town, until};
 use crate::support::{Folder, Running, free, get};
 
-/// What `postern lab relay` loses.
+/// Configuration of what `postern lab relay` drops.
 struct Faults(Folder);
 
 impl Faults {
@@ -22,7 +23,7 @@ impl Faults {
         std::fs::rename(self.0.0.join("new"), self.0.0.join("faults.toml")).unwrap();
     }
 
-    /// Something between a new address and this one.
+    /// Starts a relay between a new address and `to`.
     fn relay(&self, kind: &str, to: &str) -> (Running, String) {
         let (address, file) = (free(), self.0.0.join("faults.toml"));
         let places = format!("{address}={to}");

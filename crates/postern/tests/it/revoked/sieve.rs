@@ -1,5 +1,5 @@
-//! A proxy before a provider's node that lets some of its endpoints through and others not, records answers and repeats them, keeps them back, and
-//! changes what goes through it.
+//! Proxy in front of a provider's node that forwards some endpoints and blocks others. It can
+//! record, replay and delay responses, and change messages.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -7,36 +7,36 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// The proxy. Each connection is for one request.
+/// The proxy. Each connection carries one request.
 pub(super) struct Sieve {
     pub(super) url: String,
     rules: Arc<Mutex<Rules>>,
     kept: Arc<AtomicUsize>,
 }
 
-/// What becomes of requests for a path, and of their answers.
+/// What happens to requests for a path, and to their responses.
 #[derive(Clone)]
 enum Rule {
-    /// They are answered with 404.
+    /// They get a 404 response.
     Shut,
-    /// They are not answered at all.
+    /// They get no response.
     Swallow,
-    /// They go through, and the last answer is remembered.
+    /// They are forwarded, and the last response is recorded.
     Record(Arc<Mutex<Vec<u8>>>),
-    /// They go through, and their answers wait until this is set.
+    /// They are forwarded, and their responses wait for the gate.
     Hold(Arc<Gate>),
-    /// They are answered with this.
+    /// They get this recorded response.
     Replay(Arc<Mutex<Vec<u8>>>),
-    /// Bodies are changed on their way: that of the request, and that of the answer.
+    /// The bodies of request and response are changed.
     Change(fn(&mut Vec<u8>), fn(&mut Vec<u8>)),
 }
 
-/// Where answers wait.
+/// Gate that responses wait for.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
     opened: Condvar,
-    /// How many have come.
+    /// Number of waiting responses.
     waiting: AtomicUsize,
 }
 
@@ -64,27 +64,28 @@ impl Sieve {
         self.rules.lock().unwrap().insert(path, rule);
     }
 
-    /// From here on requests for this path are answered with 404.
+    /// From here on, requests for this path get 404.
     pub(super) fn shut(&self, path: &'static str) {
         self.rule(path, Rule::Shut);
     }
 
-    /// From here on requests for this path are not answered at all.
+    /// From here on, requests for this path get no response.
     pub(super) fn swallow(&self, path: &'static str) {
         self.rule(path, Rule::Swallow);
     }
 
-    /// From here on the last answer for this path is remembered.
+    /// From here on, the last response for this path is recorded.
     pub(super) fn record(&self, path: &'static str) {
         self.rule(path, Rule::Record(Arc::default()));
     }
 
-    /// From here on answers for this path wait until it is [opened](Self::open). They are those of before.
+    /// From here on, responses for this path wait until the path is [opened](Self::open). Their
+    /// content is from before.
     pub(super) fn hold(&self, path: &'static str) {
         self.rule(path, Rule::Hold(Arc::default()));
     }
 
-    /// Answers for this path that wait.
+    /// Number of responses for this path that wait.
     pub(super) fn held(&self, path: &'static str) -> usize {
         match self.rules.lock().unwrap().get(path) {
             Some(Rule::Hold(gate)) => gate.waiting.load(Ordering::Relaxed),
@@ -92,12 +93,12 @@ impl Sieve {
         }
     }
 
-    /// Whether something was remembered for this path.
+    /// Whether a response for this path was recorded.
     pub(super) fn has_recorded(&self, path: &'static str) -> bool {
         matches!(self.rules.lock().unwrap().get(path), Some(Rule::Record(of)) if !of.lock().unwrap().is_empty())
     }
 
-    /// From here on what was remembered answers all requests for this path.
+    /// From here on, all requests for this path get the recorded response.
     pub(super) fn replay(&self, path: &'static str) {
         let mut rules = self.rules.lock().unwrap();
         let Some(Rule::Record(recorded)) = rules.get(path).cloned() else { panic!("not recorded") };
@@ -105,12 +106,13 @@ impl Sieve {
         rules.insert(path, Rule::Replay(recorded));
     }
 
-    /// From here on these change the bodies of requests for this path, and of their answers.
+    /// From here on, these functions change the bodies of requests for this path, and of their
+    /// responses.
     pub(super) fn change(&self, path: &'static str, request: fn(&mut Vec<u8>), answer: fn(&mut Vec<u8>)) {
         self.rule(path, Rule::Change(request, answer));
     }
 
-    /// Requests for this path go through again.
+    /// Requests for this path are forwarded again.
     pub(super) fn open(&self, path: &'static str) {
         if let Some(Rule::Hold(gate)) = self.rules.lock().unwrap().remove(path) {
             *gate.open.lock().unwrap() = true;
@@ -118,13 +120,13 @@ impl Sieve {
         }
     }
 
-    /// Requests that were answered here, or not at all.
+    /// Number of requests that the proxy answered itself or dropped.
     pub(super) fn kept(&self) -> usize {
         self.kept.load(Ordering::Relaxed)
     }
 }
 
-/// A message: the lines of its head but the empty one, and its body.
+/// A message: the lines of its head without the empty one, and its body.
 fn read(from: &mut impl BufRead) -> Option<(Vec<String>, Vec<u8>)> {
     let mut lines = Vec::new();
     loop {
@@ -167,7 +169,7 @@ fn carry(mut client: TcpStream, provider: &str, rules: &Mutex<Rules>, kept: &Ato
         }
         Some(Rule::Swallow) => {
             keep(b"");
-            // Until whoever asked gives up.
+            // Until the client gives up.
             let _ = std::io::copy(&mut from, &mut std::io::sink());
             return;
         }
@@ -200,7 +202,7 @@ fn carry(mut client: TcpStream, provider: &str, rules: &Mutex<Rules>, kept: &Ato
     }
 }
 
-/// Piece by piece, as it comes.
+/// Copies bytes as they arrive.
 fn pass(from: &mut TcpStream, to: &mut TcpStream) {
     let mut piece = [0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut piece) {

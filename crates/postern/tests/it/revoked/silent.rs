@@ -1,4 +1,5 @@
-//! An issuer that answers nothing: whoever would have to be asked about is refused at once, and let in again with its first answer.
+//! An issuer that answers no queries: tokens that need a query are refused at once, and accepted
+//! again with its first answer.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ fn is_silent(gateway: &Node) -> bool {
     gateway.metric(&format!("postern_coherence_silent{{issuer=\"http://{}\"}}", gateway.provider)) > 0.5
 }
 
-/// Has each of these be refused so many times, by several at once.
+/// Checks that each token is refused `times` times, with several concurrent requests.
 fn all_refused(gateway: &Node, tokens: &[&str], times: usize) {
     let address = &gateway.gateway;
     let refused = |token: &str| {
@@ -40,19 +41,19 @@ fn who_answers_nothing_is_not_asked_and_one_question_at_a_time_looks_whether_it_
     let ready = get(&elsewhere.admin, "/readyz");
     assert!(ready.contains("is not heard of, and answers nothing"), "{ready}");
 
-    // What was under way is given up with the next question.
+    // A query in flight is given up when the next one is sent.
     until(|| matches!(paths.map(|path| hole.most(path)), [0..=2, 0..=1, 0]), "given up");
     let (asked, began) = (paths.map(|path| hole.swallowed(path)), Instant::now());
     all_refused(&elsewhere, &[&token, &other, &opaque, &unknown], 100);
     let (asked_since, took) = (paths.map(|path| hole.swallowed(path)), began.elapsed());
     let [messages, confirm, introspect] = [0, 1, 2].map(|at| asked_since[at] - asked[at]);
     assert_eq!(introspect, 0, "of {messages}, {confirm}");
-    // Whatever is asked is asked by time, and not for a request.
+    // Queries depend on time only, not on requests.
     let seconds = usize::try_from(took.as_secs()).unwrap() + 1;
     assert!(messages <= 11 * seconds && confirm <= 1 + seconds, "{messages}, {confirm} in {took:?}");
-    // Nor later on.
+    // Not later on either.
     std::thread::sleep(Duration::from_secs(1));
-    // The one that is given up may be counted still.
+    // The query that is given up may still be counted.
     let [messages, confirm, introspect] = paths.map(|path| hole.most(path));
     assert!(messages <= 2 && confirm <= 1 && introspect == 0, "{messages}, {confirm}, {introspect} at once");
     assert!(is_silent(&elsewhere));
@@ -76,7 +77,7 @@ fn who_stands_still_is_not_waited_for() {
         until(|| is_silent(&elsewhere), "silent");
         let began = Instant::now();
         all_refused(&elsewhere, &[&token, &opaque, &unknown], 100);
-        // Whoever waited for it would be refused after a second, or three.
+        // A request that waited for the issuer would be refused after one or three seconds.
         assert!(began.elapsed() < Duration::from_mins(1), "300 refusals took {:?}", began.elapsed());
         node.process.signal("-CONT");
         for token in [&token, &opaque, &unknown] {

@@ -1,4 +1,5 @@
-//! A provider's nodes with a gateway each, and gateways elsewhere that follow them.
+//! Fixture: nodes of a provider with a gateway each, and gateways in other processes that follow
+//! them.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -10,14 +11,15 @@ use serde_json::Value;
 
 use crate::support::{Folder, Running, exchange, free, get, postern, said};
 
-/// What the client proves itself with.
+/// Secret of the client.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
-/// Nothing is admitted for longer than this after it was revoked, whatever happens: the lease, and what clocks may differ.
+/// Longest time that a revoked token may still be accepted: the lease, plus the permitted clock
+/// drift.
 pub(crate) const BOUND: Duration = Duration::from_millis(5005);
-/// And with a cut after that.
+/// The same, plus the time until an exchange is cut.
 pub(crate) const CUT: Duration = Duration::from_millis(6005);
 
-/// Nodes of one provider, each with a gateway before the same service.
+/// Nodes of one provider, each with a gateway in front of the same service.
 pub(crate) struct Town {
     pub(crate) nodes: Vec<Node>,
     pub(crate) folder: Folder,
@@ -28,11 +30,11 @@ pub(crate) struct Node {
     pub(crate) gateway: String,
     pub(crate) admin: String,
     pub(crate) process: Running,
-    /// Its configuration, in the town's folder.
+    /// Name of its configuration in the shared folder.
     pub(crate) file: String,
 }
 
-/// A service that answers, and on `/events` never comes to an end.
+/// A service that answers. A response on `/events` never ends.
 pub(crate) fn service() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -65,7 +67,7 @@ fn serve(mut stream: TcpStream) {
     }
 }
 
-/// Whoever has an opaque token is asked about at the provider.
+/// Table of an authority that introspects opaque tokens at the provider.
 pub(crate) fn authority(issuer: &str) -> String {
     authority_at(&format!("http://{issuer}"), issuer)
 }
@@ -83,17 +85,17 @@ impl Town {
         Self::with(name, nodes, database, "")
     }
 
-    /// With further configuration.
+    /// Starts nodes with further configuration.
     pub(crate) fn with(name: &str, nodes: usize, database: &str, more: &str) -> Self {
         Self::started(name, nodes, database, more, |_, arguments| Running::start(arguments))
     }
 
-    /// One node, for which a limit of a file's size is an error, as on a full disk.
+    /// Starts one node for which a file size limit is an error, as on a full disk.
     pub(crate) fn with_limits_as_errors(name: &str, database: &str) -> Self {
         Self::started(name, 1, database, "", |_, arguments| Running::start_with_limits_as_errors(arguments))
     }
 
-    /// One node, whose wall clock is wrong by as much as this says.
+    /// Starts one node whose wall clock is shifted.
     pub(crate) fn with_clock(name: &str, shift: &str) -> Self {
         Self::started(name, 1, "sqlite://postern.db?mode=rwc", "", |folder, arguments| {
             Running::start_with_clock(&folder.write("clock", shift), arguments)
@@ -153,14 +155,14 @@ impl Town {
 }
 
 impl Town {
-    /// Ends the first node, in order.
+    /// Stops the first node normally.
     pub(crate) fn stop(&mut self) {
         let node = &mut self.nodes[0];
         node.process.signal("-TERM");
         assert_eq!(node.process.ended(), Some(0));
     }
 
-    /// Starts the first node once more.
+    /// Starts the first node again.
     pub(crate) fn start_again(&mut self) {
         let config = self.folder.0.join("node-0.toml");
         let node = &mut self.nodes[0];
@@ -169,7 +171,7 @@ impl Town {
     }
 }
 
-/// Waits for what must come.
+/// Waits until a condition is true.
 pub(crate) fn until(mut what: impl FnMut() -> bool, name: &str) {
     let began = Instant::now();
     while !what() {
@@ -178,7 +180,7 @@ pub(crate) fn until(mut what: impl FnMut() -> bool, name: &str) {
     }
 }
 
-/// What a gateway answers.
+/// Response of a gateway.
 pub(crate) fn call(gateway: &str, path: &str, token: &str) -> String {
     exchange(
         gateway,
@@ -189,7 +191,7 @@ pub(crate) fn call(gateway: &str, path: &str, token: &str) -> String {
     )
 }
 
-/// What a provider answers to a client.
+/// Response of a provider to a client.
 pub(crate) fn post(provider: &str, client: &str, path: &str, form: &str) -> String {
     let secret = SECRET.replace('=', "%3D");
     let form = format!("client_id={client}&client_secret={secret}&{form}");
@@ -244,7 +246,7 @@ impl Node {
         line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap()
     }
 
-    /// Opens a stream, and answers when it ended; sends the instant that it has begun.
+    /// Opens a stream. Returns when it ended, and sends the instant at which it has begun.
     pub(crate) fn stream(&self, token: &str) -> std::thread::JoinHandle<Instant> {
         let mut stream = TcpStream::connect(&self.gateway).unwrap();
         let request = format!(
@@ -265,7 +267,7 @@ impl Node {
 }
 
 impl Town {
-    /// Starts a gateway without a provider, which follows this one; `more` is further configuration.
+    /// Starts a gateway without a provider that follows this one. `more` is further configuration.
     pub(crate) fn elsewhere(&self, more: &str) -> Node {
         self.tell_the_secret();
         let mut elsewhere = self.start_elsewhere(more);
@@ -273,7 +275,7 @@ impl Town {
         elsewhere
     }
 
-    /// Starts one whose wall clock is what a file says, such as `+1h`.
+    /// Starts one whose wall clock has the offset in a file, such as `+1h`.
     pub(crate) fn elsewhere_with_clock(&self, clock: &Path) -> Node {
         self.tell_the_secret();
         let authority = authority(&self.nodes[0].provider);
@@ -283,7 +285,7 @@ impl Town {
         elsewhere
     }
 
-    /// Starts one that asks at this URL what is revoked.
+    /// Starts one that sends revocation queries to this URL.
     pub(crate) fn elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
         self.tell_the_secret();
         let mut elsewhere = self.start_elsewhere_by_way_of(url, more);
@@ -291,13 +293,13 @@ impl Town {
         elsewhere
     }
 
-    /// The same, whatever it hears there.
+    /// The same, without waiting for the first revocation state.
     pub(crate) fn start_elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
         let follow = format!("follow_url = \"{url}\"\n{}", authority(&self.nodes[0].provider));
         self.start_elsewhere_by(&follow, more, Running::start)
     }
 
-    /// Starts one that asks everything at this URL.
+    /// Starts one that sends all queries to this URL.
     pub(crate) fn elsewhere_behind(&self, url: &str) -> Node {
         self.tell_the_secret();
         let follow = format!("follow_url = \"{url}\"\n{}", authority_at(url, &self.nodes[0].provider));
@@ -317,7 +319,7 @@ impl Town {
         self.start_elsewhere_by(&authority(&self.nodes[0].provider), more, Running::start)
     }
 
-    /// `follow` ends the table of the issuer.
+    /// `follow` is appended to the table of the issuer.
     fn start_elsewhere_by(&self, follow: &str, more: &str, start: impl Fn(&[&str]) -> Running) -> Node {
         let (issuer, service) = (&self.nodes[0].provider, service());
         let (gateway, admin) = (free(), free());
@@ -338,7 +340,7 @@ impl Town {
         Node { provider: issuer.clone(), gateway, admin, process, file }
     }
 
-    /// Revokes a token, and answers how long a gateway admitted it after that.
+    /// Revokes a token. Returns how long a gateway still accepted it.
     pub(crate) fn revoke_and_watch(&self, elsewhere: &Node) -> Duration {
         self.revoke_and_watch_of("app", elsewhere)
     }

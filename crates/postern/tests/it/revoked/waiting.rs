@@ -1,4 +1,5 @@
-//! Requests that wait for somebody while what they were let in by is revoked: nobody is let in on the strength of what was known before.
+//! Requests that wait for a service while their token is revoked: no request is authorized with
+//! revocation state from before the wait.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,13 +15,14 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::asked::{FOLLOW, gateway};
 use super::town::{Town, authority, call, service};
 
-/// A server that has everybody wait until it is told otherwise.
+/// A server that makes each client wait until the gate opens.
 struct Slow {
     address: String,
-    /// Those who wait.
+    /// Receives one message for each waiting client.
     arrived: Receiver<()>,
     gate: Arc<Gate>,
-    /// Requests that were read. Each is counted before it is answered, so that whoever has the answer finds it counted.
+    /// Number of requests read. Each is counted before it is answered, so that a client with a
+    /// response finds it counted.
     read: Arc<AtomicUsize>,
 }
 
@@ -46,7 +48,8 @@ impl Gate {
 }
 
 impl Slow {
-    /// `serve` is called for each connection, with what waits until the gate is open and the count of requests that were read.
+    /// `serve` is called for each connection, with a function that waits for the gate and the
+    /// counter of requests.
     fn start(serve: impl Fn(TcpStream, &dyn Fn(), &AtomicUsize) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -63,7 +66,7 @@ impl Slow {
         Self { address, arrived, gate, read }
     }
 
-    /// One that has read the question, and may say yes.
+    /// An authorizer that has read the query and may permit it.
     fn authorizer() -> Self {
         Self::start(|mut stream, pass, read| {
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
@@ -76,7 +79,7 @@ impl Slow {
         })
     }
 
-    /// One that can be connected with, but not more.
+    /// A TLS server that accepts connections, but no handshake until the gate opens.
     fn behind_tls(config: Arc<ServerConfig>) -> Self {
         Self::start(move |stream, pass, read| {
             pass();
@@ -89,7 +92,8 @@ impl Slow {
         })
     }
 
-    /// The status of a request whose token is revoked while it waits, until nobody admits it any more.
+    /// Status of a request whose token is revoked while it waits, once no gateway accepts the token
+    /// any more.
     fn revoked_meanwhile(&self, town: &Town, gateway: &str, token: &str) -> String {
         self.gate.set(false);
         thread::scope(|scope| {
@@ -152,7 +156,7 @@ fn a_request_that_waited_for_a_connection_is_not_sent_with_a_token_that_was_revo
     for client in ["app", "opaque"] {
         let (token, other) = (town.nodes[0].token_of(client), town.nodes[0].token_of(client));
         slow.gate.set(true);
-        // It is known from here on, and was asked about by nobody else.
+        // From here on the token is in the cache, and needs no other query.
         assert_eq!([gateway.status(&token), gateway.status(&other)], [200; 2], "{client}");
         let before = slow.read.load(Ordering::Relaxed);
         let answer = slow.revoked_meanwhile(&town, &gateway.gateway, &token);

@@ -1,7 +1,7 @@
-//! Modules point one way: siblings under one parent never import each other in a circle.
+//! Module dependencies: siblings under one parent never import each other in a circle.
 //!
-//! Read from the source: `use` declarations, paths in code and in the arguments of macros. A parent and its child do not count, nor
-//! does what is compiled for tests only.
+//! The test reads the source: `use` declarations, and paths in code and macro arguments. A parent
+//! and its child do not count, and neither does code that is compiled for tests only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
-/// A module, by its path from the crate's root.
+/// A module, by its path from the crate root.
 type Module = Vec<String>;
 
-/// Which sibling imports which, with an example of each, under each parent.
+/// Imports between siblings, with an example of each, under each parent.
 type Arrows = BTreeMap<Module, BTreeMap<(String, String), String>>;
 
-/// All of a crate's modules with the paths that each one names, from the crate's root.
+/// All modules of a crate, and the paths that each one names, from the crate root.
 #[derive(Default)]
 struct Crate {
     modules: BTreeSet<Module>,
@@ -30,7 +30,7 @@ impl Crate {
         this
     }
 
-    /// `folder` is where the module's children have their files.
+    /// `folder` contains the files of the module's children.
     fn read_file(&mut self, file: &Path, folder: &Path, module: &[String]) {
         let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let parsed = syn::parse_file(&text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
@@ -61,9 +61,9 @@ impl Crate {
     }
 }
 
-/// Finds what one file names.
+/// Collects the paths in one file.
 struct Names {
-    /// The file's module, and inline ones inside it.
+    /// The file's module, or the inline module inside it.
     module: Module,
     named: Vec<(Module, Module)>,
     children: Vec<Module>,
@@ -95,7 +95,7 @@ impl Names {
         }
     }
 
-    /// Paths among the arguments of a macro.
+    /// Collects paths in the arguments of a macro.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path = Vec::<String>::new();
         let mut colons = 0;
@@ -124,7 +124,7 @@ impl Names {
     }
 }
 
-/// Whether it is compiled for tests only.
+/// Whether an item is compiled for tests only.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let condition =
@@ -181,7 +181,8 @@ impl<'ast> Visit<'ast> for Names {
     }
 }
 
-/// A circle among the siblings, if there is one: each imports the next, and the last the first.
+/// A circle among the siblings, if there is one: each imports the next, and the last imports the
+/// first.
 fn circle(arrows: &BTreeMap<(String, String), String>) -> Option<Vec<&str>> {
     fn go<'a>(
         at: &'a str,
@@ -205,7 +206,7 @@ fn circle(arrows: &BTreeMap<(String, String), String>) -> Option<Vec<&str>> {
     arrows.keys().find_map(|(from, _)| go(from, arrows, &mut Vec::new(), &mut done))
 }
 
-/// What is wrong with a crate, a line for each circle.
+/// Faults of a crate, one line for each circle.
 fn circles(name: &str, root: &Path) -> Vec<String> {
     let arrows = Crate::read(root).arrows();
     let of = |(parent, siblings): (&Module, &BTreeMap<(String, String), String>)| {
@@ -218,7 +219,7 @@ fn circles(name: &str, root: &Path) -> Vec<String> {
     arrows.iter().filter_map(of).collect()
 }
 
-/// Crates whose circles are still to be cut.
+/// Crates whose circles still have to be removed.
 const UNCUT: [&str; 2] = ["idp", "lab"];
 
 #[test]

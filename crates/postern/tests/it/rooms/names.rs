@@ -1,7 +1,7 @@
-//! The field's words: names that say nothing outside this project are gone from the rooms where they stood, and no public type has a
-//! name that stands in more than two crates.
+//! Names: former names that mean nothing outside this project are gone from the crates that had
+//! them. No public type name occurs in more than two crates.
 //!
-//! Held over module paths and items, not over words: an ordinary word stays free elsewhere.
+//! The test checks module paths and items only, so an ordinary word stays usable elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// Modules and types that were renamed: in which crates, and the former name.
+/// Renamed modules and types: their crates, and the former names.
 const FORMER: [(&[&str], &[&str]); 8] = [
     (
         &["http_engine", "telemetry", "credentials", "login", "gateway"],
@@ -98,12 +98,12 @@ const FORMER: [(&[&str], &[&str]); 8] = [
     (&["auth"], &["Court"]),
 ];
 
-/// Public types of one name in more than two crates, and why.
+/// Public type names in more than two crates, and why.
 const SHARED: [(&str, &str); 1] = [("Limits", "bounds of what each crate holds")];
 
 #[derive(Default)]
 struct Items {
-    /// Modules and types, public or not, with where they are.
+    /// Modules and types, public or not, with their files.
     all: BTreeSet<(String, String)>,
     public: BTreeSet<String>,
 }
@@ -130,7 +130,7 @@ impl Items {
                 let mut types = Types { names: Vec::new(), public: Vec::new() };
                 types.visit_file(&parsed);
                 self.all.extend(types.names.into_iter().map(|name| (name, place.clone())));
-                // The raw types of the configuration are called as its keys are.
+                // Raw types of the configuration have the names of its keys.
                 if !root.join(&place).starts_with(root.join("raw")) || !root.ends_with("config/src") {
                     self.public.extend(types.public);
                 }

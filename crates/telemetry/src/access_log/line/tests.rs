@@ -165,7 +165,7 @@ fn dates_follow_each_other() {
     }
 }
 
-/// Reads a logfmt line back; panics when it is none.
+/// Parses a logfmt line; panics if it is malformed.
 fn logfmt(line: &str) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     let mut rest = line.strip_suffix('\n').unwrap();

@@ -1,4 +1,4 @@
-//! Horizontal bars, each with the interval in which the truth lies.
+//! Chart of horizontal bars, each with the interval of the true value.
 
 use std::fmt::Write as _;
 
@@ -10,20 +10,20 @@ const LEFT: f64 = 190.0;
 const RIGHT: f64 = 150.0;
 const ROW: f64 = 34.0;
 
-/// A bar.
+/// A horizontal bar.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
-    /// What it is.
+    /// Name of the bar.
     pub(crate) name: String,
-    /// Where it begins: bars of parts stand behind each other.
+    /// Start of the bar: each part of a whole starts where the former part ends.
     pub(crate) from: f64,
-    /// How long it is; may be negative.
+    /// Length of the bar; may be negative.
     pub(crate) length: f64,
     /// Lower and upper end of the interval of its length.
     pub(crate) interval: Option<(f64, f64)>,
-    /// Its colour.
+    /// Number of its colour.
     pub(crate) colour: usize,
-    /// What stands beside it.
+    /// Text beside the bar.
     pub(crate) text: String,
 }
 

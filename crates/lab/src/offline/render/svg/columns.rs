@@ -1,4 +1,4 @@
-//! Counts in equal bins, one row of columns per name over a common axis.
+//! Chart of counts in equal bins: one row of columns per name, over a common axis.
 
 use std::fmt::Write as _;
 
@@ -42,7 +42,7 @@ pub(super) fn draw(names: &[String], counts: &[Vec<u64>], (until, unit): (f64, U
         let width = until / bins.len().max(1) as f64;
         for (bin, &count) in bins.iter().enumerate().filter(|(_, count)| **count > 0) {
             let (from, to) = (x(width * bin as f64), x(width * (bin as f64 + 1.0)));
-            // One of many is still to be seen.
+            // A count of one among many stays visible.
             let top = side.at(count as f64, base, base - ROW).min(base - 1.5);
             let _ = writeln!(
                 svg,

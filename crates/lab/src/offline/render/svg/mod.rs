@@ -1,7 +1,8 @@
-//! Pictures as SVG, written here: few forms, each with its units on the axes.
+//! SVG charts, in few forms, each with units on its axes.
 //!
-//! Owns: panels of lines and steps over a common axis, horizontal bars with intervals, and columns. Does not own: colours, which the page's
-//! style gives to the classes `l0` … `l7` (lines) and `f0` … `f7` (fills), so that one picture serves light and dark.
+//! Owns: panels of lines and steps over a common axis, horizontal bars with intervals, and columns.
+//! Does not own: colours. The style of the page assigns them to the classes `l0` … `l7` (lines) and
+//! `f0` … `f7` (fills). So one chart serves light and dark.
 
 mod bars;
 mod columns;
@@ -12,15 +13,15 @@ pub(crate) use bars::Bar;
 pub(crate) use panels::{Line, Panel};
 pub(crate) use scale::Unit;
 
-/// Width of every picture, in the units of its own coordinates.
+/// Width of every chart, in its own coordinates.
 const WIDTH: f64 = 1000.0;
-/// Colours that can be told apart.
+/// Number of colours that are easy to distinguish.
 pub(crate) const COLOURS: usize = 8;
 
-/// A picture.
+/// A chart with a title.
 #[derive(Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// What the chart shows.
     pub title: String,
     kind: Kind,
 }
@@ -33,17 +34,17 @@ enum Kind {
 }
 
 impl Chart {
-    /// Panels under each other over one axis.
+    /// Creates panels below each other over one horizontal axis.
     pub(crate) fn panels(title: impl Into<String>, panels: Vec<Panel>, across: Unit) -> Self {
         Self { title: title.into(), kind: Kind::Panels { panels, across } }
     }
 
-    /// Horizontal bars with intervals.
+    /// Creates horizontal bars with intervals.
     pub(crate) fn bars(title: impl Into<String>, bars: Vec<Bar>, unit: Unit) -> Self {
         Self { title: title.into(), kind: Kind::Bars { bars, unit } }
     }
 
-    /// Counts in equal bins from 0 to `until`, the same bins for each name.
+    /// Creates columns of counts in equal bins from 0 to `until`, with the same bins for each name.
     pub(crate) fn columns(
         title: impl Into<String>,
         names: Vec<String>,
@@ -53,7 +54,7 @@ impl Chart {
         Self { title: title.into(), kind: Kind::Columns { names, counts, until, unit } }
     }
 
-    /// The picture as an SVG element.
+    /// Renders the chart as an SVG element.
     pub fn svg(&self) -> String {
         match &self.kind {
             Kind::Panels { panels, across } => panels::draw(panels, *across, &self.title),
@@ -65,7 +66,7 @@ impl Chart {
     }
 }
 
-/// Opens a picture of this height.
+/// Opening tag of an SVG element with this height.
 fn open(height: f64, title: &str) -> String {
     format!(
         "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
@@ -73,12 +74,12 @@ fn open(height: f64, title: &str) -> String {
     )
 }
 
-/// Names of series with their colours, in lines; the text and how high it is.
+/// Legend: names of series with their colours, in lines. Returns the SVG text and its height.
 fn legend(names: &[(String, usize, bool)], left: f64, top: f64) -> (String, f64) {
     use std::fmt::Write as _;
     let (mut text, mut x, mut y) = (String::new(), left, top);
     for (name, colour, dashed) in names {
-        // A letter is about 7 wide at the size of the text.
+        // A letter is about 7 wide at this font size.
         let width = 34.0 + 7.0 * name.chars().count() as f64;
         if x + width > WIDTH && x > left {
             (x, y) = (left, y + 18.0);

@@ -1,4 +1,4 @@
-//! Lines in panels that share the axis along the bottom.
+//! Chart of lines in panels that share the horizontal axis.
 
 use std::fmt::Write as _;
 
@@ -10,45 +10,45 @@ const LEFT: f64 = 74.0;
 const RIGHT: f64 = 14.0;
 const GAP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
-/// More points than this are not seen on this width.
+/// Most points that are visible at this width.
 const MOST_POINTS: usize = 500;
-/// Points that are kept of a stretch.
+/// Most points that are kept of each stretch of a line.
 const KEPT: usize = 4;
 
 /// Lines over one vertical axis.
 #[derive(Debug)]
 pub(crate) struct Panel {
-    /// What is shown.
+    /// Title of the panel.
     pub(crate) name: String,
-    /// Its unit.
+    /// Unit of the vertical axis.
     pub(crate) unit: Unit,
-    /// Height, 150 is usual.
+    /// Height of the panel; 150 is usual.
     pub(crate) height: f64,
-    /// The lines.
+    /// Lines of the panel.
     pub(crate) lines: Vec<Line>,
-    /// A place along the bottom to mark, with a word.
+    /// A marked position on the horizontal axis, with a label.
     pub(crate) mark: Option<(f64, String)>,
 }
 
-/// A line.
+/// A line of a panel.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// Its name.
+    /// Name of the series.
     pub(crate) name: String,
-    /// Its colour.
+    /// Number of its colour.
     pub(crate) colour: usize,
-    /// Broken: a limit, or what does not count.
+    /// Whether the line is dashed, as for a limit or the offered rate.
     pub(crate) dashed: bool,
-    /// Constant from each point to the next.
+    /// Whether the value is constant from each point to the next.
     pub(crate) steps: bool,
-    /// A dot at each point: points are few and stand for themselves.
+    /// Whether each point has a dot: for few points that count individually.
     pub(crate) dots: bool,
-    /// Along the bottom, and up.
+    /// Points: horizontal and vertical value.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 impl Line {
-    /// A line through points.
+    /// Creates a solid line through points.
     pub(crate) fn new(name: impl Into<String>, colour: usize, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), colour, dashed: false, steps: false, dots: false, points }
     }
@@ -57,7 +57,8 @@ impl Line {
 pub(super) fn draw(panels: &[Panel], across: Unit, title: &str) -> String {
     let all = panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
     let bottom = Scale::of(across, all.map(|point| point.0));
-    // One key for all panels where they show the same lines, else each has its own beside its name.
+    // One legend for all panels when they show the same lines; otherwise each panel has its own
+    // beside its title.
     let common = panels.windows(2).all(|pair| names(&pair[0]) == names(&pair[1]));
     let shared = panels.first().filter(|_| common).map(names).unwrap_or_default();
     let (key, key_height) =
@@ -87,7 +88,7 @@ pub(super) fn draw(panels: &[Panel], across: Unit, title: &str) -> String {
     svg
 }
 
-/// The key of a panel.
+/// Legend entries of a panel: name, colour, dashed.
 fn names(panel: &Panel) -> Vec<(String, usize, bool)> {
     panel.lines.iter().map(|line| (line.name.clone(), line.colour, line.dashed)).collect()
 }
@@ -115,7 +116,7 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
         let x = bottom.at(value, LEFT, WIDTH - RIGHT);
         let _ = writeln!(svg, "<path class=\"axis\" d=\"M{x:.1} {floor:.1}v4\"/>");
         if last {
-            // The text at the end would hang out of the picture.
+            // Centred text at the end of the axis would exceed the chart.
             let anchor = if x > WIDTH - RIGHT - 20.0 { "end" } else { "middle" };
             let at = if anchor == "end" { WIDTH - RIGHT } else { x };
             let _ = writeln!(
@@ -146,7 +147,8 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
     }
 }
 
-/// What is seen of more points than there is room for: of each stretch its first, least, most and last, so that none of the peaks is lost.
+/// Reduces a line with too many points: each stretch keeps its first, lowest, highest and last
+/// point, so that no peak is lost.
 fn seen(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     if points.len() <= MOST_POINTS {
         return points.to_vec();

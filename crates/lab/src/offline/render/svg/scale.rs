@@ -1,36 +1,36 @@
-//! From figures to coordinates, with round numbers on the axis.
+//! Scales: convert figures to coordinates, with round numbers on the axis.
 
 use crate::offline::render::words;
 use crate::units::place;
 
-/// What an axis counts.
+/// Quantity of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// µs.
+    /// Latency in µs.
     Time,
-    /// µs, on a logarithmic axis.
+    /// Latency in µs, on a logarithmic axis.
     TimeLog,
     /// Seconds since the start.
     Clock,
-    /// Per second.
+    /// A rate per second.
     Rate,
-    /// Cores.
+    /// Number of cores.
     Cores,
-    /// A share of 1, as per cent.
+    /// A share of 1, shown as per cent.
     Share,
-    /// Quantiles, the tail stretched: 0.9 and 0.99 are as far apart as 0 and 0.9.
+    /// Quantiles with a stretched tail: 0.9 and 0.99 are as far apart as 0 and 0.9.
     Tail,
-    /// Bytes.
+    /// Memory in bytes.
     Bytes,
     /// A plain number.
     Number,
-    /// Iterations, by number.
+    /// Number of an iteration.
     Iteration,
-    /// Requests per second, or workers.
+    /// Offered load: requests per second, or workers.
     Load,
 }
 
-/// An axis.
+/// An axis with its range.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scale {
     unit: Unit,
@@ -39,7 +39,7 @@ pub(super) struct Scale {
 }
 
 impl Unit {
-    /// What stands at the axis.
+    /// Label of the axis.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Time => "latency",
@@ -68,17 +68,17 @@ impl Unit {
         }
     }
 
-    /// A round distance between ticks, in what is written at them.
+    /// A round distance between ticks, in the unit of their labels.
     fn step(self, range: f64) -> f64 {
         let written = if self == Self::Bytes { 1_048_576.0 } else { 1.0 };
         step(range / written) * written
     }
 
-    /// What is drawn for a value: logarithms, or the tail stretched.
+    /// Position of a value before scaling: its logarithm, or with the tail stretched.
     fn stretch(self, value: f64) -> f64 {
         match self {
             Self::TimeLog => value.max(1e-3).log10(),
-            // 99.999 % is where the axis ends: beyond it there is one request of a hundred thousand.
+            // The axis ends at 99.999 %: beyond it there is one request in a hundred thousand.
             Self::Tail => -(1.0 - value.min(0.99999)).log10(),
             _ => value,
         }
@@ -91,7 +91,7 @@ fn plain(value: f64) -> String {
     if value.abs() >= 10_000.0 { words::grouped(value) } else { text.to_owned() }
 }
 
-/// `5.00 ms` is `5 ms` at an axis.
+/// Removes zeros after the decimal point: `5.00 ms` is `5 ms` on an axis.
 fn short(text: &str) -> String {
     let Some((number, unit)) = text.split_once(' ') else { return text.to_owned() };
     let number =
@@ -100,7 +100,8 @@ fn short(text: &str) -> String {
 }
 
 impl Scale {
-    /// An axis that holds all values. A linear one begins at 0: a cut axis makes any difference look large.
+    /// Creates an axis that contains all values. A linear axis includes 0, because a cut axis makes
+    /// any difference look large.
     pub(super) fn of(unit: Unit, values: impl Iterator<Item = f64>) -> Self {
         let sound = values.filter(|value| value.is_finite());
         let (least, most) = sound.fold((f64::MAX, f64::MIN), |(l, m), value| (l.min(value), m.max(value)));
@@ -109,7 +110,7 @@ impl Scale {
             Unit::Tail => Self { unit, low: 0.0, high: 0.99999 },
             Unit::TimeLog => {
                 let (low, high) = (least.max(1.0).log10().floor(), most.max(2.0).log10());
-                // Up to the next of 1, 2, 5.
+                // Up to the next of 1, 2, 5 or 10 in the decade.
                 let decade = 10.0_f64.powf(high.floor());
                 let high =
                     [1.0, 2.0, 5.0, 10.0].into_iter().map(|s| s * decade).find(|edge| *edge >= most * 0.999);
@@ -131,14 +132,15 @@ impl Scale {
         }
     }
 
-    /// Between `from` and `to`.
+    /// Coordinate of a value between `from` and `to`; a value outside of the axis is moved to its
+    /// end.
     pub(super) fn at(&self, value: f64, from: f64, to: f64) -> f64 {
         let (low, high) = (self.unit.stretch(self.low), self.unit.stretch(self.high));
         let share = (self.unit.stretch(value) - low) / (high - low).max(f64::MIN_POSITIVE);
         from + share.clamp(0.0, 1.0) * (to - from)
     }
 
-    /// Round values on the axis, with their text.
+    /// Round values on the axis, with their labels.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         let values: Vec<f64> = match self.unit {
             Unit::Tail => vec![0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999],
@@ -164,7 +166,7 @@ impl Scale {
     }
 }
 
-/// A round distance between ticks: about five to a range.
+/// A round distance between ticks, about five to a range.
 fn step(range: f64) -> f64 {
     let rough = if range > 0.0 { range / 5.0 } else { 0.2 };
     let decade = 10.0_f64.powf(rough.log10().floor());

@@ -1,4 +1,5 @@
-//! What a provider answers at the end of a login, and when it answers nothing: believed when it is right, told apart when it is not.
+//! Provider responses at the end of a login, or their absence: valid ones are accepted, and each
+//! invalid one has its own error.
 
 use std::time::Duration;
 
@@ -111,13 +112,14 @@ fn a_session_that_no_cookie_holds_is_told_with_its_remedy() {
         back.text()
     );
     assert!(browser.session().is_none());
-    // whoever fits is let in
+    // A user who satisfies the policy is let in.
     stage.provider.state().groups = vec!["dev".into()];
     let location = browser.go_to_provider("/");
     assert_eq!(browser.back(&stage.provider.approve(&location)).status, 303);
 }
 
-/// The time of the provider's log is asked for where there is one: beside whatever else is asked for by name.
+/// The time of the provider's log is requested from providers that have one, in addition to other
+/// requested claims.
 #[test]
 fn the_time_of_the_log_is_asked_of_who_tells_it() {
     let claims_of = |stage: &Stage| {

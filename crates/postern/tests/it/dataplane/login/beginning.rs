@@ -1,4 +1,5 @@
-//! How a login begins, goes to the provider and comes back: where it leads, whose it is, and that it happens once.
+//! Start of a login, redirect to the provider and back: where it leads, which browser it belongs
+//! to, and that it works once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +117,8 @@ fn a_login_ends_where_it_began_and_once() {
 #[test]
 fn a_login_page_left_open_over_night_leads_on() {
     let stage = Stage::carried();
-    // The provider's keys have come: an hour that passes while they are fetched would make them too old on arrival.
+    // The provider's keys are loaded. Otherwise an hour that passes during the fetch would make
+    // them too old.
     stage.browser().log_in(&stage.provider, "/");
     let mut browser = stage.browser();
     let location = browser.go_to_provider("/deep?link");
@@ -153,7 +155,8 @@ fn every_provider_answers_at_an_address_of_its_own() {
     };
     let location = go(&mut browser, "second");
     assert_eq!(parameters(&location)["redirect_uri"], "https://app.test/oauth2/callback/second");
-    // What one provider answers cannot be passed off as another's: the code would be shown to the wrong one.
+    // A response of one provider cannot be used as another's: the code would be sent to the wrong
+    // one.
     let (code, state) = second.approve(&location);
     assert_eq!(browser.visit(&format!("/oauth2/callback?code={code}&state={state}")).status, 400);
     let location = go(&mut browser, "id");
@@ -225,7 +228,7 @@ fn a_form_is_not_lost_with_a_session() {
     let link = "/oauth2/start?rd=%2Foauth2%2Fdone";
     assert!(text.contains(&format!("https://app.test{link}")), "{text}");
     assert!(stage.fixture.upstream.seen().is_empty());
-    // What somebody does then.
+    // The next steps of a user.
     let location = browser.visit(link).value("location").unwrap().to_owned();
     let back = browser.back(&stage.provider.approve(&location));
     assert!(browser.follow(&back).text().contains("You are signed in"));

@@ -1,4 +1,5 @@
-//! Sessions in a database that fails: nobody is let in by it, nobody is told what is not so, and nothing of a provider's is lost.
+//! Sessions in a failing database: no request is authorized because of it, no response is wrong,
+//! and no grant of a provider is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -13,11 +14,11 @@ use serde_json::json;
 
 use super::stage::{FORM, Stage, database};
 
-/// A store whose database is gone.
+/// A store whose database is unavailable.
 enum Broken {
-    /// It says so.
+    /// It returns an error.
     Gone,
-    /// It says nothing.
+    /// It does not answer.
     Silent,
 }
 
@@ -60,7 +61,7 @@ impl SessionStore for Broken {
     }
 }
 
-/// A store that does not keep what a session was renewed to, this many times.
+/// A store that loses the renewed state of a session, this many times.
 struct Blinking(Arc<dyn SessionStore>, AtomicUsize);
 
 impl SessionStore for Blinking {
@@ -107,7 +108,7 @@ fn a_database_that_is_gone_is_503() {
     let mut browser = stage.browser();
     let location = browser.go_to_provider("/");
     assert_eq!(browser.back(&stage.provider.approve(&location)).status, 503);
-    // Made with the keys of the test, and in nobody's database.
+    // Sealed with the keys of the test, but in no database.
     browser.cookies.insert("__Host-postern".into(), stage.kept_elsewhere());
     let down = browser.visit("/");
     assert_eq!((down.status, down.value("retry-after")), (503, Some("1")));
@@ -127,7 +128,7 @@ fn a_database_that_says_nothing_is_503() {
         "GET / HTTP/1.1\r\nHost: app.test\r\nAccept: text/html\r\nCookie: __Host-postern={}\r\n\r\n",
         stage.kept_elsewhere()
     );
-    // One asks, the other waits for what it is told; and so does whoever comes later.
+    // One request queries, and the other one waits for its result. So do later ones.
     for _ in 0..2 {
         let mut clients = [stage.fixture.connect(), stage.fixture.connect()];
         for client in &mut clients {

@@ -1,4 +1,4 @@
-//! Sessions that end: signed out of, ended by the provider, by themselves; and what is over stays so.
+//! End of sessions: by sign-out, by the provider, or by expiry. An ended session stays ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,18 +32,20 @@ fn logging_out_leaves_nothing_alive() {
         assert_eq!(stolen.clone().send("GET", "/oauth2/auth", "", "").status, 401);
         let done = browser.visit("/oauth2/signed_out");
         assert!(done.text().contains("You are signed out"));
-        // A second time there is nothing to end.
+        // The second time there is nothing to end.
         assert_eq!(
             browser.visit("/oauth2/sign_out").value("location"),
             Some("https://app.test/oauth2/signed_out")
         );
-        // Another site's link asks first; so does its form, which browsers send without the cookie, and whose answer they believe.
+        // A link on another site leads to a confirmation. So does a form, which browsers send
+        // without the cookie, and whose response they accept.
         let mut other = stage.logged_in();
         let posted = stage.browser().send("POST", "/oauth2/sign_out", "Sec-Fetch-Site: cross-site\r\n", "");
         assert_eq!((posted.status, posted.value("set-cookie")), (200, None));
         let asked = other.send("GET", "/oauth2/sign_out", "Sec-Fetch-Site: cross-site\r\n", "");
         assert_eq!((asked.status, asked.value("set-cookie")), (200, None));
-        // Browsers hold a page's `form-action` against the redirects behind a form, and these lead to the provider.
+        // Browsers apply the `form-action` of a page to redirects after a form, and these lead to
+        // the provider.
         let text = asked.text();
         assert!(
             !text.contains("<form") && text.contains("href=\"https://app.test/oauth2/sign_out\""),
@@ -70,7 +72,7 @@ fn what_is_renewed_while_somebody_logs_out_does_not_live_on() {
         std::thread::sleep(Duration::from_millis(100));
         assert_eq!(browser.visit("/oauth2/sign_out").status, 303);
         renewing.join().unwrap();
-        // The renewal may come to its end after the answer.
+        // The renewal may end after the response.
         for _ in 0..50 {
             if stage.provider.state().living() == 0 {
                 break;
@@ -142,7 +144,7 @@ fn a_refreshed_id_token_of_somebody_else_ends_the_session_before_anybody_is_aske
         let asked = {
             let mut state = stage.provider.state();
             state.subject = "mallory-id".into();
-            // Whatever it would say of the one or the other.
+            // Its userinfo endpoint must not matter in either case.
             state.userinfo_ill = true;
             state.userinfo_asked
         };
@@ -150,7 +152,7 @@ fn a_refreshed_id_token_of_somebody_else_ends_the_session_before_anybody_is_aske
         assert_eq!(browser.visit("/").status, 302, "it speaks of somebody else");
         assert_eq!(stage.provider.state().userinfo_asked, asked, "its userinfo is not asked for");
         assert_eq!(stage.provider.state().living(), 0, "what it gave out is revoked");
-        // Nor is the session good again when it speaks of the right one.
+        // The session stays ended when the provider returns the right user again.
         stage.provider.state().subject = "alice-id".into();
         stage.clock.advance(Duration::from_mins(6));
         assert_eq!(browser.visit("/").status, 302);
@@ -185,9 +187,9 @@ fn a_message_is_signed_as_id_tokens_are() {
             let body = format!("logout_token={token}");
             stage.browser().send("POST", "/oauth2/backchannel_logout", FORM, &body).status
         };
-        // The provider has another key as well, which its ID tokens for this client are not signed with.
+        // The provider has another key, which does not sign its ID tokens for this client.
         let other = stage.provider.logout_token_by(SigningAlgorithm::EdDsa);
-        // The keys are asked for anew ten seconds after they were asked for, at most.
+        // Keys are fetched again ten seconds after the last fetch at the earliest.
         stage.clock.advance(Duration::from_secs(11));
         assert_eq!(said(&other), 400);
         assert_eq!(alice.visit("/").status, 200);
@@ -200,7 +202,8 @@ fn a_message_is_signed_as_id_tokens_are() {
 fn who_was_logged_out_everywhere_logs_in_again_at_once() {
     everywhere(|stage| {
         let (mut alice, mut waiting) = (stage.logged_in(), stage.browser());
-        // Sent to the provider before, and back afterwards: by then it has forgotten them.
+        // The browser goes to the provider before the logout and returns afterwards. By then the
+        // provider has forgotten the user.
         let location = waiting.go_to_provider("/");
         let back = stage.provider.approve(&location);
         let token = stage.provider.logout_token("logout+jwt", &json!({"sid": null, "sub": "alice-id"}));
@@ -209,7 +212,7 @@ fn who_was_logged_out_everywhere_logs_in_again_at_once() {
         assert_eq!(alice.visit("/").status, 302);
         let refused = waiting.back(&back);
         assert_eq!((refused.status, waiting.session()), (403, None), "{}", refused.text());
-        // Within the very second.
+        // Within the same second.
         stage.clock.advance(Duration::from_millis(1));
         let mut again = stage.logged_in();
         assert_eq!(again.visit("/").status, 200);

@@ -1,4 +1,4 @@
-//! Logging in where another proxy asks, and over HTTP/2.
+//! Login where another proxy sends queries, and over HTTP/2.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::dataplane::http2::{connect, get, run};
 
 const HTML: (&str, &str) = ("accept", "text/html");
 
-/// A browser behind Envoy: its cookies, and what Envoy answers it with.
+/// A browser behind Envoy: its cookies, and Envoy's responses to it.
 #[derive(Default)]
 struct BehindEnvoy {
     cookies: BTreeMap<String, String>,
@@ -33,7 +33,7 @@ impl BehindEnvoy {
         }
     }
 
-    /// A refusal: status and location; cookies are kept.
+    /// A refusal: status and location. Cookies are stored.
     fn refused(&mut self, stage: &Stage, path: &str) -> (i32, String) {
         let response = check(&stage.fixture, &question(path, &[HTML, ("cookie", &self.cookie())]));
         let Some(HttpResponse::DeniedResponse(denied)) = response.http_response else {
@@ -79,7 +79,8 @@ fn envoy_passes_a_login_on_and_ours_stays_behind() {
     assert_eq!(set["cookie"], "theme=dark");
     assert_eq!(set["x-forwarded-user"], "alice");
     assert!(ok.response_headers_to_add.is_empty());
-    // A renewal reaches the browser beside the service's own answer, and beside a refusal.
+    // A renewed cookie reaches the browser, both with the service's own response and with a
+    // refusal.
     stage.clock.advance(Duration::from_mins(6));
     let ok = asked(&browser.cookie());
     let added: Vec<_> = ok.response_headers_to_add.iter().map(|o| o.header.clone().unwrap()).collect();
@@ -105,7 +106,7 @@ fn programs_behind_envoy_are_told() {
     assert_eq!(denied.status.unwrap().code, 401);
 }
 
-/// What nginx sends along when it asks.
+/// Fields that nginx sends in a query.
 fn about(uri: &str) -> String {
     format!("X-Original-Method: GET\r\nX-Original-URI: {uri}\r\nAccept: text/html\r\n")
 }
@@ -130,7 +131,7 @@ fn nginx_passes_the_login_on_itself() {
         "others are kept for a minute; a session is not"
     );
     assert_eq!(browser.send("GET", "/oauth2/auth", "", "").status, 202, "as oauth2-proxy is asked");
-    // A message with a body comes through as well.
+    // A message with a body is forwarded too.
     let token = stage.provider.logout_token("logout+jwt", &json!({}));
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
     let said = browser.send("POST", "/oauth2/backchannel_logout", form, &format!("logout_token={token}"));
@@ -187,7 +188,7 @@ fn no_page_of_the_login_is_a_yes_to_whoever_asks() {
     }
 }
 
-/// A proxy tells by its own reading what it passes on to the login's pages.
+/// A proxy decides itself which requests it forwards to the login's pages.
 #[test]
 fn no_client_asks_for_itself_through_the_way_to_the_login() {
     for (http, about) in [
@@ -235,7 +236,7 @@ fn whoever_asks_shows_the_choice_of_providers() {
 }
 
 impl Stage {
-    /// A browser with a session, got through the login's own addresses.
+    /// A browser with a session that it got through the login's own addresses.
     fn logged_in_elsewhere(&self) -> Browser {
         let mut browser = self.browser();
         let started = browser.visit("/oauth2/start?rd=/");
@@ -273,7 +274,7 @@ fn a_session_travels_over_http2() {
         let (head, body) = get(&send, request("/oauth2/start", &[])).await;
         assert_eq!((head.status.as_u16(), body.len()), (302, 0));
         assert!(parameters(head.headers["location"].to_str().unwrap()).contains_key("nonce"));
-        // A body is read here as well.
+        // A body is read here too.
         let mut send = send.ready().await.unwrap();
         let token = stage.provider.logout_token("logout+jwt", &json!({}));
         let post = http::Request::post("http://app.test/oauth2/backchannel_logout")
@@ -318,11 +319,11 @@ fn a_proxy_that_asks_over_http_takes_no_page_for_leave_to_forward() {
         assert_eq!(told.status, status, "{page}");
         assert!(told.text().contains("<h1>"), "{page}: {}", told.text());
         assert_eq!(nginx.browser().send("GET", "/", &original(&uri), "").status, status, "{page}");
-        // What is asked of the login itself is its answer.
+        // A request to the login itself gets the login's response.
         let itself = if status == 403 { 200 } else { status };
         assert_eq!(nginx.browser().visit(&uri).status, itself, "{page}");
     }
-    // A redirect is one where it can be passed on; nginx makes it of 401 and `Location`.
+    // A redirect is sent where the proxy can forward it. nginx builds one from 401 and `Location`.
     let start = Some("https://app.test/oauth2/start?rd=%2Fpage");
     let told = caddy.browser().send("GET", "/", &forwarded("/page"), "");
     assert_eq!((told.status, told.value("location")), (302, start));

@@ -1,4 +1,5 @@
-//! What lasts longer than the session that it was begun with: a tunnel, which an upstream and a client keep open for hours.
+//! Exchanges that last longer than their session: a tunnel that an upstream and a client keep open
+//! for hours.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::dataplane::harness::{Client, Fixture, PATIENCE, Setup, now};
 use crate::dataplane::upgrade::{UPGRADE, shouting};
 
 impl Stage {
-    /// Behind it there is somebody to talk with; who is silent may be so for an hour.
+    /// A gateway with an upstream that echoes in capitals. A silent tunnel stays open for an hour.
     fn talking(more: &str, sessions: Option<Arc<dyn SessionStore>>) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
         let provider = Played::new(&clock);
@@ -25,9 +26,9 @@ impl Stage {
         Self { clock, provider, fixture }
     }
 
-    /// Whether it is cut while the gateway's clock goes on for so many seconds.
+    /// Whether the tunnel is cut while the gateway's clock advances by this number of seconds.
     fn is_cut_within(&self, tunnel: &mut Client, seconds: u32) -> bool {
-        // Each second takes long enough for the gateway to look about.
+        // Each second takes long enough for the gateway to check.
         tunnel.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         let cut = (0..seconds).any(|_| {
             self.clock.advance(Duration::from_secs(1));
@@ -104,7 +105,8 @@ fn a_tunnel_ends_when_its_session_was_ended_elsewhere() {
         let (mut open, mut kept) = (tunnel(&browser), tunnel(&his));
         assert!(!stage.is_cut_within(&mut open, 15), "the database knows it");
         assert_eq!(browser.at(other.address).visit("/oauth2/sign_out").status, 303);
-        // The database is asked about what lasts after 10 s and 20 s: in between somebody has to tell.
+        // Open exchanges query the database after 10 s and 20 s. In between, only a message can
+        // report the end.
         assert!(stage.is_cut_within(&mut open, 4), "it is told");
         assert_eq!(browser.visit("/").status, 302, "and so are requests");
         assert!(is_open(&mut kept));
@@ -118,7 +120,7 @@ fn a_session_that_was_ended_elsewhere_is_refused_soon() {
         let other = gateway(&stage.provider, &stage.clock, "", Some(elsewhere));
         let (mut hers, mut his) = (stage.logged_in(), stage.logged_in());
         assert_eq!((hers.visit("/").status, his.visit("/").status), (200, 200));
-        // The gateway's clock stands still: what is believed for `ttl` is believed for ever.
+        // The gateway's clock does not advance, so `ttl` never ends.
         let since = Instant::now();
         assert_eq!(hers.at(other.address).visit("/oauth2/sign_out").status, 303);
         while hers.visit("/").status != 302 {
@@ -128,5 +130,6 @@ fn a_session_that_was_ended_elsewhere_is_refused_soon() {
     }
 }
 
-/// Longer than the second that is promised, as machines are that run other tests; and shorter than `ttl`, after which the store is asked.
+/// Longer than the promised second, because machines run other tests. Shorter than `ttl`, after
+/// which the store is queried.
 const SOON: Duration = Duration::from_secs(5);

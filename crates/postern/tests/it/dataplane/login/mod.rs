@@ -1,4 +1,4 @@
-//! Logging in with a browser: against a provider that is played, with sessions in cookies and in a database.
+//! Login with a browser: with a simulated provider, and with sessions in cookies and in a database.
 
 mod answers;
 mod beginning;

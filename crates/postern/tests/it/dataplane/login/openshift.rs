@@ -1,5 +1,5 @@
-//! Logging in at `OpenShift`'s own OAuth server. Its endpoints are played, by their public description: metadata, token endpoint,
-//! `users/~`, and the deletion of one's own token.
+//! Login at `OpenShift`'s own OAuth server. The test simulates its endpoints by their public
+//! description: metadata, token endpoint, `users/~`, and the deletion of one's own token.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::provider::{Browser, form, parameters};
 use crate::dataplane::harness::{Fixture, Seen, Setup, Upstream, now};
 
-/// What the cluster knows.
+/// State of the cluster.
 #[derive(Default)]
 struct Cluster {
     url: String,
@@ -27,7 +27,7 @@ struct Cluster {
     asked_users: usize,
     deleted: Vec<String>,
     silent: bool,
-    /// Our account may delete tokens.
+    /// Whether the gateway's account may delete tokens.
     account_may: bool,
 }
 
@@ -48,7 +48,7 @@ impl Cluster {
             ("POST", "/oauth/token") => {
                 let form = form(std::str::from_utf8(&seen.body).unwrap());
                 assert_eq!(form["grant_type"], "authorization_code");
-                // base64 of `system%3Aserviceaccount%3Aapps%3Agateway:account-token`
+                // base64 of `system%3Aserviceaccount%3Aapps%3Agateway:account-token`.
                 let client = "Basic c3lzdGVtJTNBc2VydmljZWFjY291bnQlM0FhcHBzJTNBZ2F0ZXdheTphY2NvdW50LXRva2Vu";
                 assert_eq!(seen.values("authorization"), [client]);
                 self.made += 1;
@@ -67,7 +67,7 @@ impl Cluster {
                 let metadata = json!({"name": "ada", "uid": "7", "managedFields": ["x".repeat(5000)]});
                 (200, json!({"kind": "User", "metadata": metadata, "fullName": "Ada", "groups": self.groups}))
             }
-            // `user:info` and `user:check-access` do not allow it.
+            // `user:info` and `user:check-access` do not permit it.
             ("DELETE", path) if path.contains("useroauthaccesstokens") => {
                 (403, json!({"kind": "Status", "code": 403}))
             }

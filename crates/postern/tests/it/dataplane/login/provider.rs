@@ -1,4 +1,4 @@
-//! A provider that people log in at, played; and a browser that keeps cookies.
+//! Simulated login provider, and a browser that stores cookies.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write as _;
@@ -15,50 +15,50 @@ use serde_json::{Value, json};
 
 use crate::dataplane::harness::{Client, Response, Seen, Upstream};
 
-/// What the provider knows, and how it behaves.
+/// State and behaviour of the provider.
 #[allow(clippy::struct_excessive_bools, reason = "each is a mood of its own")]
 pub(crate) struct State {
     clock: Arc<ManualClock>,
     url: String,
     signer: Signer,
-    /// Further keys, which ID tokens are not signed with.
+    /// Further keys, which do not sign ID tokens.
     other_signers: Vec<Signer>,
     codes: HashMap<String, (String, String)>,
     refresh_tokens: HashSet<String>,
     made: usize,
-    /// Who logs in.
+    /// Subject of the user who logs in.
     pub(crate) subject: String,
     pub(crate) groups: Vec<String>,
     pub(crate) sid: Option<String>,
-    /// How long access tokens last.
+    /// Lifetime of access tokens, in seconds.
     pub(crate) lasts: u64,
-    /// Refresh tokens are given out.
+    /// Whether refresh tokens are issued.
     pub(crate) refreshes: bool,
-    /// Bytes of a claim that nobody needs.
+    /// Size, in bytes, of a claim that nothing uses.
     pub(crate) padding: usize,
-    /// Gives no sensible answer.
+    /// Whether every response is an error.
     pub(crate) ill: bool,
-    /// Nor does its userinfo endpoint.
+    /// Whether the userinfo endpoint returns an error.
     pub(crate) userinfo_ill: bool,
-    /// How often that was asked.
+    /// Number of requests to the userinfo endpoint.
     pub(crate) userinfo_asked: usize,
-    /// A refresh brings an ID token.
+    /// Whether a refresh returns an ID token.
     pub(crate) id_tokens: bool,
-    /// How long the token endpoint takes.
+    /// Delay of the token endpoint.
     pub(crate) slow: Duration,
-    /// Further metadata.
+    /// Further members of the metadata.
     pub(crate) metadata: Value,
-    /// In place of claims of the next ID tokens.
+    /// Replacements of claims in the next ID tokens.
     pub(crate) claims: Value,
-    /// Questions to the token endpoint, by grant.
+    /// Number of requests to the token endpoint, by grant.
     pub(crate) asked: BTreeMap<String, usize>,
-    /// What was revoked.
+    /// Tokens that were revoked.
     pub(crate) revoked: Vec<String>,
-    /// A refresh token came for the second time.
+    /// Whether a refresh token was used twice.
     pub(crate) reused: bool,
 }
 
-/// The provider.
+/// The simulated provider.
 pub(crate) struct Played {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,
@@ -103,7 +103,8 @@ impl Played {
         self.state.lock().unwrap()
     }
 
-    /// Somebody logs in: the code that the browser takes back, for the address it was sent to.
+    /// Logs the user in. Returns the code and state for the browser, for the address that it was
+    /// sent to.
     pub(crate) fn approve(&self, location: &str) -> (String, String) {
         let query = parameters(location);
         assert_eq!(query["response_type"], "code");
@@ -115,13 +116,13 @@ impl Played {
         (code, query["state"].clone())
     }
 
-    /// A logout token, with other claims in the place of the usual; `null` takes one out.
+    /// A logout token with changed claims. `null` removes a claim.
     pub(crate) fn logout_token(&self, typ: &str, changes: &Value) -> String {
         let state = self.state();
         state.logout_token(&state.signer, typ, changes)
     }
 
-    /// The same, signed with a new key of this algorithm, which the provider publishes as well.
+    /// The same, signed with a new published key of this algorithm.
     pub(crate) fn logout_token_by(&self, algorithm: SigningAlgorithm) -> String {
         let mut state = self.state();
         let signer = Signer::generate(algorithm).unwrap();
@@ -144,8 +145,8 @@ impl State {
 }
 
 impl Played {
-    /// A token signed by the provider, of this type, with other claims in the place of those of a security event token; `null` takes
-    /// one out.
+    /// A token of this type that the provider signs. `changes` replaces claims of a security event
+    /// token; `null` removes a claim.
     pub(crate) fn signed(&self, typ: &str, changes: &Value) -> String {
         let state = self.state();
         let now = state.clock.now().wall.as_secs();
@@ -158,7 +159,7 @@ impl Played {
         state.signer.sign(&[("typ", typ)], &claims).unwrap()
     }
 
-    /// An access token, with these claims in the place of the usual.
+    /// An access token with changed claims.
     pub(crate) fn access_token(&self, changes: &Value) -> String {
         let state = self.state();
         let now = state.clock.now().wall.as_secs();
@@ -171,7 +172,7 @@ impl Played {
     }
 }
 
-/// Puts members in the place of others.
+/// Replaces members of an object.
 fn change(claims: &mut Value, changes: &Value) {
     for (name, value) in changes.as_object().unwrap() {
         if value.is_null() {
@@ -199,7 +200,7 @@ fn serve(state: &Mutex<State>, seen: &Seen, socket: &mut TcpStream) -> bool {
 }
 
 impl State {
-    /// Refresh tokens that are still good.
+    /// Number of refresh tokens that are still valid.
     pub(crate) fn living(&self) -> usize {
         self.refresh_tokens.len()
     }
@@ -225,7 +226,7 @@ impl State {
                 (200, serde_json::from_str(&public_jwks(all).to_string()).unwrap())
             }
             "/token" => {
-                // base64 of `gateway:secret`
+                // base64 of `gateway:secret`.
                 assert_eq!(seen.values("authorization"), ["Basic Z2F0ZXdheTpzZWNyZXQ="]);
                 self.token(&form)
             }
@@ -296,7 +297,7 @@ impl State {
     }
 }
 
-/// The parameters of an address.
+/// Query parameters of a URL.
 pub(crate) fn parameters(location: &str) -> BTreeMap<String, String> {
     form(location.split_once('?').map_or("", |(_, query)| query))
 }
@@ -323,7 +324,7 @@ impl Browser {
         Self { address, ..self.clone() }
     }
 
-    /// Sends a request with further lines, and keeps what cookies come.
+    /// Sends a request with further lines, and stores received cookies.
     pub(crate) fn send(&mut self, method: &str, target: &str, lines: &str, body: &str) -> Response {
         let cookies: Vec<_> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let cookies =
@@ -356,12 +357,12 @@ impl Browser {
         response
     }
 
-    /// Goes to a page.
+    /// Navigates to a page.
     pub(crate) fn visit(&mut self, target: &str) -> Response {
         self.send("GET", target, "Accept: text/html,*/*;q=0.8\r\nSec-Fetch-Mode: navigate\r\n", "")
     }
 
-    /// Where a redirect leads, which must be at this host; the target of it.
+    /// Follows a redirect, which must lead to this host.
     pub(crate) fn follow(&mut self, response: &Response) -> Response {
         let location = response.value("location").expect("a redirect").to_owned();
         let target =
@@ -369,7 +370,7 @@ impl Browser {
         self.visit(&target)
     }
 
-    /// From a page to the provider: the address there.
+    /// Goes from a page to the provider. Returns the URL there.
     pub(crate) fn go_to_provider(&mut self, target: &str) -> String {
         let sent = self.visit(target);
         assert_eq!(sent.status, 302, "{}", sent.head);
@@ -378,12 +379,12 @@ impl Browser {
         started.value("location").unwrap().to_owned()
     }
 
-    /// Comes back from the provider.
+    /// Returns from the provider.
     pub(crate) fn back(&mut self, (code, state): &(String, String)) -> Response {
         self.visit(&format!("/oauth2/callback?code={code}&state={state}"))
     }
 
-    /// All of it; the last redirect.
+    /// Runs the whole login. Returns the last redirect.
     pub(crate) fn log_in(&mut self, provider: &Played, target: &str) -> Response {
         let location = self.go_to_provider(target);
         let back = self.back(&provider.approve(&location));

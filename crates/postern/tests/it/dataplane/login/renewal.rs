@@ -1,4 +1,5 @@
-//! Sessions that are renewed at their provider: once however many race, from the newest, and not when it has ended them.
+//! Renewal of sessions at their provider: once for concurrent requests, from the newest state, and
+//! not after the provider has ended them.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -42,11 +43,12 @@ fn one_renewal_however_many_requests_race() {
             answers.iter().map(|a| a.0).collect::<Vec<_>>()
         );
         assert_eq!(stage.provider.state().asked["refresh_token"], 1);
-        // A tab that did not hear of the new cookie goes on with the old one, and does not use the old refresh token.
+        // A tab without the new cookie continues with the old one, and does not use the old refresh
+        // token.
         stage.clock.advance(Duration::from_mins(1));
         let mut late = browser.clone();
         assert_eq!(late.visit("/").status, 200);
-        // And the new one goes on from there.
+        // The new cookie continues from there.
         let (_, mut tab) = answers.into_iter().next().unwrap();
         stage.clock.advance(Duration::from_mins(6));
         assert_eq!(tab.visit("/").status, 200);
@@ -75,7 +77,8 @@ fn processes_that_share_a_database_share_sessions_and_renew_them_once() {
     });
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     assert_eq!(stage.provider.state().asked["refresh_token"], 1);
-    // Ended here, it is over here at once, and there when it is heard, or what was believed has to be looked up.
+    // A sign-out takes effect at once in this process. In the other one it takes effect with a
+    // message, or when the cached state must be read again.
     let mut stolen = browser.at(other.address);
     assert_eq!(stolen.visit("/").status, 200);
     browser.clone().visit("/oauth2/sign_out");
@@ -109,7 +112,7 @@ fn a_session_that_becomes_due_while_a_request_waits_has_not_ended() {
         stage.clock.advance(Duration::from_secs(299));
         let waiting = std::thread::spawn(move || browser.visit("/reviewed").status);
         std::thread::sleep(Duration::from_millis(300));
-        // It has to be renewed now, and has come in before that.
+        // It must be renewed now, and the request arrived before that.
         stage.clock.advance(Duration::from_secs(5));
         assert_eq!(waiting.join().unwrap(), 200);
     }

@@ -1,4 +1,5 @@
-//! Sessions whose provider takes them back, where that is followed: over at once, and nobody's while nothing is heard.
+//! Sessions that a followed provider revokes: they end at once. While nothing arrives from the
+//! provider, they are refused.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use store::{Epoch, Revocation, RevocationReach, Store};
 use super::stage::Stage;
 use crate::dataplane::harness::{CONTROL, now};
 
-/// The log of a provider, followed by a gateway.
+/// Log of a provider that a gateway follows.
 struct Log {
     store: Store,
     secret: SharedSecret,
@@ -52,7 +53,7 @@ impl Log {
         self.revoke_at(what, RevocationReach::Whole, now());
     }
 
-    /// By a node whose clock says this.
+    /// Revokes at a node whose clock shows `now`.
     fn revoke_at(&self, what: TagSubject<'_>, reach: RevocationReach, now: u64) {
         let revocation = Revocation {
             tags: vec![self.secret.tag_key().tag(what)],
@@ -65,7 +66,7 @@ impl Log {
         CONTROL.block_on(self.store.write(revoke)).unwrap();
     }
 
-    /// What the provider's next ID tokens say of when their account was read.
+    /// Sets the time of the account's state in the next ID tokens of the provider.
     fn read(&self, stage: &Stage) {
         let read_at = CONTROL.block_on(self.store.read_at()).unwrap().as_millis();
         stage.provider.state().claims = serde_json::json!({ "read_at": read_at });
@@ -102,14 +103,15 @@ fn a_session_ends_with_all_of_its_user_whatever_clocks_say() {
     for stage in [Stage::carried(), Stage::kept()] {
         let log = Log::of(&stage, Duration::from_secs(5));
         let user = || TagSubject::User("alice-id");
-        // The provider's node is an hour late, or early; the gateway's clock is right. The second ending is at the time of the first.
+        // The clock of the provider's node is an hour late or early, and the gateway's clock is
+        // right. The second revocation has the same time as the first.
         for clock in [now() - 3600, now() - 3600, now() + 3600, now() + 3600] {
             log.read(&stage);
             let mut before = stage.logged_in();
             assert_eq!(before.visit("/").status, 200);
             log.revoke_at(user(), RevocationReach::SoFar, clock);
             until(|| before.visit("/").status == 302, "over");
-            // They log in with what was read before, as if that had taken long.
+            // The user logs in with state from before, as if the login had taken long.
             let mut late = stage.logged_in();
             assert_ne!(late.visit("/").status, 200);
             log.read(&stage);

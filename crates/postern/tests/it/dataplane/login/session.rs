@@ -1,4 +1,5 @@
-//! What a session is good for: a credential where it was begun and wanted, and nowhere else; in a cookie, or in a database.
+//! Scope of a session: it is a credential only where it was created and where a route wants it.
+//! Sessions are in a cookie, or in a database.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ fn a_session_is_a_credential_where_it_was_begun_and_wanted() {
         bytes[last] = if bytes[last] == b'A' { b'B' } else { b'A' };
         forged.cookies.insert("__Host-postern".into(), String::from_utf8(bytes).unwrap());
         assert_eq!(forged.visit("/").status, 302);
-        // A token sent along is the credential, and nothing else.
+        // If the request has a token, only the token is the credential.
         let bearer = browser.send("GET", "/", "Authorization: Bearer nonsense\r\n", "");
         assert_eq!(bearer.status, 401);
         let token = stage.fixture.issuer.token(|claims| claims["preferred_username"] = "bob".into());

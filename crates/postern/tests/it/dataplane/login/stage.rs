@@ -1,4 +1,5 @@
-//! A gateway that people log in at, the provider that it knows, and the keys that it has; sessions are in cookies, or in a database.
+//! Fixture: a gateway with a browser login, its provider, and its keys. Sessions are in cookies, or
+//! in a database.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub(super) const KEY: &str = "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=";
 pub(super) const OTHER_KEY: &str = "gipyI5XLtt5oaj7WjZmOAnup/CViDw/rdYUXP6vES48=";
 pub(super) const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
-/// A gateway that people log in at, and everything around it.
+/// A gateway with a browser login, and everything around it.
 pub(super) struct Stage {
     pub(super) clock: Arc<ManualClock>,
     pub(super) provider: Played,
@@ -25,7 +26,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Another proxy asks; sessions are in cookies.
+    /// Starts it for queries of another proxy, with sessions in cookies.
     pub(super) fn asked(listener: &str) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
         let provider = Played::new(&clock);
@@ -34,17 +35,17 @@ impl Stage {
         Self { clock, provider, fixture }
     }
 
-    /// Sessions are in cookies.
+    /// Starts it with sessions in cookies.
     pub(super) fn carried() -> Self {
         Self::new("", None)
     }
 
-    /// Sessions are in a database.
+    /// Starts it with sessions in a database.
     pub(super) fn kept() -> Self {
         Self::new("", Some(database()))
     }
 
-    /// The cookie of a session in another database.
+    /// Cookie of a session in another database.
     pub(super) fn kept_elsewhere(&self) -> String {
         let other = gateway(&self.provider, &self.clock, "", Some(database()));
         let mut browser = Browser::new(other.address, "app.test");
@@ -106,7 +107,7 @@ pub(super) fn start(
     Fixture::keeping(dir, upstream, &text, clock.clone(), sessions)
 }
 
-/// A folder with what a login needs.
+/// A folder with the files of a login.
 pub(super) fn keyed() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
@@ -123,7 +124,7 @@ pub(super) fn database() -> Arc<dyn SessionStore> {
     Arc::new(Sessions::new(store, CONTROL.handle().clone()))
 }
 
-/// Sessions of two processes that share a database: a file, and one on a server.
+/// Session stores of two processes that share a database: a file, and one on a server.
 pub(super) fn shared(kind: &str) -> [[Arc<dyn SessionStore>; 2]; 2] {
     let file = config::DatabaseSettings::of_file(&tempfile::tempdir().unwrap().keep().join("sessions.db"));
     let mut server = file.clone();
@@ -136,7 +137,7 @@ pub(super) fn shared(kind: &str) -> [[Arc<dyn SessionStore>; 2]; 2] {
     })
 }
 
-/// For what has to hold wherever sessions are kept.
+/// Runs a test for each kind of session storage.
 pub(super) fn everywhere(test: impl Fn(&Stage)) {
     test(&Stage::carried());
     test(&Stage::kept());

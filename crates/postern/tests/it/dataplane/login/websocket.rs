@@ -1,6 +1,8 @@
-//! security: a WebSocket that a browser opens with a session is opened by a page of the same origin, or by one that the route names.
+//! security: a browser may open a WebSocket with a session only from a page of the same origin, or
+//! of an origin that the route names.
 //!
-//! Browsers let any page open a WebSocket anywhere and send the cookies along; what tells them apart is the page's `Origin`.
+//! Browsers let any page open a WebSocket to any server and send the cookies with it. Only the
+//! `Origin` field distinguishes the pages.
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use crate::dataplane::ext_authz::{allowed, check, denied, question};
 use crate::dataplane::harness::{Client, Fixture, Setup, now};
 use crate::dataplane::upgrade::{UPGRADE, shouting};
 
-/// What is not `https://app.test`.
+/// Origins other than `https://app.test`.
 const FOREIGN: [&str; 9] = [
     "https://evil.test",
     "http://app.test",
@@ -27,7 +29,7 @@ const FOREIGN: [&str; 9] = [
 ];
 
 impl Stage {
-    /// Behind it there is a service that speaks WebSocket; `route` are further keys of its route.
+    /// Starts it in front of a WebSocket service. `route` contains further keys of the route.
     fn with_websockets(listener: &str, route: &str) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
         let provider = Played::new(&clock);
@@ -92,9 +94,9 @@ fn websocket_origin_is_asked_of_sessions_alone() {
     let stage = Stage::with_websockets("", "");
     let token = stage.fixture.issuer.token(|_| {});
     let foreign = "Origin: https://evil.test\r\n";
-    // a page cannot make a browser send a token
+    // A page cannot make a browser send a token.
     assert_eq!(open(&stage, &format!("Authorization: Bearer {token}\r\n{UPGRADE}{foreign}")), 101);
-    // what is no handshake is for the service and its CORS rules
+    // A request that is not a handshake is left to the service and its CORS rules.
     let browser = stage.logged_in();
     let session = format!("Cookie: {}\r\n", cookie(&browser));
     assert_eq!(open(&stage, &format!("{session}{foreign}")), 502, "101 that was not asked for");
@@ -120,14 +122,14 @@ fn websocket_origin_counts_when_envoy_asks() {
         let (status, _, body, _) = denied(asked(&[("origin", origin)]));
         assert!(status == 403 && body.contains("foreign_origin"), "{origin}: {body}");
     }
-    // a handshake over HTTP/2 has no key
+    // A handshake over HTTP/2 has no key.
     let about = [("cookie", session.as_str()), ("upgrade", "websocket"), ("origin", "https://evil.test")];
     assert_eq!(denied(check(&stage.fixture, &question("/chat", &about))).0, 403);
     let plain = [("cookie", session.as_str()), ("origin", "https://evil.test")];
     allowed(check(&stage.fixture, &question("/chat", &plain)));
 }
 
-/// The cookie of somebody who logged in behind Envoy.
+/// Cookie of a user who logged in behind Envoy.
 fn envoy_session(stage: &Stage) -> String {
     let elsewhere = Stage {
         fixture: super::stage::gateway(&stage.provider, &stage.clock, "", None),
@@ -164,7 +166,7 @@ fn websocket_origin_counts_when_another_postern_asks() {
 
 #[test]
 fn websocket_origin_counts_when_nginx_asks() {
-    // nginx takes Upgrade off; what is left of a handshake is its key
+    // nginx removes Upgrade; only the key of the handshake remains.
     let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
     let session = envoy_session(&stage);
     let ask = |lines: &str| {
