@@ -1,16 +1,18 @@
 # shellcheck shell=bash
-# Trying a download three times, and telling a failed one from every other failure. Sourced by dev/setup and dev/test,
-# which set -u -o pipefail.
+# Tries a download three times, and distinguishes a failed download from other failures. Sourced by
+# dev/setup and dev/test, which set -u -o pipefail.
 #
-# A test may be skipped for want of a download and for nothing else, so what is not understood is another failure.
+# A test may be skipped only because of a failed download, so an unknown error counts as another
+# failure.
 
 TRIES=3
 # The exit code for "could not be downloaded" (EX_TEMPFAIL of sysexits.h).
 UNREACHABLE=75
 
-# How cargo, rustup, go, git, pip, apt and Maven say that the other side cannot be reached or does not deliver; their
-# exit codes do not tell. These are causes. Headlines such as "failed to download" or "Unable to update registry" are
-# left out on purpose: they also stand above a full disk and a folder that cannot be written.
+# Messages of cargo, rustup, go, git, pip, apt and Maven when a server cannot be reached or does not
+# deliver; their exit codes do not show it. These are causes. Headlines such as "failed to download"
+# or "Unable to update registry" are left out on purpose: they also appear with a full disk and a
+# folder that is not writable.
 NETWORK=(
     "could( not|n't) (resolve|connect)" 'unable to connect' 'failed to (connect|establish a new connection)'
     'temporary failure' 'failure in name resolution' 'name or service not known' 'no such host' 'dns error'
@@ -22,8 +24,8 @@ NETWORK=(
     'could not transfer artifact' 'failed to fetch https?:' '^ +\[(5|6|7|16|18|28|35|52|55|56|92)\] '
 )
 
-# `cargo install` and pip fetch and build in one go, and build only when everything is there. Whatever a build prints,
-# its failure is no failed download.
+# `cargo install` and pip download and build in one command, and build only after all downloads. So
+# a failed build is never a failed download, whatever it prints.
 BUILDING=('could not compile' 'failed to run custom build command' 'failed (to build|building)')
 
 # says FILE PATTERN...: whether a line of the file matches one of the patterns.
@@ -33,14 +35,15 @@ says() {
     grep -Eqi -- "$*" "$file"
 }
 
-# try_download LOG COMMAND...: runs the command up to three times; what it says goes to the end of LOG. Returns 0,
-# $UNREACHABLE when the network failed it every time, or 1. A failed build is not tried again.
+# try_download LOG COMMAND...: runs the command up to three times and appends its output to LOG.
+# Returns 0, or $UNREACHABLE if the network failed every time, or 1. A failed build is not tried
+# again.
 try_download() {
     local log=$1 said=$1.try attempt code verdict=$UNREACHABLE
     shift
     for ((attempt = 1; attempt <= TRIES; attempt++)); do
         code=0
-        # In English, because it is read below.
+        # In English, because the output is searched below.
         LC_ALL=C.UTF-8 "$@" 2>&1 </dev/null | tee "$said" >>"$log" || code=$?
         if ((code == 0)); then
             verdict=0

@@ -4,7 +4,7 @@ import org.apache.activemq.broker.BrokerService;
 import org.apache.activemq.security.AuthenticationUser;
 import org.apache.activemq.security.SimpleAuthenticationPlugin;
 
-/** ActiveMQ Classic in memory, with AMQP at one address and one account: java Classic HOST:PORT USER PASSWORD. */
+/** Runs ActiveMQ Classic in memory, with AMQP at one address and one account: java Classic HOST:PORT USER PASSWORD. */
 class Classic {
     public static void main(String[] given) throws Exception {
         BrokerService broker = new BrokerService();

@@ -1,1 +1,1 @@
-"""Foreign clients and peers around a real gateway process; `dev/test-clients` is the way in."""
+"""Foreign clients and peers around a real gateway process. Entry point: `dev/test-clients`."""

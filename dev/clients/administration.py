@@ -1,4 +1,5 @@
-"""The administration of a Keycloak, as far as the checks need it. Nothing but the standard library: programs use it as well."""
+"""Keycloak's administration interface, as far as the checks need it. Uses only the standard
+library, because client programs import it too."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .report import Fault
 
 
 class Administration:
-    """A running Keycloak, and who may do everything there."""
+    """A running Keycloak, and the credentials of its administrator."""
 
     def __init__(self, base: str, password: str) -> None:
         self.base = base
@@ -20,12 +21,12 @@ class Administration:
         self._admin = ("", 0.0)
 
     def tokens(self, realm: str, **form: str) -> dict:
-        """The token endpoint's answer."""
+        """The response of the token endpoint."""
         url = f"{self.base}/realms/{realm}/protocol/openid-connect/token"
         return _call("POST", url, {}, urllib.parse.urlencode(form).encode())
 
     def admin(self, method: str, path: str, content: object = None) -> object:
-        """A call of the administration interface, below the realm."""
+        """Calls the administration interface; the path is relative to the realm."""
         token, until = self._admin
         if time.monotonic() > until:
             answer = self.tokens("master", grant_type="password", client_id="admin-cli", username="admin", password=self.password)
@@ -36,7 +37,7 @@ class Administration:
         return _call(method, f"{self.base}/admin/realms{path}", headers, body)
 
     def add_key(self, realm: str, name: str, priority: int) -> str:
-        """A new RSA key that signs from now on; the id of its provider."""
+        """Adds a new RSA key that signs from now on. Returns the id of its provider."""
         parent = self.admin("GET", f"/{realm}")["id"]
         config = {"priority": [str(priority)], "algorithm": ["RS256"], "keySize": ["2048"], "enabled": ["true"], "active": ["true"]}
         self.admin("POST", f"/{realm}/components", {
@@ -46,13 +47,13 @@ class Administration:
         return self.key_provider(realm, name)["id"]
 
     def disable_key(self, realm: str, name: str) -> None:
-        """A key signs no more, and what it signed is worth nothing."""
+        """Disables a key: it no longer signs, and its signatures become invalid."""
         provider = self.key_provider(realm, name)
         provider["config"]["enabled"] = ["false"]
         self.admin("PUT", f"/{realm}/components/{provider['id']}", provider)
 
     def key_provider(self, realm: str, name: str) -> dict:
-        """A key provider by its name."""
+        """Returns a key provider by its name."""
         found = self.admin("GET", f"/{realm}/components?type=org.keycloak.keys.KeyProvider")
         return next(component for component in found if component["name"] == name)
 

@@ -1,4 +1,5 @@
-"""A real Kubernetes API server with its database, etcd, and the part of its API that the checks need."""
+"""A real Kubernetes API server with its database, etcd, and the part of its API that the checks
+need."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Cluster:
         self.server: Server | None = None
 
     def start(self) -> None:
-        """Starts both, ready."""
+        """Starts both and waits until they are ready."""
         executable = CACHE / "bin/kube-apiserver"
         if not executable.exists():
             log = ".cache/logs/setup-kubernetes.log"
@@ -69,7 +70,7 @@ class Cluster:
         self.resume()
 
     def resume(self) -> None:
-        """Starts the API server on the database that is there."""
+        """Starts the API server on the existing database."""
         assert self.server is not None
         self.server.spawn()
         deadline = time.monotonic() + READY_S
@@ -86,7 +87,8 @@ class Cluster:
     def call(
         self, method: str, path: str, content: object = None, token: str | None = None, kind: str = JSON
     ) -> tuple[int, dict]:
-        """Status and answer, whatever the status. Without a token it is the administrator who asks."""
+        """Calls the API. Returns status and response, whatever the status. Without a token the
+        administrator calls."""
         body = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
         headers = {"Authorization": f"Bearer {token or self._admin}", "Content-Type": kind, "Accept": JSON}
         request = urllib.request.Request(self.base + path, data=body, headers=headers, method=method)
@@ -101,23 +103,24 @@ class Cluster:
             return status, {"text": text.decode(errors="replace")}
 
     def expect(self, method: str, path: str, content: object = None, kind: str = JSON) -> dict:
-        """A call that must be answered with success."""
+        """A call that must succeed."""
         status, answer = self.call(method, path, content, kind=kind)
         if status >= http.client.MULTIPLE_CHOICES:
             raise Fault(f"the API server answered {method} {path} with {status}: {answer.get('message', answer)}")
         return answer
 
     def namespace(self, name: str) -> None:
-        """A namespace."""
+        """Creates a namespace."""
         self.expect("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
 
     def account(self, namespace: str, name: str) -> str:
-        """A service account; its uid."""
+        """Creates a service account. Returns its uid."""
         created = self.expect("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
         return created["metadata"]["uid"]
 
     def token(self, namespace: str, name: str, audience: str | None = None, seconds: int = 3600) -> str:
-        """A token of a service account (TokenRequest); without an audience for the API server itself."""
+        """Returns a token of a service account (TokenRequest). Without an audience it is for the
+        API server."""
         spec: dict = {"expirationSeconds": seconds}
         if audience is not None:
             spec["audiences"] = [audience]
@@ -125,7 +128,7 @@ class Cluster:
         return self.expect("POST", path, {"spec": spec})["status"]["token"]
 
     def resigned(self, token: str, **claims: object) -> str:
-        """The token with other claims, signed with the server's own key."""
+        """Returns the token with other claims, signed with the server's own key."""
         head, payload, _ = token.split(".")
         content = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))) | claims
         payload = base64.urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
@@ -133,13 +136,13 @@ class Cluster:
         return f"{head}.{payload}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
 
     def role(self, namespace: str | None, name: str, *rules: dict) -> None:
-        """A Role, or without a namespace a ClusterRole."""
+        """Creates a Role, or without a namespace a ClusterRole."""
         where, kind = (f"/namespaces/{namespace}/roles", "Role") if namespace else ("/clusterroles", "ClusterRole")
         self.expect("POST", RBAC + where, {"kind": kind, "apiVersion": "rbac.authorization.k8s.io/v1",
                                            "metadata": {"name": name}, "rules": list(rules)})  # fmt: skip
 
     def bind(self, namespace: str | None, name: str, role: str, subject: dict, kind: str | None = None) -> None:
-        """A RoleBinding, or without a namespace a ClusterRoleBinding, of that name."""
+        """Creates a RoleBinding of that name, or without a namespace a ClusterRoleBinding."""
         where, binding = ("clusterrolebindings", "ClusterRoleBinding")
         if namespace:
             where, binding = (f"namespaces/{namespace}/rolebindings", "RoleBinding")
@@ -150,12 +153,13 @@ class Cluster:
         })  # fmt: skip
 
     def unbind(self, namespace: str | None, name: str) -> None:
-        """Deletes it."""
+        """Deletes a binding."""
         where = f"namespaces/{namespace}/rolebindings" if namespace else "clusterrolebindings"
         self.expect("DELETE", f"{RBAC}/{where}/{name}")
 
     def created(self, resource: str) -> int:
-        """How many of these were created since the server started: reviews are created, too."""
+        """Number of objects of this resource created since the server started. Reviews are created
+        too."""
         _, body = self.call("GET", "/metrics")
         labels = f'(?=[^}}]*resource="{resource}")(?=[^}}]*verb="POST")[^}}]*'
         counts = re.findall(rf"apiserver_request_total\{{{labels}\}} (\S+)", body["text"])
@@ -163,17 +167,17 @@ class Cluster:
 
 
 def user(name: str) -> dict:
-    """A subject of a binding."""
+    """A user as the subject of a binding."""
     return {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name}
 
 
 def account(namespace: str, name: str) -> dict:
-    """A subject of a binding."""
+    """A service account as the subject of a binding."""
     return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
 
 
 def connections(pid: int, port: int) -> set[str]:
-    """Connections of a process to a port of the loopback: their local addresses."""
+    """Local addresses of a process's connections to a loopback port."""
     sockets = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:

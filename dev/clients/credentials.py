@@ -1,4 +1,4 @@
-"""What callers show: tokens of a small issuer, and certificates of a small authority."""
+"""Credentials of callers: tokens of a test issuer, and certificates of a test authority."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LIFETIME_S = 3600
 
 
 class Issuer:
-    """An RSA key and the tokens signed with it."""
+    """An RSA key, and the tokens signed with it."""
 
     def __init__(self, folder: Path) -> None:
         self._signer = Signer(folder, KEY_ID)
         self.jwks = self._signer.jwks
 
     def token(self, user: str, **claims: object) -> str:
-        """A token for a user, with further or other claims."""
+        """Returns a token for a user, with additional or different claims."""
         now = int(time.time())
         return self._signer.token({
             "iss": ISSUER, "aud": AUDIENCE, "sub": f"id-of-{user}", "preferred_username": user,
@@ -32,7 +32,7 @@ class Issuer:
 
 
 class Authority:
-    """A certificate authority of its own."""
+    """A certificate authority for the tests."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
@@ -46,7 +46,8 @@ class Authority:
         )  # fmt: skip
 
     def issue(self, name: str, subject: str, usage: str, alternative: str, days: int = 60) -> tuple[Path, Path]:
-        """A certificate and its key; `usage` is serverAuth or clientAuth. Negative days: expired."""
+        """Creates a certificate and its key. `usage` is serverAuth or clientAuth. Negative days:
+        expired."""
         base = self._folder / f"{self._name}-{name}"
         certificate, key, request, extensions = (base.with_suffix(s) for s in (".pem", ".key", ".csr", ".ext"))
         openssl(

@@ -17,7 +17,7 @@ TIMEOUT_S = 30
 
 @dataclass
 class Answer:
-    """What curl made of a response."""
+    """A response as curl reports it."""
 
     status: int
     version: str
@@ -29,21 +29,21 @@ class Answer:
     log: str
 
     def values(self, name: str) -> list[str]:
-        """The values of a header field, in order; of trailers too."""
+        """Values of a header or trailer field, in order."""
         pairs = (line.split(":", 1) for line in self.head.splitlines() if ":" in line)
         return [value.strip() for key, value in pairs if key.lower() == name]
 
     def reflection(self) -> dict:
-        """What arrived at the upstream."""
+        """The request as it arrived at the upstream."""
         return json.loads(self.body)
 
     def upstream_values(self, name: str) -> list[str]:
-        """The values of a header field as they arrived at the upstream."""
+        """Values of a header field as they arrived at the upstream."""
         return [value for key, value in self.reflection()["headers"] if key.lower() == name]
 
 
 class Curl:
-    """Runs curl against the stage's gateway."""
+    """Runs curl against the gateway."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -53,7 +53,7 @@ class Curl:
     def __call__(
         self, *arguments: str, listener: str = "plain", path: str = "/api/hello", token: bool = True, data: bytes = b""
     ) -> Answer:
-        """One request."""
+        """Sends one request."""
         folder = self._stage.folder
         head, body = folder / "curl-head", folder / "curl-body"
         for old in (head, body):
@@ -64,7 +64,7 @@ class Curl:
             self._stage.url(listener, path),
         ]  # fmt: skip
         done = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT_S + 5, check=False)
-        # a line for each transfer: that of the last counts
+        # a line for each transfer; the last one counts
         status, version, connects, uploaded, code = done.stdout.decode().splitlines()[-1].split()
         return Answer(
             int(status), version, int(connects), int(uploaded), int(code),
@@ -74,7 +74,7 @@ class Curl:
 
 
 def ok(answer: Answer, version: str | None = None) -> Answer:
-    """Raises Fault unless curl is content with a 200."""
+    """Raises Fault unless curl succeeds with a 200."""
     expect(answer.code == 0, f"curl ended with {answer.code}: {answer.log.strip().splitlines()[-1:]}")
     expect(answer.status == 200, f"status {answer.status}: {answer.body[:200]!r}")
     if version:
@@ -83,7 +83,7 @@ def ok(answer: Answer, version: str | None = None) -> Answer:
 
 
 def run(stage: Stage, report: Report) -> None:
-    """All checks."""
+    """Runs all checks."""
     curl = Curl(stage)
     versions(curl, stage, report)
     bodies(curl, stage, report)
@@ -93,7 +93,7 @@ def run(stage: Stage, report: Report) -> None:
 
 
 def versions(curl: Curl, stage: Stage, report: Report) -> None:
-    """Every way in."""
+    """Versions of HTTP, in clear text and over TLS."""
     ways = [
         ("HTTP/1.1", "plain", ["--http1.1"], "1.1"),
         ("HTTP/2 in plain text, prior knowledge", "plain", ["--http2-prior-knowledge"], "2"),
@@ -168,7 +168,7 @@ def answers(curl: Curl, report: Report) -> None:
         with report.check(f"curl: HEAD over {name}"):
             answer = ok(curl(option, "--head", listener=listener, path="/api/bytes/1000"))
             equal("Content-Length", answer.values("content-length"), ["1000"])
-            # with --head curl writes the head where the body would go
+            # with --head curl writes the head to the output of the body
             expect(b"xxx" not in answer.body, "a body came with the answer to HEAD")
         with report.check(f"curl: trailers after a body in chunks over {name}"):
             answer = ok(curl(option, "-H", "TE: trailers", listener=listener, path="/api/chunked/50000"))
@@ -188,7 +188,7 @@ def answers(curl: Curl, report: Report) -> None:
 
 
 def refusals(curl: Curl, stage: Stage, report: Report) -> None:
-    """Challenges, and what must not pass."""
+    """Challenges, and requests that must be refused."""
 
     def challenged(answer: Answer, status: int, *challenge: str) -> None:
         equal("status", answer.status, status)
@@ -232,7 +232,7 @@ def refusals(curl: Curl, stage: Stage, report: Report) -> None:
 
 
 def certificates(curl: Curl, stage: Stage, report: Report) -> None:
-    """Client certificates as a credential."""
+    """Client certificates as credentials."""
     subject = "/O=Example/OU=machines/CN=robot-7"
     other = Authority(stage.folder, "foreign")
 

@@ -1,4 +1,4 @@
-"""Clients that are programs of their own; each prints a line per check, which is counted here."""
+"""Clients that are separate programs. Each prints a line per check, which is counted here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAMS = HERE / "programs"
 
 
 def _settings(stage: Stage) -> dict[str, str]:
-    """What the programs are told, as environment."""
+    """Settings of the programs, as environment variables."""
     return {
         "CLIENTS_PLAIN": f"localhost:{stage.port('plain')}",
         "CLIENTS_SECURE": f"localhost:{stage.port('secure')}",
@@ -29,7 +29,8 @@ def run_program(
     name: str, command: list[str], stage: Stage, report: Report, more: dict[str, str] | None = None, *,
     timeout: float = TIMEOUT_S,
 ) -> None:
-    """Runs a client and takes its verdicts over: JSON lines with `check`, `seconds` and, if it failed, `fault`."""
+    """Runs a client and counts its verdicts: JSON lines with `check`, `seconds` and, on failure,
+    `fault`."""
     environment = os.environ | _settings(stage) | (more or {})
     log = stage.folder / f"client-{name}.log"
     ended = "in time"

@@ -1,5 +1,6 @@
-"""Envoy, nginx, Caddy and HAProxy in front, and Postern beside them, which they ask: whatever a client tries, what
-arrives at the service is what it may do, under its own name. Judged by the service's log."""
+"""Envoy, nginx, Caddy and HAProxy in front, with Postern as the service that they query. Whatever a
+client sends: the requests that reach the service are permitted, with the caller's own identity. The
+service's log decides."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from .neighbours import NOBODY, Answer, Front, Neighbours
 from .report import Report, equal, expect
 from .stage import Stage
 
-# The fields that say who calls.
+# The identity headers.
 OURS = ("x-forwarded-user", "x-forwarded-groups", "x-forwarded-email", "x-forwarded-preferred-username")
 ALICE = {"x-forwarded-user": ["alice"], "x-forwarded-groups": ["staff"], "x-forwarded-preferred-username": ["alice"]}
 REALM = 'Bearer realm="fronts"'
 
 
 def run(stage: Stage, report: Report) -> None:
-    """All checks."""
+    """Runs all checks."""
     neighbours = Neighbours.start(stage)
     try:
         for front in neighbours.fronts:
@@ -36,7 +37,7 @@ def run(stage: Stage, report: Report) -> None:
 
 
 def named(request: dict) -> dict[str, list[str]]:
-    """Every field that a service could take for one of ours, by the name it would take it for."""
+    """Fields that a service could mistake for one of ours, by the name that it would read."""
     found: dict[str, list[str]] = {}
     for name, value in request["headers"]:
         name = re.sub(r"[^a-z0-9]", "-", name.lower())
@@ -46,13 +47,14 @@ def named(request: dict) -> dict[str, list[str]]:
 
 
 def header(request: dict, name: str) -> list[str]:
-    """The values of a field as they arrived."""
+    """Values of the field as they arrived."""
     return [value for key, value in request["headers"] if key.lower() == name]
 
 
 def readings(target: str) -> set[str]:
-    """The paths that services could take a target for: decoded or not, however often, with and without what is behind
-    `#` or `;`, backslashes as slashes, slashes merged, dot segments resolved."""
+    """The paths that services could read from a target: decoded any number of times, with and
+    without the part after `#` or `;`, backslashes as slashes, slashes merged, dot segments
+    resolved."""
 
     def resolve(path: str) -> str:
         out: list[str] = []
@@ -76,7 +78,7 @@ def readings(target: str) -> set[str]:
 
 
 def is_below(prefix: str, paths: Iterable[str]) -> bool:
-    """Whether any of the paths is that or below it."""
+    """Whether any of the paths is the prefix or below it."""
     return any(path == prefix or path.startswith(f"{prefix}/") for path in (path.split("?")[0] for path in paths))
 
 
@@ -88,7 +90,7 @@ def refused(front: Front, answer: Answer, *statuses: int) -> None:
 
 
 def passed(front: Front, answer: Answer) -> dict:
-    """The request as it arrived, once, at the service."""
+    """The request passed. Returns it as it arrived at the service, once."""
     equal("status", answer.status, 200)
     arrived = front.arrived(answer)
     equal("arrivals at the service", len(arrived), 1)
@@ -96,7 +98,7 @@ def passed(front: Front, answer: Answer) -> dict:
 
 
 class Checks:
-    """What must hold of each proxy."""
+    """The checks of one proxy."""
 
     def __init__(self, front: Front, stage: Stage, report: Report) -> None:
         self.front, self.stage, self.report = front, stage, report
@@ -109,7 +111,7 @@ class Checks:
         return self.report.check(f"{self.front}: {name}")
 
     def run(self) -> None:
-        """All."""
+        """Runs all checks."""
         self.identity()
         self.refusals()
         self.paths()
@@ -119,7 +121,7 @@ class Checks:
         self.upgrades()
 
     def identity(self) -> None:
-        """Who calls arrives, and nothing that a client says of it."""
+        """The caller's identity arrives, and nothing that a client claims about it."""
         front, ask = self.front, self.ask
         with self.check("a good token passes, and the service hears who it is"):
             request = passed(front, ask("/x?y=z", token=self.alice))
@@ -133,7 +135,7 @@ class Checks:
                     answer = ask(path, *fields, token=token)
                     for request in front.arrived(answer):
                         equal(f"identity at {path}", named(request), wanted)
-                    # to refuse is as good
+                    # a refusal is acceptable too
                     expect(answer.status in (200, 400, 500), f"status {answer.status} of {path}")
         with self.check("a client cannot have our fields taken off"):
             answer = ask("/x", "Connection: close, X-Forwarded-User, X-Forwarded-Groups", token=self.alice)
@@ -142,7 +144,7 @@ class Checks:
             expect(answer.status in (200, 400, 403), f"status {answer.status}")
 
     def refusals(self) -> None:
-        """401, 403, and what clients are told."""
+        """401, 403, and their responses."""
         front, ask, token = self.front, self.ask, self.stage.issuer.token
 
         def told(answer: Answer, status: int, *challenge: str) -> None:
@@ -173,7 +175,7 @@ class Checks:
             passed(front, ask("/admin/x", token=self.admin))
 
     def paths(self) -> None:
-        """No way of writing a path leads where it may not."""
+        """No spelling of a path leads to a route that the caller may not use."""
         front, ask = self.front, self.ask
         with self.check("no writing of a path leads to what others own"):
             for target in WAYS_IN:
@@ -194,7 +196,7 @@ class Checks:
                 refused(front, ask("/admin/x", *fields, token=self.alice), 403, 400, front.kind.unreadable)
 
     def hosts(self) -> None:
-        """A host that is others' is not reached by naming another one elsewhere."""
+        """A host of another route is not reached by naming an allowed host elsewhere."""
         front, ask = self.front, self.ask
         with self.check("a host of others is theirs in every writing"):
             for host in ("vault.example", "VAULT.Example", "vault.example.", "vault.example:80", "vault.example:8080"):
@@ -220,7 +222,7 @@ class Checks:
             expect(not at, f"{how}: arrived at {hosts}")
 
     def methods(self) -> None:
-        """The method that is judged is the method that arrives."""
+        """The method that is authorized is the method that arrives."""
         front, ask = self.front, self.ask
         with self.check("the method is the request's own"):
             refused(front, ask("/things/1", method="DELETE", token=self.alice), 403)
@@ -239,7 +241,7 @@ class Checks:
                 expect(set(arrived) <= {"GET"}, f"{method} arrived as {arrived}")
 
     def bodies(self) -> None:
-        """What is asked about and what is forwarded have the same body."""
+        """The check and the forwarded request have the same body."""
         front, ask = self.front, self.ask
         with self.check("a body arrives whole"):
             body = os.urandom(300_000)
@@ -252,7 +254,7 @@ class Checks:
         with self.check("what a body says opens nothing"):
             for kind in ("application/grpc", "application/x-www-form-urlencoded"):
                 answer = ask("/x", f"Content-Type: {kind}", method="POST", body=b"access_token=x")
-                # Envoy refuses gRPC calls in gRPC's own words.
+                # Envoy refuses gRPC calls in gRPC's own form.
                 refused(front, answer, 200 if answer.values("grpc-status") == ["16"] else 401)
             bearer = f"Authorization: Bearer {self.alice}"
             inside = f"GET /admin/x HTTP/1.1\r\nHost: app.example\r\nX-Probe: inside\r\n{bearer}\r\n\r\n"
@@ -274,7 +276,7 @@ class Checks:
             refused(front, front.ask("/admin/x", *fields, token=self.alice), 403)
 
 
-# Ways of writing /admin/x, and of leaving /public.
+# Spellings of /admin/x, and of paths out of /public.
 WAYS_IN = (
     "/public/../admin/x", "/public/%2e%2e/admin/x", "/public/.%2E/admin/x", "/public/%252e%252e/admin/x",
     "/public/..%2fadmin/x", "/public/..%252fadmin/x", "/public/..;/admin/x", "/public/..%5cadmin/x",
@@ -294,7 +296,7 @@ WAYS_OUT = (
 
 
 def forgeries() -> list[tuple[str, list[str]]]:
-    """Who a client could say it is."""
+    """Identities that a client could claim."""
     everything = [f"{name}: root" for name in OURS]
     return [
         ("by name", everything),
@@ -311,7 +313,7 @@ def forgeries() -> list[tuple[str, list[str]]]:
 
 
 def lies(path: str, host: str, method: str) -> list[tuple[str, list[str]]]:
-    """What a client could say in a proxy's place of which request is meant."""
+    """Fields in which a client could claim, instead of the proxy, which request is checked."""
     url = f"http://{host}{path}"
     return [
         ("X-Forwarded-*", [f"X-Forwarded-Uri: {path}", f"X-Forwarded-Host: {host}", f"X-Forwarded-Method: {method}",
@@ -329,18 +331,18 @@ def lies(path: str, host: str, method: str) -> list[tuple[str, list[str]]]:
 
 
 def unsigned(token: str) -> str:
-    """The same claims under `alg: none`."""
+    """The same claims with `alg: none`."""
     head = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').rstrip(b"=").decode()
     return f"{head}.{token.split('.')[1]}."
 
 
 def everywhere(fronts: list[Front], act: Callable[[Front], Answer]) -> dict[Front, Answer | Exception]:
-    """The same at every proxy, at once, for what takes its time."""
+    """Runs the same at every proxy at once, for checks that take long."""
 
     def attempt(front: Front) -> Answer | Exception:
         try:
             return act(front)
-        except Exception as problem:  # noqa: BLE001 - the check of this proxy says it
+        except Exception as problem:  # noqa: BLE001 - the check of this proxy reports it
             return problem
 
     with ThreadPoolExecutor(len(fronts)) as pool:
@@ -348,7 +350,7 @@ def everywhere(fronts: list[Front], act: Callable[[Front], Answer]) -> dict[Fron
 
 
 def trust(neighbours: Neighbours, stage: Stage, report: Report) -> None:
-    """A proxy that is not in the list is believed nothing."""
+    """Postern trusts nothing from a proxy that is not in the list."""
     fronts = neighbours.fronts
     neighbours.reload(NOBODY)
     try:
@@ -367,7 +369,8 @@ def trust(neighbours: Neighbours, stage: Stage, report: Report) -> None:
 
 
 def silence(neighbours: Neighbours, stage: Stage, report: Report) -> None:
-    """Who cannot be asked lets nobody in, and it is not the client's fault."""
+    """While Postern or its authority does not answer, no request passes, and the status is a server
+    error."""
     fronts = neighbours.fronts
 
     def unavailable(what: str, outcomes: dict[Front, Answer | Exception], *, by_postern: bool = False) -> None:
@@ -397,12 +400,12 @@ def silence(neighbours: Neighbours, stage: Stage, report: Report) -> None:
             passed_soon(front, stage.token)
 
 
-# What a proxy says by itself of one that it asks in vain.
+# Statuses of a proxy itself when it gets no answer.
 BAD_GATEWAY = (502, 504)
 
 
 def passed_soon(front: Front, token: str) -> None:
-    """Proxies that look at Postern's health take a moment."""
+    """Waits until requests pass: proxies that check Postern's health take a moment."""
     deadline = time.monotonic() + 10
     while True:
         answer = front.ask(token=token)

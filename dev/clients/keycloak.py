@@ -1,4 +1,4 @@
-"""A real Keycloak: its tokens through discovery, roles as groups, and keys that come and go."""
+"""A real Keycloak: its tokens by discovery, roles as groups, and key rotation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ REALM = "shop"
 AUDIENCE = "orders"
 ROLE = "order-managers"
 ALGORITHMS = ["RS256", "PS256", "RS512", "ES256", "ES512", "EdDSA"]
-# A key set is asked for on demand at most once in 10 s, which is also the shortest refresh.
+# A key set is requested on demand at most once in 10 s, which is also the shortest refresh
+# interval.
 TURN_S = 10
 PATIENCE_S = 2 * TURN_S + 5
 
 
 class Keycloak(Administration):
-    """The server."""
+    """The Keycloak server."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(f"http://127.0.0.1:{stage.port('keycloak')}", secrets.token_urlsafe(16))
@@ -34,7 +35,7 @@ class Keycloak(Administration):
         self.server: Server | None = None
 
     def spawn(self, stage: Stage) -> None:
-        """Starts it without waiting; it takes a minute or so."""
+        """Starts it without waiting; the start takes about a minute."""
         if not (KEYCLOAK / "bin/kc.sh").exists():
             raise Skip("Keycloak is not there; run dev/setup keycloak (its log: .cache/logs/setup-keycloak.log)")
         program("java")
@@ -46,7 +47,7 @@ class Keycloak(Administration):
         environment = {
             "KC_BOOTSTRAP_ADMIN_USERNAME": "admin",
             "KC_BOOTSTRAP_ADMIN_PASSWORD": self.password,
-            # It runs for a few minutes beside everything else: start sooner, optimise less.
+            # It runs for a few minutes beside everything else: start faster, optimise less.
             "JAVA_OPTS_APPEND": "-XX:TieredStopAtLevel=1 -Xmx700m",
         }
         self.server = stage.server("keycloak", command, port, environment).spawn()
@@ -81,14 +82,14 @@ def _user(name: str, *roles: str) -> dict:
 
 
 class Shop:
-    """The realm, its tokens, and the gateway that takes them."""
+    """The realm, its tokens, and the gateway that accepts them."""
 
     def __init__(self, keycloak: Keycloak, stage: Stage) -> None:
         self._keycloak, self._stage = keycloak, stage
         self.gateway: Server | None = None
 
     def create_realm(self) -> None:
-        """Realm, role, clients and users in one go."""
+        """Creates realm, role, clients and users in one request."""
         robot = _user("service-account-robot", ROLE) | {"serviceAccountClientId": "robot", "credentials": []}
         clients = [
             _client("robot", _mapper(in_id_token=False)),
@@ -102,14 +103,14 @@ class Shop:
         })  # fmt: skip
 
     def robot(self, client: str = "robot") -> str:
-        """A new token of a client's own (client credentials)."""
+        """Returns a new token of a client (client credentials)."""
         answer = self._keycloak.tokens(
             REALM, grant_type="client_credentials", client_id=client, client_secret=f"secret of {client}"
         )
         return answer["access_token"]
 
     def person(self, user: str, client: str = "robot") -> dict:
-        """A person's tokens."""
+        """Returns the tokens of a user."""
         return self._keycloak.tokens(
             REALM, grant_type="password", scope="openid", client_id=client, client_secret=f"secret of {client}",
             username=user, password=f"password of {user}",
@@ -125,7 +126,7 @@ class Shop:
         return str(path)
 
     def start_gateway(self) -> None:
-        """The gateway, which finds Keycloak's keys by discovery."""
+        """Starts the gateway, which finds Keycloak's keys by discovery."""
         self.configure("5m")
         self.gateway = self._stage.serve(
             "keycloak-gateway", self._stage.folder / "keycloak.toml",
@@ -133,20 +134,20 @@ class Shop:
         )  # fmt: skip
 
     def ask(self, token: str, path: str = "/orders/1") -> tuple[int, dict]:
-        """Status, and what arrived at the upstream."""
+        """Returns the status, and what arrived at the upstream."""
         url = f"http://127.0.0.1:{self._stage.port('keycloak-plain')}{path}"
         status, body = get(url, {"Authorization": f"Bearer {token}"})
         return status, json.loads(body) if body else {}
 
     def reload(self, refresh: str) -> None:
-        """Another configuration and SIGHUP; returns when it is in force."""
+        """Applies another configuration by SIGHUP, and waits until it is applied."""
         before = self.reloads()
         self.configure(refresh)
         self.gateway.process.send_signal(signal.SIGHUP)
         await_until(lambda: self.reloads() > before, 10, lambda: "the configuration was not applied")
 
     def reloads(self) -> int:
-        """Configurations applied so far."""
+        """Number of configurations applied so far."""
         _, body = get(f"http://127.0.0.1:{self._stage.port('keycloak-admin')}/metrics")
         lines = [line for line in body.decode().splitlines() if line.startswith("postern_config_reloads_total")]
         return sum(int(float(line.split()[-1])) for line in lines if 'result="success"' in line)
@@ -159,7 +160,7 @@ def header(token: str) -> dict:
 
 
 def await_until(holds: Callable[[], bool], seconds: float, found: Callable[[], str]) -> float:
-    """Waits until something holds; how long that took."""
+    """Waits until a condition holds. Returns how long that took."""
     began = time.monotonic()
     while not holds():
         expect(time.monotonic() - began < seconds, f"{found()} after {seconds:g} s")
@@ -168,7 +169,7 @@ def await_until(holds: Callable[[], bool], seconds: float, found: Callable[[], s
 
 
 def run(keycloak: Keycloak, stage: Stage, report: Report) -> None:
-    """All checks; Keycloak was started before."""
+    """Runs all checks. Keycloak was started before."""
     if keycloak.server is None:
         raise Skip("Keycloak did not start")
     keycloak.await_ready()
@@ -179,7 +180,7 @@ def run(keycloak: Keycloak, stage: Stage, report: Report) -> None:
         shop.start_gateway()
     tokens(shop, report)
     for name, token in signed.items():
-        # the longer digests are not among the algorithms accepted unless asked for
+        # the longer digests are accepted only if configured
         wanted, text = (401, "refused: it is not configured") if name.endswith("512") else (200, "accepted")
         with report.check(f"keycloak: a token signed with {name} is {text}"):
             equal("algorithm", header(token)["alg"], name)
@@ -193,7 +194,7 @@ def run(keycloak: Keycloak, stage: Stage, report: Report) -> None:
 
 
 def tokens(shop: Shop, report: Report) -> None:
-    """Which of Keycloak's tokens are access tokens for this gateway, and what they allow."""
+    """Which of Keycloak's tokens are access tokens for this gateway, and what they permit."""
 
     def sent(seen: dict, name: str) -> list[str]:
         return [value for key, value in seen["headers"] if key.lower() == name]
@@ -222,7 +223,7 @@ def tokens(shop: Shop, report: Report) -> None:
 
 
 def keys(keycloak: Keycloak, shop: Shop, report: Report) -> None:
-    """Keys that come and go. The gateway asks for keys every five minutes, later every ten seconds."""
+    """Key rotation. The gateway fetches keys every five minutes, later every ten seconds."""
     first = [shop.robot() for _ in range(3)]
     expect(shop.ask(first[0])[0] == 200, "the first key's token is not accepted")
     with report.check("keycloak: after a rotation the unknown key is fetched on demand"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def openssl(*arguments: str, data: bytes | None = None) -> bytes:
-    """Runs openssl; its output."""
+    """Runs openssl. Returns its output."""
     done = subprocess.run(["openssl", *arguments], input=data, capture_output=True, check=False)
     if done.returncode:
         raise RuntimeError(f"openssl {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
@@ -38,7 +38,7 @@ class Signer:
         self._head = _document({"alg": "RS256", "kid": key_id, "typ": "JWT"})
 
     def token(self, claims: dict) -> str:
-        """A token with these claims."""
+        """Returns a token with these claims."""
         signed = f"{self._head}.{_document(claims)}"
         return f"{signed}.{_encode(openssl('dgst', '-sha256', '-sign', str(self.private), data=signed.encode()))}"
 

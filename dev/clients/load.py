@@ -1,4 +1,4 @@
-"""hey and h2load: many requests at once, every one of them answered as it should be."""
+"""hey and h2load: many requests at once, each of them answered correctly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _output(command: list[str]) -> str:
 def run_hey(stage: Stage, report: Report) -> None:
     """hey: 2000 requests from 50 workers."""
     hey = program("hey")
-    # -host: else hey names host and port in SNI, which no certificate can match and rustls refuses
+    # -host: otherwise hey sends host and port as SNI, which matches no certificate and which rustls
+    # refuses
     header = ["-host", "localhost", "-H", f"Authorization: Bearer {stage.token}"]
     for name, listener, options in [
         ("HTTP/1.1", "plain", []),

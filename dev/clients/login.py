@@ -1,4 +1,5 @@
-"""People who log in at the gateway with Chromium: at a Keycloak, at Postern's own provider, behind other proxies."""
+"""Users who log in at the gateway with Chromium: at Keycloak, at Postern's own provider, behind
+other proxies."""
 
 from __future__ import annotations
 
@@ -18,55 +19,57 @@ from .report import Report, Skip
 from .stage import CACHE, ROOT, Stage, program, target, venv_python
 
 REALM = "people"
-# Much of it is waiting for renewals.
+# The checks mostly wait for session refreshes.
 TIMEOUT_S = 300
-# The shortest time after which sessions are renewed that leaves room for what is checked in between.
+# The shortest refresh interval that leaves time for the checks between two refreshes.
 REFRESH_S = 8
 GROUPS_OF_THE_HOARDER = [f"archive-{number:03}-{'x' * 30}" for number in range(120)]
 
 
 @dataclass
 class Gateway:
-    """A gateway that people log in at, by its name."""
+    """A gateway with a browser login."""
 
     stage: Stage
     name: str
     tls: bool = False
-    # The proxies before it, by the names of their ports; none: browsers come here.
+    # The proxies in front of it, by the names of their ports. Empty: browsers connect directly.
     fronts: tuple[str, ...] = ()
 
     @property
     def port(self) -> int:
-        """Where browsers come."""
+        """Port for browsers."""
         return self.stage.port(self.name)
 
     @property
     def admin(self) -> int:
-        """Where operators look."""
+        """Port of the admin listener."""
         return self.stage.port(f"{self.name}-admin")
 
     @property
     def issuer(self) -> str:
-        """The provider in its process."""
+        """Issuer of the provider in its process."""
         return f"http://127.0.0.1:{self.stage.port(f'{self.name}-provider')}"
 
     @property
     def origins(self) -> list[str]:
-        """As browsers spell it: two, for one cookie is not the other's."""
+        """Origins as browsers spell them. Two of them, because cookies of one do not count for the
+        other."""
         if self.fronts:
             return [f"http://127.0.0.1:{self.stage.port(front)}" for front in self.fronts]
         hosts = ["localhost"] if self.tls else ["127.0.0.1", "localhost"]
         return [f"http{'s' * self.tls}://{host}:{self.port}" for host in hosts]
 
     def secret_file(self, what: str, text: str) -> Path:
-        """A file beside it that nobody else may read."""
+        """Writes a file beside it that no other user may read."""
         path = self.stage.folder / f"{self.name}.{what}"
         path.touch(mode=0o600)
         path.write_text(text)
         return path
 
     def configure(self, providers: str, *, stored: bool, more: str = "", listeners: str = "") -> Path:
-        """Its configuration; sessions are in a database of its own, or in cookies. At `listeners` others ask."""
+        """Writes its configuration. Sessions are in a separate database, or in cookies. Other
+        proxies query `listeners`."""
         stage = self.stage
         keys = self.secret_file("keys", base64.b64encode(secrets.token_bytes(32)).decode())
         database = f'database = "sqlite://{stage.folder}/{self.name}.db?mode=rwc"' if stored else ""
@@ -83,18 +86,18 @@ class Gateway:
         self.stage.serve(self.name, configuration, self.port, self.admin)
 
     def told(self) -> dict[str, object]:
-        """What a program has to know of it."""
+        """What a client program must know about it."""
         return {"name": self.name, "origins": self.origins, "admin": self.admin}
 
 
 def _start_service(stage: Stage) -> None:
-    """The service behind all of them, once."""
+    """Starts the service behind all gateways, once."""
     if not any(server.name == "echo" for server in stage.servers):
         stage.start_echo()
 
 
 def environment(stage: Stage, gateways: list[Gateway], issuer: str) -> dict[str, str]:
-    """What the programs with a browser are told."""
+    """Settings of the programs with a browser."""
     return {
         "CLIENTS_ISSUER": issuer, "CLIENTS_APP": gateways[0].origins[0],
         "CLIENTS_GATEWAYS": json.dumps([gateway.told() for gateway in gateways]),
@@ -105,7 +108,7 @@ def environment(stage: Stage, gateways: list[Gateway], issuer: str) -> dict[str,
 
 
 def run_keycloak_login(keycloak: Keycloak, stage: Stage, report: Report) -> None:
-    """Keycloak is the provider; sessions are in cookies at one gateway, in SQLite at another."""
+    """Keycloak is the provider. Sessions are in cookies at one gateway, in SQLite at another."""
     if keycloak.server is None:
         raise Skip("Keycloak did not start")
     python = venv_python("playwright", "axe_playwright_python")
@@ -124,7 +127,7 @@ def run_keycloak_login(keycloak: Keycloak, stage: Stage, report: Report) -> None
 
 
 def keycloak_provider(keycloak: Keycloak, gateway: Gateway) -> str:
-    """The gateway's provider."""
+    """The gateway's provider section."""
     secret = gateway.secret_file("secret", f"secret of {gateway.name}\n")
     return (
         f'[[login.provider]]\nname = "house"\ntitle = "Keycloak"\nurl = "{keycloak.base}/realms/{REALM}"\n'
@@ -133,7 +136,7 @@ def keycloak_provider(keycloak: Keycloak, gateway: Gateway) -> str:
 
 
 def create_people(keycloak: Keycloak, gateways: list[Gateway]) -> None:
-    """A realm where each refresh token is good once, with a client for each gateway."""
+    """A realm in which each refresh token is valid once, with a client for each gateway."""
     keycloak.admin("POST", "", {
         "realm": REALM, "enabled": True, "accessTokenLifespan": 60, "revokeRefreshToken": True,
         "refreshTokenMaxReuse": 0, "eventsEnabled": True, "enabledEventTypes": ["REFRESH_TOKEN", "REFRESH_TOKEN_ERROR"],
@@ -172,7 +175,8 @@ def _person(name: str, *groups: str) -> dict:
 
 
 def run_login(stage: Stage, report: Report) -> None:
-    """Postern's own provider, in a gateway's process and beside one with TLS; and every page of the login's."""
+    """Postern's own provider, in a gateway's process and beside one with TLS; and every page of the
+    login."""
     python = venv_python("playwright", "axe_playwright_python", "requests")
     house, choice = Gateway(stage, "login-house"), Gateway(stage, "login-choice", tls=True)
     issuer = house.issuer
@@ -182,7 +186,7 @@ def run_login(stage: Stage, report: Report) -> None:
     for name, full in PEOPLE.items():
         move_in(stage, configuration, name, full)
     house.serve(configuration)
-    # Nobody listens there.
+    # Nothing listens there.
     partner = (
         f'[[login.provider]]\nname = "partner"\ntitle = "Our partner\'s account"\nclient_id = "postern"\n'
         f'url = "http://127.0.0.1:{stage.port("login-partner")}"\n'
@@ -197,7 +201,7 @@ def run_login(stage: Stage, report: Report) -> None:
 
 
 def _provider(home: Gateway, gateways: list[Gateway]) -> str:
-    """The provider in the process of `home`."""
+    """The provider section for the process of `home`."""
     clients = "".join(_registered(gateway) for gateway in gateways)
     return f"""
 [provider]
@@ -223,9 +227,10 @@ def _house(gateway: Gateway, issuer: str) -> str:
 
 
 def _registered(gateway: Gateway) -> str:
-    """The gateway as a client of the provider; it reaches those alone whose certificate it knows."""
+    """The gateway as a client of the provider. The provider can only reach gateways whose
+    certificate it trusts."""
     back, out = (json.dumps([f"{at}/oauth2/{name}" for at in gateway.origins]) for name in ("callback", "signed_out"))
-    # What has several origins is told once, for all of them.
+    # A gateway with several origins is notified once, for all of them.
     told = "" if gateway.tls else f'backchannel_logout_uri = "{gateway.origins[0]}/oauth2/backchannel_logout"\n'
     return (
         f'\n[[provider.client]]\nid = "{gateway.name}"\nname = "Notebooks"\n'
@@ -236,12 +241,13 @@ def _registered(gateway: Gateway) -> str:
     )
 
 
-# In the documentation and the examples: the proxy's own port, Postern's and the service's.
+# Ports in the documentation and the examples: the proxy's own, Postern's and the service's.
 EXAMPLE_PORTS = ("8080", "9002", "9003")
 
 
 def run_fronts(stage: Stage, report: Report) -> None:
-    """Behind Envoy and nginx with sessions in cookies, behind Caddy in SQLite, configured as documented."""
+    """Behind Envoy and nginx with sessions in cookies, behind Caddy in SQLite, configured as
+    documented."""
     python = venv_python("requests")
     path = os.pathsep.join([str(CACHE / "bin"), os.environ.get("PATH", os.defpath), "/usr/sbin"])
     for name in ("envoy", "nginx", "caddy"):
@@ -278,12 +284,12 @@ def _listener(stage: Stage, name: str, http: str = "") -> str:
 
 
 def _start_fronts(stage: Stage, path: str) -> None:
-    documentation = (ROOT / "docs/login.md").read_text()
+    documentation = (ROOT / "docs/guides/login-behind-a-proxy.md").read_text()
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temporary = "".join(f"{kind}_temp_path run/{kind};\n" for kind in kinds)
     block = {name: re.search(rf"```{name}\n(.*?)```", documentation, re.DOTALL)[1] for name in ("nginx", "caddy")}
     texts = {
-        # As root, nginx would write bodies to the folder of the run as somebody who may not.
+        # As root, nginx would write bodies into the run's folder as a user without access to it.
         "nginx": "daemon off;\npid run/nginx.pid;\nerror_log stderr;\n" + ("user root;\n" if os.geteuid() == 0 else "")
         + f"events {{}}\nhttp {{\naccess_log off;\n{temporary}{block['nginx']}}}\n",
         "caddy": f"{{\n\tadmin off\n\tauto_https off\n}}\n{block['caddy']}",

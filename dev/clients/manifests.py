@@ -1,4 +1,5 @@
-"""The manifests of deploy/kubernetes, as a real API server takes them, and the gateway with just the rights they give."""
+"""The manifests of deploy/kubernetes: a real API server accepts them, and the gateway runs with
+exactly the rights that they grant."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ POD_FILES = "/var/run/secrets/kubernetes.io/serviceaccount/"
 SECRET_FILES = "/etc/postern-secrets/"
 APPLY = "application/apply-patch+yaml"
 STRICT = "fieldManager=test&force=true&fieldValidation=Strict"
-# Where objects of a kind are; those of the namespace have %s.
+# API paths of the kinds; those of the namespace contain %s.
 PLACES = {
     ("v1", "Namespace"): "/api/v1/namespaces",
     ("v1", "ServiceAccount"): "/api/v1/namespaces/%s/serviceaccounts",
@@ -39,11 +40,11 @@ PLACES = {
 }
 # Kinds that have pods.
 RUNNING = ("Deployment", "Job")
-# Kinds that say what an account may.
+# Kinds that grant rights to an account.
 RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-# Kinds that are no part of Kubernetes itself: nobody here can say whether they are right.
+# Kinds that are not part of Kubernetes itself: the API server cannot validate them.
 FOREIGN = {"Gateway", "HTTPRoute", "ReferenceGrant", "SecurityPolicy", "ServiceMonitor"}
-# The modes that ask Kubernetes, and the accounts they ask as.
+# The files whose gateway queries Kubernetes, and the account that it uses.
 ASKING = {
     "gateway.yaml": ("postern", "postern-gateway"),
     "authorization.yaml": ("postern", "postern-authorization"),
@@ -65,15 +66,15 @@ class Document:
 
     @property
     def kind(self) -> str:
-        """What it is."""
+        """Kind and name of the object, for reports."""
         return self.line("kind") or "nothing"
 
     def path(self) -> str | None:
-        """Where it is; None when the kind is not built in."""
+        """API path of the object. None: the kind is not built in."""
         place = PLACES.get((self.line("apiVersion") or "", self.kind))
         if place is None:
             return None
-        # The metadata come first, so theirs are the first name and namespace at that depth.
+        # The metadata come first, so their name and namespace are the first ones at that depth.
         place = place % self.line("namespace", 2) if "%s" in place else place
         return f"{place}/{self.line('name', 2)}"
 
@@ -82,7 +83,7 @@ class Document:
 
 
 def documents() -> list[Document]:
-    """All of them, in order."""
+    """All objects, in order."""
     found = []
     for file in sorted(FOLDER.glob("*.yaml")):
         parts = re.split(r"^---$", file.read_text(), flags=re.M)
@@ -91,7 +92,7 @@ def documents() -> list[Document]:
 
 
 def run(cluster: Cluster, stage: Stage, report: Report) -> None:
-    """All checks; the API server runs."""
+    """Runs all checks. The API server is running."""
     every = documents()
     with report.check("manifests: there are some of each mode"):
         files = {document.file for document in every}
@@ -120,7 +121,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
 
 
 def pods(cluster: Cluster, applied: dict, report: Report) -> None:
-    """Their pods get by with the least that the API server can demand."""
+    """The pods need no more than the strictest policy of the API server permits."""
     for (file, kind, name), deployment in applied.items():
         if kind not in RUNNING:
             continue
@@ -136,7 +137,7 @@ def pods(cluster: Cluster, applied: dict, report: Report) -> None:
 
 
 def references(applied: dict, report: Report) -> None:
-    """What one object says of another holds."""
+    """References between the objects are valid."""
     for (file, kind, _), deployment in applied.items():
         if kind not in RUNNING:
             continue
@@ -158,7 +159,7 @@ def references(applied: dict, report: Report) -> None:
                     expect(opened <= ports, f"policy {name} opens ports of nobody")
             volumes = template["spec"]["volumes"]
             named = {("ConfigMap", v["configMap"]["name"]) for v in volumes if "configMap" in v}
-            # Secrets are in no file: who applies one again would overwrite what is in the cluster.
+            # No file contains a Secret: applying it again would overwrite the one in the cluster.
             expect(not any(other == "Secret" for other, _ in beside), f"{file} has a secret in it")
             claims = [v["persistentVolumeClaim"] for v in volumes if "persistentVolumeClaim" in v]
             named |= {("PersistentVolumeClaim", claim["claimName"]) for claim in claims}
@@ -175,7 +176,8 @@ def seconds(text: str) -> int:
 
 
 def endings(applied: dict, report: Report) -> None:
-    """Nobody is killed, nor left by who is to answer, while requests are under way."""
+    """No pod is killed while requests are in flight, nor before the containers that must answer
+    them."""
     for (file, kind, _), deployment in applied.items():
         if kind != "Deployment":
             continue
@@ -194,7 +196,7 @@ def endings(applied: dict, report: Report) -> None:
 
 
 def local(text: str, cluster: Cluster, stage: Stage, file: str, folder: Path) -> str:
-    """A configuration that works on this machine: its addresses and files are another's."""
+    """The configuration adapted to this machine: other addresses and files."""
 
     def address(found: re.Match[str]) -> str:
         purpose = "admin" if found[1] == "9911" else "plain"
@@ -203,14 +205,14 @@ def local(text: str, cluster: Cluster, stage: Stage, file: str, folder: Path) ->
     text = re.sub(r'address = "0\.0\.0\.0:(\d+)"', address, text)
     text = text.replace("https://kubernetes.default.svc.cluster.local", ISSUER)
     text = text.replace("https://kubernetes.default.svc", cluster.base)
-    # The default is the same URL, which here leads nowhere.
+    # The default is the same URL, which leads nowhere here.
     text = text.replace("[kubernetes]\n", f'[kubernetes]\nurl = "{cluster.base}"\n')
     text = re.sub(r'endpoints = \["[^"]+"\]', f'endpoints = ["http://127.0.0.1:{stage.port("echo")}"]', text)
     return text.replace(POD_FILES, f"{folder}/").replace(SECRET_FILES, f"{folder}/")
 
 
 def configurations(cluster: Cluster, stage: Stage, applied: dict, report: Report) -> None:
-    """What is in the ConfigMaps is a configuration."""
+    """The ConfigMaps contain valid configurations."""
     for (file, kind, _), answer in applied.items():
         if kind == "ConfigMap" and file == "lab.yaml":
             scenario(stage, answer["data"], report)
@@ -226,7 +228,7 @@ def configurations(cluster: Cluster, stage: Stage, applied: dict, report: Report
                 secret = subprocess.run(["openssl", "rand", "-base64", "32"], capture_output=True, check=True).stdout
                 (folder / name).write_bytes(secret)
             for path in folder.iterdir():
-                # As Kubernetes mounts them, where this user is the one who does that there.
+                # File modes as Kubernetes sets them, with this user as the owner.
                 path.chmod(0o440 if os.getuid() == 0 else 0o400)
             configuration = folder / "postern.toml"
             configuration.write_text(local(answer["data"]["postern.toml"], cluster, stage, file, folder))
@@ -238,7 +240,7 @@ def configurations(cluster: Cluster, stage: Stage, applied: dict, report: Report
 
 
 def scenario(stage: Stage, data: dict, report: Report) -> None:
-    """What is in the lab's ConfigMap is a scenario, with its topology."""
+    """The lab's ConfigMap contains a valid scenario with its topology."""
     with report.check("manifests: the scenario in lab.yaml passes `postern lab run --check`"):
         folder = stage.folder / "manifest-lab"
         folder.mkdir()
@@ -254,12 +256,12 @@ class Deployed(Gateway):
     """A gateway with the configuration and the account of a manifest."""
 
     def __init__(self, stage: Stage, name: str, configuration: Path) -> None:
-        # Not as the others: configuration and token are there already.
+        # Unlike the other gateways: configuration and token exist already.
         self._stage, self.name, self.configuration, self.server = stage, name, configuration, None
 
 
 def rights(cluster: Cluster, stage: Stage, every: list[Document], applied: dict, report: Report) -> None:
-    """The rights that the manifests give are enough, and no more than that."""
+    """The rights that the manifests grant suffice, and are no more than necessary."""
     for document in every:
         if document.kind in RIGHTS:
             cluster.expect("PATCH", f"{document.path()}?{STRICT}", document.text.encode(), APPLY)

@@ -1,6 +1,7 @@
-"""Proxies that ask Postern before they forward: their processes, raw requests to them, and what arrived behind them.
+"""Proxies that query Postern before they forward: their processes, raw requests to them, and the
+requests that arrived behind them.
 
-Their configurations are those of examples/, with other ports, so that what users copy is what is tested.
+Their configurations are those of examples/, with other ports, so the tests cover what users copy.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .stage import CACHE, ROOT, Stage, get, program, wait_for
 EXAMPLES = ROOT / "examples"
 TIMEOUT_S = 25
 NOBODY = "127.0.0.9"
-# What the examples' configurations have: the proxy's own port, Postern's and the service's.
+# Ports in the examples' configurations: the proxy's own, Postern's and the service's.
 PROXY, POSTERN, SERVICE = "8080", "9002", "9003"
 
 
@@ -36,20 +37,21 @@ class Kind:
     """A proxy, and how it is started."""
 
     name: str
-    # The listener of Postern that it asks.
+    # The listener of Postern that it queries.
     listener: str
     example: str
     files: tuple[str, ...]
     command: tuple[str, ...]
-    # What clients see of a 503 and a 400 of Postern's: nginx has one answer for everything but 401 and 403.
+    # What clients get for a 503 and a 400 of Postern: nginx has one status for everything but 401
+    # and 403.
     unavailable: int = 503
     unreadable: int = 400
-    # Whether clients see the fields of a 503: to Envoy, over HTTP, it is an answer that did not come.
+    # Whether clients receive the fields of a 503. Over HTTP, Envoy treats a 503 as a failed check.
     says_when: bool = True
 
 
 ENVOY = ("envoy", "-c", "{0}", "--concurrency", "1", "--log-level", "warning", "--disable-hot-restart")
-# As root, nginx would write bodies to the folder of the run as somebody who may not.
+# As root, nginx would write bodies into the run's folder as a user without access to it.
 NGINX = ("nginx", "-p", "{folder}", "-c", "{0}", "-g", "user root;")
 CADDY = ("caddy", "run", "--adapter", "caddyfile", "--config", "{0}")
 KINDS = (
@@ -63,16 +65,16 @@ KINDS = (
 
 @dataclass
 class Answer:
-    """What a client gets."""
+    """The response that a client receives."""
 
     status: int
     fields: list[tuple[str, str]]
     body: bytes
-    # What identifies the request in the service's log.
+    # Identifies the request in the service's log.
     probe: str
 
     def values(self, name: str) -> list[str]:
-        """The values of a header field, in order."""
+        """Values of a header field, in order."""
         return [value for key, value in self.fields if key.lower() == name]
 
 
@@ -92,7 +94,8 @@ class Front:
         self, target: str = "/x", *fields: str, method: str = "GET", host: str | None = "app.example",
         token: str | None = None, body: bytes = b"", version: str = "1.1",
     ) -> Answer:
-        """One request, written to the proxy as it stands here, and the answer; status 0: the connection was closed."""
+        """Sends one request to the proxy exactly as given. Returns the response; status 0: the
+        connection was closed."""
         probe = f"probe-{next(_probes)}"
         lines = [f"{method} {target} HTTP/{version}", *([f"Host: {host}"] if host is not None else [])]
         lines += [f"X-Probe: {probe}", *fields]
@@ -108,7 +111,7 @@ class Front:
             return _answer(peer, method, probe)
 
     def arrived(self, answer: Answer) -> list[dict]:
-        """What of a request arrived at the service."""
+        """The requests that arrived at the service for this response."""
         return self.backend.arrived(answer.probe)
 
 
@@ -135,12 +138,12 @@ class Backend:
     _seen: dict[str, list[dict]] = field(default_factory=dict)
 
     def arrived(self, probe: str) -> list[dict]:
-        """The requests of that mark, as they arrived."""
+        """The requests with this mark, as they arrived."""
         self._catch_up()
         return self._seen.get(probe, [])
 
     def all(self) -> int:
-        """How many requests arrived."""
+        """Number of requests that arrived."""
         self._catch_up()
         return sum(map(len, self._seen.values()))
 
@@ -159,7 +162,7 @@ class Backend:
 
 
 def configure(stage: Stage, silent: socket.socket, trusted: str) -> Path:
-    """Postern's configuration; only `trusted` may ask."""
+    """Writes Postern's configuration. Only `trusted` may send checks."""
     ports = {name: stage.port(f"fronts-{name}") for name in ("admin", "grpc", "envoy", "x-original", "x-forwarded")}
     return stage.configuration(
         "fronts.toml", FOLDER=stage.folder, FROM=trusted, SILENT_PORT=silent.getsockname()[1],
@@ -170,7 +173,7 @@ def configure(stage: Stage, silent: socket.socket, trusted: str) -> Path:
 
 @dataclass
 class Neighbours:
-    """Postern, the service, and every proxy between."""
+    """Postern, the service, and every proxy in between."""
 
     stage: Stage
     backend: Backend
@@ -180,7 +183,7 @@ class Neighbours:
 
     @classmethod
     def start(cls, stage: Stage) -> Neighbours:
-        """Starts all; Skip when a proxy is not installed."""
+        """Starts all of them. Raises Skip if a proxy is not installed."""
         path = os.pathsep.join([str(CACHE / "bin"), os.environ.get("PATH", os.defpath), "/usr/sbin"])
         programs = {kind: shutil.which(kind.command[0], path=path) for kind in KINDS}
         for kind, found in programs.items():
@@ -189,7 +192,7 @@ class Neighbours:
         port = stage.port("fronts-service")
         echo = [program(str(stage.postern)), "echo", "--reflect", "--log", "--listen", f"127.0.0.1:{port}"]
         backend = Backend(stage.server("fronts-service", echo, port).start())
-        # Connections are taken by the kernel; nobody ever answers.
+        # The kernel accepts connections; no process ever answers.
         silent = socket.create_server(("127.0.0.1", 0), backlog=256)
         configuration = configure(stage, silent, "127.0.0.1")
         ports = stage.port("fronts-grpc"), stage.port("fronts-admin")
@@ -209,12 +212,12 @@ class Neighbours:
             text = (EXAMPLES / kind.example / file).read_text()
             (folder / file).write_text(re.sub(r"\b(8080|9002|9003)\b", lambda found: str(ports[found[1]]), text))
         command = [word.format(folder / kind.files[0], folder=folder) for word in kind.command[1:]]
-        # HAProxy looks for its script where it is started.
+        # HAProxy looks for its script in the working directory.
         server = stage.server(name, ["env", "-C", str(folder), f"HOME={folder}", found, *command], port)
         return Front(kind, port, self.backend, server.start())
 
     def _await_health(self) -> None:
-        """Envoy begins with a look at whether Postern is well."""
+        """Waits until the proxies forward requests: Envoy first checks Postern's health."""
         deadline = time.monotonic() + 10
         for front in self.fronts:
             while (status := front.ask("/public/ready").status) != http.client.OK:
@@ -223,7 +226,8 @@ class Neighbours:
                 time.sleep(0.1)
 
     def reload(self, trusted: str) -> None:
-        """Postern reads its configuration anew, with another list of who may ask."""
+        """Makes Postern reload its configuration, with another list of addresses that may send
+        checks."""
         generation = self._generation()
         configure(self.stage, self._silent, trusted)
         os.kill(self.gateway.pid, signal.SIGHUP)
@@ -240,7 +244,7 @@ class Neighbours:
 
     @contextmanager
     def halted(self) -> Iterator[None]:
-        """Postern takes connections, by the kernel, and does nothing."""
+        """Stops Postern: the kernel still accepts connections, but nothing answers."""
         os.kill(self.gateway.pid, signal.SIGSTOP)
         try:
             yield
@@ -253,5 +257,5 @@ class Neighbours:
         wait_for(self.gateway, f"http://127.0.0.1:{self.stage.port('fronts-admin')}/readyz", 20)
 
     def close(self) -> None:
-        """Ends what never answers."""
+        """Closes the listener that never answers."""
         self._silent.close()

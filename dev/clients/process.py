@@ -1,7 +1,7 @@
 """Starting and stopping servers.
 
-Only processes started here are ever ended, by their own id. A script calls `end_in_order` first, so that they are ended
-whatever ends the script.
+Only processes started here are ever ended, by their own id. A script calls `end_in_order` first, so
+that they are ended however the script ends.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ READY_S = 30
 
 
 class Unready(Exception):
-    """A server did not come up; the message says how it ended or what it said."""
+    """A server did not start. The message says how it ended, or its last log line."""
 
 
 REQUESTS_TO_END = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 def end_in_order() -> None:
-    """Lets a request to end take the same way out as an error: `finally` stops what was started. Exit code 128 + signal."""
+    """Makes a termination signal raise SystemExit, so that `finally` stops the started servers.
+    Exit code 128 + signal."""
     for number in REQUESTS_TO_END:
-        # Under nohup, SIGHUP is to be ignored, and stays so.
+        # Under nohup, SIGHUP is ignored and stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
 
 
 def _end(number: int, _frame: object) -> None:
-    # timeout(1) asks twice; the second time must not cut the way out short.
+    # timeout(1) sends two signals; the second must not interrupt the cleanup.
     for request in REQUESTS_TO_END:
         signal.signal(request, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def free_port(start: int = 18000) -> int:
-    """A port of the loopback that nobody listens on, below the ephemeral range so that clients do not take it."""
+    """Returns a loopback port without a listener, below the ephemeral range so that clients do not
+    take it."""
     for port in range(start, 30000):
         if port in _given:
             continue
@@ -71,7 +73,7 @@ class Server:
     process: subprocess.Popen | None = field(default=None, repr=False)
 
     def start(self) -> "Server":
-        """Starts it and waits until it accepts connections; one that is not waited for to the end is stopped."""
+        """Starts it and waits until it accepts connections. If the wait fails, it is stopped."""
         self.spawn()
         try:
             return self.await_listening()
@@ -84,7 +86,8 @@ class Server:
         """Starts it without waiting."""
         environment = None if self.environment is None else os.environ | self.environment
         log = self.log.open("ab")
-        # A session of its own, so that Ctrl-C reaches this script only, which then stops what it started in order.
+        # A separate session, so that Ctrl-C reaches only this script, which then stops its servers
+        # in order.
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
         )
@@ -104,22 +107,22 @@ class Server:
         raise Unready(f"{self.name} does not listen on port {self.port}: {self.last_words()}")
 
     def check_alive(self) -> None:
-        """Raises Unready when it has ended."""
+        """Raises Unready if it has ended."""
         if self.process is not None and self.process.poll() is not None:
             raise Unready(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
 
     @property
     def pid(self) -> int:
-        """The process that was started."""
+        """Id of the started process."""
         assert self.process is not None
         return self.process.pid
 
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether it is still running."""
         return self.process is not None and self.process.poll() is None
 
     def stop(self) -> None:
-        """Ends it and its descendants: asks first, then insists."""
+        """Ends it and its descendants: first by a request, then by force."""
         if self.process is None:
             return
         family = tree(self.process.pid)
@@ -131,7 +134,7 @@ class Server:
                 self.process.kill()
                 self.process.wait()
         for pid in family[1:]:
-            # A worker that outlived its master; its parent is then no longer ours, its session still is.
+            # A worker that outlived its master. Its parent is no longer ours, but its session is.
             try:
                 if os.getsid(pid) == self.process.pid:
                     os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""What logs in at Postern's own provider: OpenID clients of other hands, a television, and a browser."""
+"""Clients of Postern's own provider: OpenID client libraries, a device without a keyboard, and a
+browser."""
 
 from __future__ import annotations
 
@@ -16,20 +17,21 @@ from .foreign import PROGRAMS, run_program
 from .report import Report
 from .stage import HERE, Stage, program, target, venv_python
 
-# Nobody's name is in their password. Each group has somebody of its own, so that none waits for another's mistakes.
+# No name is part of the password. Each group has its own user, so none waits because of another's
+# failed logins.
 PASSWORD = "plough the winter dunes"
 PEOPLE = {"ada": "Ada Lovelace", "bob": "Bob Kahn", "carol": "Carol Shaw", "grace": "Grace Hopper"}
 
 
 @dataclass
 class Provider:
-    """The provider and the application beside it, running."""
+    """The running provider, and the application beside it."""
 
     environment: dict[str, str]
 
     @classmethod
     def start(cls, stage: Stage) -> Provider:
-        """Begins a database, moves people in, and starts the provider."""
+        """Creates a database and accounts, and starts the provider."""
         port, admin, app = (stage.port(name) for name in ("provider", "provider-admin", "shop"))
         issuer, address = f"http://127.0.0.1:{port}", f"http://localhost:{app}"
         database, secret = f"sqlite://{stage.folder}/provider.db?mode=rwc", secrets.token_urlsafe(32)
@@ -47,7 +49,7 @@ class Provider:
             "CLIENTS_ISSUER": issuer, "CLIENTS_APP": address, "CLIENTS_APP_PORT": str(app), "CLIENTS_SECRET": secret,
             "CLIENTS_PASSWORD": PASSWORD, "CLIENTS_ROBOT_KEY": str(keys.private), "CLIENTS_ROBOT_KEY_ID": "robot-1",
             "CLIENTS_SCREENS": str(target() / "tmp/screens"),
-            # Authlib insists on TLS unless told that this is a test.
+            # Authlib requires TLS unless it is told that this is a test.
             "AUTHLIB_INSECURE_TRANSPORT": "1",
             "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
         })  # fmt: skip
@@ -62,7 +64,7 @@ class Provider:
 
 
 def move_in(stage: Stage, configuration: Path, name: str, full: str) -> None:
-    """Makes an account, in a group of its own."""
+    """Creates an account in its own group."""
     given, family = full.split()
     claims = {"name": full, "given_name": given, "family_name": family, "locale": "en-GB"}
     told = {"password": PASSWORD, "claims.json": json.dumps(claims)}
@@ -88,7 +90,8 @@ def run_authlib(provider: Provider, stage: Stage, report: Report) -> None:
 
 
 def run_go_oidc(provider: Provider, stage: Stage, report: Report) -> None:
-    """Go's x/oauth2 and go-oidc as a program on somebody's own machine; a script is the browser it opens."""
+    """Go's x/oauth2 and go-oidc as a native application (RFC 8252). A script acts as the browser
+    that it opens."""
     go, python = program("go"), venv_python("requests")
     native = stage.folder / "native"
     done = subprocess.run(
@@ -102,16 +105,16 @@ def run_go_oidc(provider: Provider, stage: Stage, report: Report) -> None:
 
 
 def run_device(provider: Provider, stage: Stage, report: Report) -> None:
-    """A television without a keyboard."""
+    """A device without a keyboard (RFC 8628)."""
     command = [venv_python("requests"), str(PROGRAMS / "device_client.py")]
     run_program("device", command, stage, report, provider.environment)
 
 
 def run_browser(provider: Provider, stage: Stage, report: Report) -> None:
-    """Chromium, and the rules of accessibility on every page."""
+    """Chromium, with accessibility rules checked on every page."""
     python, chromium = venv_python("playwright", "axe_playwright_python", "requests"), program("chromium")
     provider.start_app(stage)
-    # the browser's profile goes with the folder of the run
+    # the browser's profile is deleted with the run's folder
     environment = provider.environment | {"CLIENTS_CHROMIUM": chromium, "TMPDIR": str(stage.folder)}
     run_program("browser", [python, str(PROGRAMS / "browser_client.py")], stage, report, environment)
     print(f"      screenshots: {provider.environment['CLIENTS_SCREENS']}", flush=True)

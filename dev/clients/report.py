@@ -1,4 +1,4 @@
-"""One line per check, and the count at the end."""
+"""One line per check, and the counts at the end."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ from contextlib import contextmanager
 
 
 class Fault(Exception):
-    """A check that does not hold; the message says what was found instead."""
+    """A failed check. The message says what was found instead."""
 
 
 class Skip(Exception):
-    """A group that cannot run here; the message says what is missing and how to get it."""
+    """A group that cannot run here. The message says what is missing and how to get it."""
 
 
 def expect(holds: object, found: str) -> None:
-    """Raises Fault with what was found unless it holds."""
+    """Raises Fault with `found` unless the condition holds."""
     if not holds:
         raise Fault(found)
 
 
 def equal(what: str, found: object, wanted: object) -> None:
-    """Raises Fault unless two values are the same."""
+    """Raises Fault unless two values are equal."""
     expect(found == wanted, f"{what} is {found!r}, not {wanted!r}")
 
 
 class Report:
-    """Counts checks and prints each as it ends. What is skipped and not among `may_skip` is a failure; None: anything may."""
+    """Counts checks and prints each as it ends. A skipped one that is not in `may_skip` is a
+    failure; None: any may be skipped."""
 
     def __init__(self, may_skip: Collection[str] | None = None) -> None:
         self._may_skip = may_skip
@@ -36,7 +37,7 @@ class Report:
         self.skipped = 0
 
     def note(self, verdict: str, name: str, why: str = "", took: float | None = None) -> None:
-        """One line: `pass`, `FAIL` or `skip`, the check, and why."""
+        """Prints one line: `pass`, `FAIL` or `skip`, the check, and why."""
         if verdict == "skip" and self._may_skip is not None and name not in self._may_skip:
             verdict = "FAIL"
         self.passed += verdict == "pass"
@@ -47,17 +48,17 @@ class Report:
 
     @contextmanager
     def check(self, name: str) -> Iterator[None]:
-        """Everything in the block must hold; the next check runs whatever comes of it."""
+        """A check: everything in the block must hold. The next check runs in any case."""
         began = time.monotonic()
         try:
             yield
-        except Exception as problem:  # noqa: BLE001 - whatever a client throws is this check's failure
+        except Exception as problem:  # noqa: BLE001 - any exception of a client is this check's failure
             self.note("FAIL", name, described(problem), time.monotonic() - began)
         else:
             self.note("pass", name, took=time.monotonic() - began)
 
     def group(self, name: str, run: Callable[[], None]) -> None:
-        """A group of checks; one that cannot run counts once."""
+        """Runs a group of checks. A group that cannot run counts once."""
         try:
             run()
         except Skip as missing:

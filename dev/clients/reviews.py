@@ -1,4 +1,4 @@
-"""A gateway in front of a service, and a real Kubernetes that says who is calling and whether they may."""
+"""A gateway in front of a service, with a real Kubernetes for authentication and authorization."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .cluster import ISSUER, RBAC, Cluster, account, connections, user
 from .report import Report, equal, expect
 from .stage import Stage, get
 
-# What a revocation may take, from the API server's answer to the gateway's first refusal.
+# Maximum time from the API server's response to a change until the gateway's first refusal.
 AT_ONCE_S = 1.0
-# Answers are believed for so long here unless a watch drops them: longer than the whole group takes.
+# Time to live of answers here, unless a watch drops them: longer than the whole group takes.
 LONG = "1h"
-# What the account of a gateway needs, and nothing else: deploy/kubernetes grants the same.
+# What a gateway's account needs, and nothing else. deploy/kubernetes grants the same.
 ASK = [
     {"apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"]},
     {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
@@ -34,12 +34,13 @@ WATCH = [
     },
     {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["list", "watch"]},
 ]
-# The watches of the configuration: four for reviews, accounts for both who ask.
+# The watches of the configuration: four for reviews, and service accounts for both clients of the
+# API.
 WATCHES = 6
 
 
 class Gateway:
-    """A gateway that asks the cluster as one of its accounts."""
+    """A gateway that queries the cluster with one of its accounts."""
 
     def __init__(self, stage: Stage, cluster: Cluster, name: str, ttl: str) -> None:
         self._stage, self.name = stage, name
@@ -55,13 +56,13 @@ class Gateway:
         self.server: Server | None = None
 
     def start(self) -> "Gateway":
-        """Starts it, ready."""
+        """Starts it and waits until it is ready."""
         ports = self._stage.port(f"{self.name}-plain"), self._stage.port(f"{self.name}-admin")
         self.server = self._stage.serve(f"gateway-{self.name}", self.configuration, *ports)
         return self
 
     def status(self, token: str, path: str, method: str = "GET") -> int:
-        """What a request is answered with."""
+        """Status of the response to a request."""
         return self.answer(token, path, method)[0]
 
     def answer(self, token: str, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
@@ -75,24 +76,24 @@ class Gateway:
             return refused.code, {k.lower(): v for k, v in refused.headers.items()}, refused.read()
 
     def metrics(self) -> dict[str, float]:
-        """Series and their values."""
+        """Metric series and their values."""
         _, body = get(f"http://127.0.0.1:{self._stage.port(f'{self.name}-admin')}/metrics")
         found = re.findall(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", body.decode(), re.M)
         return {series: float(value) for series, value in found}
 
     def states(self) -> dict[tuple[str, str], str]:
-        """How each watch stands."""
+        """The state of each watch."""
         pattern = re.compile(r'postern_kubernetes_watch_state\{watcher="([^"]+)",resource="([^"]+)",state="([^"]+)"\}')
         held = (pattern.fullmatch(series) for series, value in self.metrics().items() if value == 1)
         return {(found[1], found[2]): found[3] for found in held if found}
 
     def count(self, state: str) -> int:
-        """How many watches stand so."""
+        """Number of watches in this state."""
         return sum(found == state for found in self.states().values())
 
 
 def until(holds: Callable[[], bool], seconds: float, found: Callable[[], object]) -> float:
-    """Waits until something holds; how long that took."""
+    """Waits until a condition holds. Returns how long that took."""
     began = time.monotonic()
     while not holds():
         expect(time.monotonic() - began < seconds, f"{found()} after {seconds:g} s")
@@ -101,7 +102,7 @@ def until(holds: Callable[[], bool], seconds: float, found: Callable[[], object]
 
 
 def prepare(cluster: Cluster) -> None:
-    """Namespaces, accounts and rights."""
+    """Creates namespaces, accounts and rights."""
     for name in ("postern", "team-a", "team-b"):
         cluster.namespace(name)
     for name in ("gateway", "unprivileged"):
@@ -121,7 +122,7 @@ def prepare(cluster: Cluster) -> None:
 
 
 def run(cluster: Cluster, stage: Stage, report: Report) -> None:
-    """All checks; the API server runs."""
+    """Runs all checks. The API server is running."""
     prepare(cluster)
     gateway = Gateway(stage, cluster, "gateway", LONG).start()
     with report.check("kubernetes: every resource is watched, and there is no OpenShift"):
@@ -136,7 +137,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
 
 
 def tokens(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) -> None:
-    """TokenReview: which tokens name somebody."""
+    """TokenReview: which tokens are authenticated."""
     good = cluster.token("team-a", "reader", "postern")
     with report.check("kubernetes: a service account's token for this gateway names it, with its groups"):
         status, _, body = gateway.answer(good, "/whoami")
@@ -168,7 +169,7 @@ def tokens(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) -> 
 
 
 def reviews(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) -> None:
-    """SubjectAccessReview: whether they may, with names from path and query."""
+    """SubjectAccessReview: authorization, with names from path and query."""
     reader = cluster.token("team-a", "reader", "postern")
     alice = stage.issuer.token("alice")
     for who, token, path, wanted in [
@@ -187,7 +188,7 @@ def reviews(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) ->
     with report.check("kubernetes: another verb is another question"):
         equal("status of DELETE", gateway.status(reader, "/services/team-a/db", "DELETE"), 403)
     with report.check("kubernetes: a review is asked for once, yes or no"):
-        # Answers are dropped once more two seconds after whatever was bound for these checks.
+        # Answers are dropped again two seconds after the bindings of these checks were created.
         time.sleep(2.5)
         before = cluster.created("subjectaccessreviews")
         for _ in range(5):
@@ -197,7 +198,7 @@ def reviews(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) ->
 
 
 def revocation(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) -> None:
-    """What changes is in force at once, although answers would be believed for an hour."""
+    """Changes apply at once, although answers would be cached for an hour."""
 
     def change(what: str, act: Callable[[], object], token: str, path: str, before: int, after: int) -> None:
         with report.check(f"kubernetes: {what}"):
@@ -262,12 +263,12 @@ def crowd(cluster: Cluster, gateway: Gateway, report: Report) -> None:
         equal("statuses", {task.result() for task in work}, {403})
         equal("reviews for two hundred requests", cluster.created("subjectaccessreviews") - asked, 200)
         print(f"      connections to the API server: {len(seen)}", flush=True)
-        # One for each who asks: reviews, and the authority.
+        # One for each client of the API: reviews, and the token authority.
         expect(len(seen) <= 4, f"there were {len(seen)} connections")
 
 
 def outage(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) -> None:
-    """Without the API server nobody new gets in, and nobody is told that they may not."""
+    """Without the API server no new caller is admitted, and none gets 401 or 403."""
     known = stage.issuer.token("alice")
     fresh = cluster.token("team-a", "reader", "postern")
     time.sleep(2.5)
@@ -283,9 +284,9 @@ def outage(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) -> 
         for token, path in [(fresh, "/whoami"), (known, "/services/team-c/x")]:
             status, fields, _ = gateway.answer(token, path)
             equal(f"status and Retry-After of {path}", (status, fields.get("retry-after")), (503, "1"))
-        failed = grown('postern_authority_questions_total{authority="cluster",result="failed"}')
+        failed = grown('postern_token_authority_requests_total{authority="cluster",result="failed"}')
         equal("failed token reviews", failed, 1)
-        equal("failed reviews", grown('postern_reviews_total{result="failed"}'), 1)
+        equal("failed reviews", grown('postern_access_reviews_total{result="failed"}'), 1)
         equal("status of what needs nobody", gateway.status(known, "/whoami"), 200)
     with report.check("kubernetes: broken watches are shown"):
         until(lambda: gateway.count("broken") == WATCHES, 15, gateway.states)
@@ -305,7 +306,7 @@ def outage(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report) -> 
 
 
 def without_watches(cluster: Cluster, stage: Stage, report: Report) -> None:
-    """An account that may ask and not watch."""
+    """An account that may send reviews but not watch."""
     gateway = Gateway(stage, cluster, "unprivileged", "2s").start()
     with report.check("kubernetes: who may not watch says so in metrics and in the log, naming the right"):
         until(lambda: gateway.count("denied") == WATCHES, 15, gateway.states)

@@ -1,4 +1,5 @@
-"""The stage of a run: folder, programs, ports, servers, and the gateway with its configuration."""
+"""Shared state of a run: folder, programs, ports, servers, and the gateway with its
+configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ KEYCLOAK = CACHE / "keycloak"
 
 @dataclass
 class Stage:
-    """What all checks share."""
+    """Resources that all checks share."""
 
     folder: Path
     postern: Path
@@ -42,26 +43,27 @@ class Stage:
         self.token = self.issuer.token("alice", groups=["staff"])
 
     def port(self, name: str) -> int:
-        """The port of that name; a free one when it is new."""
+        """The port with that name; a free one if it is new."""
         if name not in self.ports:
             self.ports[name] = free_port(21000)
         return self.ports[name]
 
     def url(self, listener: str, path: str) -> str:
-        """Where a listener of the gateway answers."""
+        """URL of a path at a listener of the gateway."""
         scheme = "http" if listener == "plain" else "https"
         return f"{scheme}://localhost:{self.port(listener)}{path}"
 
     def server(
         self, name: str, command: list[str], port: int, environment: dict[str, str] | None = None
     ) -> Server:
-        """A server of this run, not started yet; it is stopped with the stage."""
+        """A server of this run, not started yet. It is stopped with the stage."""
         server = Server(name, command, port, self.folder / f"{name}.log", environment=environment)
         self.servers.append(server)
         return server
 
     def configuration(self, template: str, name: str | None = None, /, **values: object) -> Path:
-        """A configuration file of the gateway from its template, under another name if one is given."""
+        """Writes a configuration file of the gateway from its template, under another name if
+        given."""
 
         def value(found: re.Match[str]) -> str:
             return str(values[found[1]])
@@ -71,19 +73,19 @@ class Stage:
         return path
 
     def serve(self, name: str, configuration: Path, listener_port: int, admin_port: int) -> Server:
-        """`postern serve`, ready."""
+        """Starts `postern serve` and waits until it is ready."""
         command = [str(self.postern), "serve", "--config", str(configuration)]
         server = self.server(name, command, listener_port).start()
         wait_for(server, f"http://127.0.0.1:{admin_port}/readyz", 20)
         return server
 
     def start_echo(self) -> None:
-        """`postern echo --reflect` as the upstream of HTTP/1.1 clients."""
+        """Starts `postern echo --reflect` as the upstream of HTTP/1.1 clients."""
         listen = f"127.0.0.1:{self.port('echo')}"
         self.server("echo", [str(self.postern), "echo", "--reflect", "--listen", listen], self.port("echo")).start()
 
     def start_gateway(self) -> None:
-        """The gateway in front of all upstreams but Keycloak's."""
+        """Starts the gateway in front of all upstreams but Keycloak's."""
         configuration = self.configuration(
             "postern.toml",
             FOLDER=self.folder, CERTIFICATE=self.certificate, KEY=self.key,
@@ -95,7 +97,7 @@ class Stage:
         self.serve("gateway", configuration, self.port("plain"), self.port("admin"))
 
     def stop(self) -> list[str]:
-        """Ends all servers, last first; those that had ended before they were asked."""
+        """Ends all servers, last first. Returns those that had ended by themselves before."""
         ended = []
         for server in reversed(self.servers):
             if server.process is not None and not server.alive():
@@ -104,9 +106,9 @@ class Stage:
         return ended
 
     def show_logs(self) -> None:
-        """The end of every log of the run."""
+        """Prints the end of every log of the run."""
         for log in sorted(self.folder.glob("*.log")):
-            # the clients' verdicts say what went wrong; of the many lines of an access log a few will do
+            # the clients' verdicts say what failed; a few lines of an access log are enough
             lines = 5 if log.name.endswith("access.log") else 25
             tail = log.read_text(errors="replace").splitlines()[-lines:]
             print(f"\n-- {log} (last {len(tail)} lines)")
@@ -114,7 +116,7 @@ class Stage:
 
 
 def program(name: str) -> str:
-    """The path of a program, or Skip."""
+    """The path of a program. Raises Skip if it is missing."""
     found = shutil.which(name, path=os.pathsep.join([str(CACHE / "bin"), os.environ.get("PATH", os.defpath)]))
     if found is None:
         raise Skip(f"{name} is not installed; run dev/setup test")
@@ -122,7 +124,7 @@ def program(name: str) -> str:
 
 
 def venv_python(*modules: str) -> str:
-    """The interpreter that can import these, or Skip."""
+    """An interpreter that can import these modules. Raises Skip if there is none."""
     if not VENV_PYTHON.exists():
         raise Skip("there is no .cache/venv; run dev/setup test")
     for module in modules:
@@ -160,12 +162,12 @@ def wait_for(server: Server, url: str, seconds: float) -> None:
 
 
 def build(release: bool) -> Path:
-    """Builds the gateway; its path."""
+    """Builds the gateway. Returns its path."""
     command = ["cargo", "build", "--quiet", "-p", "postern"] + (["--release"] if release else [])
     subprocess.run(command, cwd=ROOT, check=True)
     return target() / ("release" if release else "debug") / "postern"
 
 
 def target() -> Path:
-    """Where cargo builds."""
+    """cargo's target folder."""
     return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))

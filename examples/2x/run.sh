@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# The two boxes of a 2.x path: an edge that ends TLS (HAProxy), and behind a Unix socket Postern in place of oauth-proxy; all on
-# loopback.
+# The two boxes of a 2.x path: an edge that terminates TLS (HAProxy), and behind a Unix socket
+# Postern instead of oauth-proxy. All on loopback.
 #
-#   examples/2x/run.sh           start everything, say where it is, stay until Ctrl-C
-#   examples/2x/run.sh --check   take the tour on free ports, print what was expected and seen, end
+#   examples/2x/run.sh           start everything, print the addresses, run until Ctrl-C
+#   examples/2x/run.sh --check   run the self-check on free ports, print the results, end
 #
-# HAProxy and openssl must be there (Debian: haproxy, openssl). The program is built, or named by POSTERN. Exit codes: 0 ended by
-# Ctrl-C or the tour went as expected, 1 the tour found a difference, 2 the command line is not understood, 3 it cannot run here.
+# Needs HAProxy and openssl (Debian: haproxy, openssl). The program is built, unless POSTERN names
+# one. Exit codes: 0 ended by Ctrl-C, or the self-check found no difference; 1 the self-check found
+# a difference; 2 invalid command line; 3 it cannot run here.
 
 # shellcheck source=examples/shared/lib.bash
 source "$(dirname "${BASH_SOURCE[0]}")/../shared/lib.bash"
@@ -25,8 +26,8 @@ start haproxy env -C "$work" haproxy -db -f haproxy.cfg
 url=https://127.0.0.1:$(port 8080)
 ready "$url/"
 [[ -n $check ]] || stay_at_front "HAProxy and Postern"
-step "the edge speaks HTTP/2 and Postern sees who calls" 127.0.0.1 \
+step "the edge speaks HTTP/2 and Postern sees the client's address" 127.0.0.1 \
     "$(seen x-forwarded-for --http2 -H "Authorization: Bearer $(token visitor)" "$url/x")"
-step "and that they came over TLS" https "$(seen x-forwarded-proto -H "Authorization: Bearer $(token visitor)" "$url/x")"
+step "and that the client used TLS" https "$(seen x-forwarded-proto -H "Authorization: Bearer $(token visitor)" "$url/x")"
 tour_of_front 503
 finish

@@ -1,9 +1,9 @@
--- Asks Postern whether a request may pass. The verdict and who calls are left in variables of the transaction; without a
--- verdict nothing passes.
+-- Checks a request with Postern. The verdict and the caller's identity are stored in variables of the
+-- transaction. Without a verdict no request passes.
 
 local POSTERN = "http://127.0.0.1:9002/"
--- What speaks of the asking itself; all else of the client's own is shown to Postern, which refuses what a service could
--- take for a header of ours.
+-- Fields that belong to the check itself. Postern sees all other fields of the client, and refuses
+-- those that a service could mistake for one of ours.
 local NOT_PASSED = {
     ["host"] = true, ["connection"] = true, ["keep-alive"] = true, ["te"] = true, ["upgrade"] = true,
     ["transfer-encoding"] = true, ["content-length"] = true, ["expect"] = true, ["x-forwarded-method"] = true,
@@ -16,7 +16,7 @@ local TOLD = {
     name = "x-forwarded-preferred-username",
 }
 
--- The values of a field by their order; HAProxy counts from 0.
+-- Returns the values of a field in their order. HAProxy counts from 0.
 local function values(field)
     local list = {}
     local at = 0
@@ -32,7 +32,7 @@ core.register_action("ask", { "http-req" }, function(txn)
     local headers = {
         ["x-forwarded-method"] = { txn.sf:method() },
         ["x-forwarded-proto"] = { txn.sf:ssl_fc() == 1 and "https" or "http" },
-        -- Two hosts are none: Postern refuses what cannot be told.
+        -- Postern refuses a request with two hosts.
         ["x-forwarded-host"] = values(fields["host"]),
         ["x-forwarded-uri"] = { txn.sf:pathq() },
         ["x-forwarded-for"] = { txn.sf:src() },
@@ -42,7 +42,7 @@ core.register_action("ask", { "http-req" }, function(txn)
             headers[name] = values(field)
         end
     end
-    -- HAProxy asks again when there is no answer in time, up to four times in all.
+    -- HAProxy repeats the request if there is no answer in time, up to four times in all.
     local answer = core.httpclient():get({ url = POSTERN, headers = headers, timeout = 3500 })
     if not answer or not answer.status or answer.status == 0 then
         return

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# HAProxy asks Postern whether requests may pass, and forwards them itself; all on loopback.
+# HAProxy checks requests with Postern and forwards them itself. All on loopback.
 #
-#   examples/haproxy/run.sh           start everything, say where it is, stay until Ctrl-C
-#   examples/haproxy/run.sh --check   take the tour on free ports, print what was expected and seen, end
+#   examples/haproxy/run.sh           start everything, print the addresses, run until Ctrl-C
+#   examples/haproxy/run.sh --check   run the self-check on free ports, print the results, end
 #
-# HAProxy must be there (Debian: haproxy). The program is built, or named by POSTERN. Exit codes: 0 ended by Ctrl-C or the tour went as
-# expected, 1 the tour found a difference, 2 the command line is not understood, 3 it cannot run here.
+# Needs HAProxy (Debian: haproxy). The program is built, unless POSTERN names one. Exit codes: 0
+# ended by Ctrl-C, or the self-check found no difference; 1 the self-check found a difference; 2
+# invalid command line; 3 it cannot run here.
 
 # shellcheck source=examples/shared/lib.bash
 source "$(dirname "${BASH_SOURCE[0]}")/../shared/lib.bash"

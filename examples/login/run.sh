@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# People log in with a browser, at a service that knows nothing of it: gateway and provider in one process, all on loopback.
+# Users log in with a browser, in front of a service without a login of its own. Gateway and
+# provider in one process. All on loopback.
 #
-#   examples/login/run.sh           start everything, say where it is, stay until Ctrl-C
-#   examples/login/run.sh --check   take the tour on free ports, print what was expected and seen, end
+#   examples/login/run.sh           start everything, print the addresses, run until Ctrl-C
+#   examples/login/run.sh --check   run the self-check on free ports, print the results, end
 #
-# The program is built, or named by POSTERN. Exit codes: 0 ended by Ctrl-C or the tour went as expected, 1 the tour found a
-# difference, 2 the command line is not understood, 3 it cannot run here.
+# The program is built, unless POSTERN names one. Exit codes: 0 ended by Ctrl-C, or the self-check
+# found no difference; 1 the self-check found a difference; 2 invalid command line; 3 it cannot run
+# here.
 
 # shellcheck source=examples/shared/lib.bash
 source "$(dirname "${BASH_SOURCE[0]}")/../shared/lib.bash"
@@ -21,7 +23,7 @@ password=${password:0:12}
 printf '%s\n' "$password" >"$work/run/password"
 
 operator() {
-    "$POSTERN" admin --config "$work/postern.toml" "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "operators cannot $*"; }
+    "$POSTERN" admin --config "$work/postern.toml" "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "admin command failed: $*"; }
 }
 operator user add ada --email ada@example.com --verified --password-file "$work/run/password"
 operator group add admins
@@ -36,11 +38,11 @@ if [[ -z $check ]]; then
     cat <<END
 
   service   $url         log in as  ada  with the password  $password
-  admins    $url/admin   403, until ada is one of them:
+  admins    $url/admin   403, until ada is in the group:
 
     $POSTERN admin --config $work/postern.toml group add-member admins ada
 
-  account   $provider/account      signing out there is signing out here
+  account   $provider/account      sign-out there also ends the session here
   sign out  $url/oauth2/sign_out
 
   Ctrl-C ends everything.
@@ -49,15 +51,15 @@ END
     stay
 fi
 
-# The tour: curl is the browser, with its cookies in a file.
+# The self-check: curl is the browser, with its cookies in a file.
 browse() { curl -s -b "$work/run/cookies" -c "$work/run/cookies" -H 'Accept: text/html' "$@"; }
-# told NAME: a header of what the service was sent, which it answers with.
+# told NAME: prints a header that the service received. The service returns it in its response.
 told() {
     python3 -c 'import json, sys
 headers = json.load(sys.stdin)["headers"]
 print(", ".join(value for name, value in headers if name.lower() == sys.argv[1]))' "$1"
 }
-# log_in PATH: goes there, fills in the page that comes, and says on which page that ends.
+# log_in PATH: opens the path, fills in the login page, and prints the URL of the last page.
 log_in() {
     local field fields=()
     browse -L -o "$work/run/page" "$url$1"
@@ -69,7 +71,8 @@ for name, value in re.findall(r"<input type=\"hidden\" name=\"([^\"]*)\" value=\
     browse -L -o "$work/run/page" -w '%{url_effective}' "${fields[@]}" -d username=ada --data-urlencode "password=$password" \
         "$provider/login"
 }
-# within EXPECTED COMMAND...: what a command says, as soon as it is that, and after five seconds in any case.
+# within EXPECTED COMMAND...: prints the output of a command as soon as it is the expected one, and
+# after five seconds in any case.
 within() {
     local expected=$1 said
     shift
@@ -82,27 +85,27 @@ within() {
 }
 page() { browse -o /dev/null -w '%{http_code}' "$url$1"; }
 
-step "a program is told that it needs a credential" 401 "$(status "$url/reports")"
-step "a browser is led to log in" "302 $url/oauth2/start?rd=%2Freports%3Fyear%3D2026" \
+step "a program without a credential gets 401" 401 "$(status "$url/reports")"
+step "a browser is redirected to the login" "302 $url/oauth2/start?rd=%2Freports%3Fyear%3D2026" \
     "$(browse -o /dev/null -w '%{http_code} %{redirect_url}' "$url/reports?year=2026")"
-step "and comes back to the page it wanted" "$url/reports?year=2026" "$(log_in '/reports?year=2026')"
-step "the service hears who it is" ada@example.com "$(browse "$url/" | told x-forwarded-email)"
-step "and is shown its own cookies alone" theme=dark "$(browse -b theme=dark -b "$work/run/cookies" "$url/" | told cookie)"
-step "what is for admins is not for ada" 403 "$(page /admin)"
+step "and returns to the requested page" "$url/reports?year=2026" "$(log_in '/reports?year=2026')"
+step "the service receives the user's address" ada@example.com "$(browse "$url/" | told x-forwarded-email)"
+step "and receives only its own cookies" theme=dark "$(browse -b theme=dark -b "$work/run/cookies" "$url/" | told cookie)"
+step "the admins' page refuses ada" 403 "$(page /admin)"
 operator group add-member admins ada
-step "who is one of them with the next renewal" 200 "$(within 200 page /admin)"
-operator user end ada
-step "an operator of the provider logs ada out everywhere" 302 "$(within 302 page /reports)"
+step "and admits ada, after the next refresh, as a member of the group" 200 "$(within 200 page /admin)"
+operator user revoke ada
+step "an operator of the provider revokes all sessions of ada" 302 "$(within 302 page /reports)"
 step "ada logs in again" "$url/reports" "$(log_in /reports)"
 cp "$work/run/cookies" "$work/run/stolen"
-step "and out" "$url/oauth2/signed_out" "$(browse -L -o "$work/run/page" -w '%{url_effective}' "$url/oauth2/sign_out")"
-step "at the provider as well" "Sign in" \
+step "ada signs out" "$url/oauth2/signed_out" "$(browse -L -o "$work/run/page" -w '%{url_effective}' "$url/oauth2/sign_out")"
+step "the session at the provider has ended as well" "Sign in" \
     "$(browse -L "$url/reports" | sed -n 's/.*<h1[^>]*>\([^<]*\)<.*/\1/p' | head -1)"
-step "a copy of the cookie is worth nothing" 302 \
+step "a copy of the cookie is refused" 302 \
     "$(curl -s -b "$work/run/stolen" -H 'Accept: text/html' -o /dev/null -w '%{http_code}' "$url/reports")"
 log_in /reports >/dev/null
 end postern
 serve postern
 ready "$url/"
-step "a restart logs nobody out" 200 "$(page /reports)"
+step "sessions survive a restart" 200 "$(page /reports)"
 finish

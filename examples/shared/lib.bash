@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What the examples share: their command line, a work folder, programs that end with them, and the lines of a tour. Each
-# sources this, and calls `begin "$@"` first.
+# Shared parts of the examples: their command line, a work folder, programs that end with them, and
+# the lines of a self-check. Each example sources this and calls `begin "$@"` first.
 
 set -euo pipefail
 
@@ -13,13 +13,13 @@ fail() {
     exit 3
 }
 
-# need PROGRAM SOURCE: ends the example when a program is not there; exit code 3.
+# need PROGRAM SOURCE: ends the example with exit code 3 if a program is missing.
 need() {
-    command -v "$1" >/dev/null || fail "$1 is not there; it comes with $2"
+    command -v "$1" >/dev/null || fail "$1 is missing; install $2"
 }
 
-# begin ARGUMENT...: reads the command line (`check` is set in a tour), builds the program unless POSTERN names one, makes
-# the work folder, and copies the example's files there.
+# begin ARGUMENT...: reads the command line (`check` is set in a self-check), builds the program
+# unless POSTERN names one, creates the work folder, and copies the example's files there.
 begin() {
     case ${1-} in
         '') check='' ;;
@@ -33,13 +33,13 @@ begin() {
         cargo build --release --locked --manifest-path "$ROOT/Cargo.toml" -p postern
         POSTERN=${CARGO_TARGET_DIR:-$ROOT/target}/release/postern
     fi
-    command -v "$POSTERN" >/dev/null || fail "$POSTERN is not there"
+    command -v "$POSTERN" >/dev/null || fail "$POSTERN is missing"
     need curl "the package curl"
     need python3 "the package python3"
     work=$(mktemp -d "${TMPDIR:-/tmp}/postern-$NAME.XXXXXX")
     declare -gA pids=()
     trap stop_all EXIT
-    # Who ends a tour has not seen its end.
+    # An interrupted self-check is not a success.
     trap '[[ -z $check ]] || exit 130; exit 0' INT
     trap '[[ -z $check ]] || exit 143; exit 0' TERM HUP
     find "$HERE" -maxdepth 1 -type f ! -name run.sh -exec cp {} "$work" \;
@@ -56,15 +56,15 @@ stop_all() {
     rm -rf "$work"
 }
 
-# free_port TAKEN...: a port that nobody listens on, none of these.
+# free_port TAKEN...: prints a port without a listener that is none of these.
 free_port() {
     local port
     while port=$("$ROOT/dev/free-port") || fail "no port is free"; [[ " $* " == *" $port "* ]]; do :; done
     printf '%s' "$port"
 }
 
-# ports PORT...: in a tour, other ports that are free take their place in the copied files, else they have to be free. `port PORT` is what it
-# became.
+# ports PORT...: in a self-check, replaces the ports in the copied files by free ones. Otherwise
+# these ports must be free. `port PORT` prints the resulting port.
 declare -A port_of=()
 ports() {
     local port free
@@ -72,7 +72,7 @@ ports() {
         port_of[$port]=$port
         if [[ -z $check ]]; then
             python3 -c 'import socket, sys; socket.create_server(("127.0.0.1", int(sys.argv[1]))).close()' "$port" 2>/dev/null ||
-                fail "something else listens on port $port of 127.0.0.1; end it first"
+                fail "another process listens on port $port of 127.0.0.1; end it first"
             continue
         fi
         free=$(free_port "$@" "${port_of[@]}")
@@ -83,39 +83,40 @@ ports() {
 port() { printf '%s' "${port_of[$1]}"; }
 
 random() { head -c 32 /dev/urandom | base64 -w0; }
-# A secret that stands for itself in a URL: HTTP Basic carries client secrets URL-encoded (RFC 6749, section 2.3.1), which
-# curl leaves to its caller.
+# A secret that needs no URL encoding: HTTP Basic carries client secrets URL-encoded (RFC 6749,
+# section 2.3.1), which curl leaves to its caller.
 word() { random | tr '+/' '-_' | tr -d '='; }
 
-# start NAME COMMAND...: a program that ends with the example; its output is in NAME.log.
+# start NAME COMMAND...: starts a program that ends with the example. Its output is in NAME.log.
 start() {
     local name=$1
     shift
     "$@" >>"$work/$name.log" 2>&1 &
     pids[$name]=$!
 }
-# end NAME [SIGNAL]: a program that has to end before the example does.
+# end NAME [SIGNAL]: ends a program before the example ends.
 end() {
     kill "-${2:-TERM}" "${pids[$1]}"
     wait "${pids[$1]}" 2>/dev/null || true
     unset "pids[$1]"
 }
-# serve NAME: the gateway, or provider, of NAME.toml.
+# serve NAME: starts the gateway or provider of NAME.toml.
 serve() { start "$1" "$POSTERN" serve --config "$work/$1.toml"; }
-# echo_at PORT [ARGUMENT...]: a service that tells what it was sent.
+# echo_at PORT [ARGUMENT...]: starts a service that returns what it received.
 echo_at() {
     local port=$1
     shift
     start "echo-$port" "$POSTERN" echo --reflect --listen "127.0.0.1:$port" "$@"
 }
 
-# Whether every program runs.
+# Whether every program is running.
 running() {
     local pid
     for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null || return 1; done
 }
 
-# ready URL: waits until something answers there, whatever it says, as long as every program runs: what answers may be somebody else.
+# ready URL: waits until a server answers there with any status, as long as every program runs. If
+# one has ended, the answer may come from another process.
 ready() {
     for _ in {1..200}; do
         running || break
@@ -123,22 +124,22 @@ ready() {
         sleep 0.1
     done
     tail -n 20 "$work"/*.log >&2
-    fail "nobody answers at $1"
+    fail "no answer at $1"
 }
 
-# member NAME: a member of the JSON object on standard input.
+# member NAME: prints a member of the JSON object on standard input.
 member() { python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$1"; }
-# status ARGUMENT...: the status that curl is answered with.
+# status ARGUMENT...: prints the status of a curl request.
 status() { curl -ks -o /dev/null -w '%{http_code}' "$@"; }
 
-# step WHAT EXPECTED SEEN: a line of the tour.
+# step WHAT EXPECTED SEEN: prints a line of the self-check.
 step() {
     local mark=✓
     [[ $2 == "$3" ]] || { mark=✗ differences=$((differences + 1)); }
     printf '  %s %-72s %s%s\n' "$mark" "$1" "$3" "$([[ $2 == "$3" ]] || printf '   expected %s' "$2")"
 }
 
-# finish: the last line of a tour, and its exit code.
+# finish: prints the last line of a self-check, and exits.
 finish() {
     if ((differences)); then
         printf '  %s differ\n' "$differences"
@@ -149,7 +150,7 @@ finish() {
     exit 0
 }
 
-# stay: until Ctrl-C, as long as every program runs.
+# stay: waits until Ctrl-C, or until a program ends.
 stay() {
     running && wait -n "${pids[@]}" || true
     tail -n 20 "$work"/*.log >&2

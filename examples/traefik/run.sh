@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Traefik asks Postern whether requests may pass, and forwards them itself; all on loopback.
+# Traefik checks requests with Postern and forwards them itself. All on loopback.
 #
-#   examples/traefik/run.sh           start everything, say where it is, stay until Ctrl-C
-#   examples/traefik/run.sh --check   take the tour on free ports, print what was expected and seen, end
+#   examples/traefik/run.sh           start everything, print the addresses, run until Ctrl-C
+#   examples/traefik/run.sh --check   run the self-check on free ports, print the results, end
 #
-# Traefik must be there; no package of Debian brings it, so that this example is checked nowhere but by hand. The program is built, or named by POSTERN. Exit codes: 0 ended by Ctrl-C or the tour went as
-# expected, 1 the tour found a difference, 2 the command line is not understood, 3 it cannot run here.
+# Needs Traefik. Debian has no package of it, so this example is only checked by hand. The program
+# is built, unless POSTERN names one. Exit codes: 0 ended by Ctrl-C, or the self-check found no
+# difference; 1 the self-check found a difference; 2 invalid command line; 3 it cannot run here.
 
 # shellcheck source=examples/shared/lib.bash
 source "$(dirname "${BASH_SOURCE[0]}")/../shared/lib.bash"
@@ -13,7 +14,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../shared/lib.bash"
 source "$ROOT/examples/shared/front.bash"
 
 PATH=$PATH:/usr/sbin
-need traefik "a download of its makers: no package brings it"
+need traefik "a download from its makers; Debian has no package"
 begin "$@"
 front 8080
 mv "$work/routes.yaml" "$work/run/"

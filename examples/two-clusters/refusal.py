@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Revokes tokens at one node of a provider, and tells how long each other place went on to admit them.
+"""Revokes tokens at one node of a provider, and measures how long each place still admitted them.
 
   refusal.py REVOCATIONS SECRET NODE NAME=URL...
 
-NODE is where tokens are issued and revoked; a place is another node (http://…/introspect, asked what the token is worth) or a gateway
-before a service. Each place is asked again and again over a connection of its own, before the revocation and after it. A time is that
-from the revocation's answer to the beginning of the last request that was still admitted; 0 when there was none. Prints a line for each
-place: its name, then the median and the longest time in milliseconds. Exit code 1: some place admitted a token for longer than the
-bound of 5.005 s, or refused one that was never revoked.
+NODE issues and revokes the tokens. A place is another node (http://…/introspect, which introspects
+the token) or a gateway in front of a service. Each place is queried repeatedly over its own
+connection, before and after the revocation. A time is measured from the revocation's response to
+the start of the last request that was still admitted; 0 if there was none. Prints a line for each
+place: its name, then the median and the longest time in milliseconds. Exit code 1: some place
+admitted a token for longer than the bound of 5.005 s, or refused one that was never revoked.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ BOUND_S = 5.005
 
 
 class Place:
-    """Somewhere that admits tokens or does not."""
+    """A node or gateway that admits or refuses tokens."""
 
     def __init__(self, name: str, url: str, secret: str) -> None:
         self.name, self.url = name, urlsplit(url)
@@ -61,7 +62,7 @@ def post(node: str, path: str, secret: str, **form: str) -> bytes:
 
 
 def watch(place: Place, token: str, warm: threading.Barrier, last: dict[str, float], over: threading.Event | None = None) -> None:
-    """Notes when the last request began that was admitted, until none is or it is over."""
+    """Records when the last admitted request began, until one is refused or `over` is set."""
     while not place.admits(token):
         time.sleep(0.01)
     warm.wait()
@@ -70,12 +71,12 @@ def watch(place: Place, token: str, warm: threading.Barrier, last: dict[str, flo
         if not place.admits(token):
             return
         last[place.name] = asked
-        # Asked without a pause, whoever asks takes the core from those who are to hear of it.
+        # Without a pause this loop would take the core from the processes that must apply it.
         time.sleep(0.001)
 
 
 def watched(place: Place, token: str, warm: threading.Barrier, last: dict[str, float], troubles: list[str]) -> None:
-    """The same in a thread of its own: that it broke off is not a refusal."""
+    """Runs `watch` in a thread. An error of it must not count as a refusal."""
     try:
         watch(place, token, warm, last)
     except (Exception, SystemExit) as trouble:  # noqa: BLE001
@@ -108,7 +109,7 @@ def main() -> int:
         for thread in threads:
             thread.join(30)
         if troubles or any(thread.is_alive() for thread in threads):
-            raise SystemExit(f"a place was not watched to the end; {'; '.join(troubles) or 'it still admits after 30 s'}")
+            raise SystemExit(f"watching a place failed; {'; '.join(troubles) or 'it still admits after 30 s'}")
         for place in places:
             times[place.name].append(max(0.0, last.get(place.name, revoked) - revoked))
             if not place.admits(kept):

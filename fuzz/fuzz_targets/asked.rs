@@ -1,12 +1,22 @@
-//! Questions of other proxies: what is judged is what the proxy means.
+//! Authorization checks of other proxies: the gateway decides about the request that the proxy
+//! means.
 //!
-//! Input: one byte that says how it is asked, then the question. Over gRPC (0) it is the body of a call, (1) its message. Over HTTP
-//! (2: Envoy, 3: Envoy with a prefix, 4: nginx, 5: Traefik, Caddy and HAProxy) it is lines: the method, the target, the host,
-//! then fields as `name: value`. 6 is a call's `grpc-timeout`.
+//! Input: one byte that selects the kind of check, then the check itself.
 //!
-//! Checked: a message that the types made from Envoy's own files can read is read the same, or refused; over HTTP each thing that is
-//! taken from a field is said by one field and by no other, in whatever order they stand; a deadline is answered before it has
-//! passed; and the canonical form of what was read is read again as itself.
+//! - 0: the body of a gRPC call.
+//! - 1: the message of a gRPC call.
+//! - 2 to 5: a check over HTTP (2: Envoy, 3: Envoy with a prefix, 4: nginx, 5: Traefik, Caddy and
+//!   HAProxy), as lines: the method, the target, the host, then fields as `name: value`.
+//! - 6: the `grpc-timeout` of a call.
+//!
+//! Checked:
+//!
+//! - A message that the types generated from Envoy's own files can decode is read the same way, or
+//!   refused.
+//! - Over HTTP, each value that is taken from a field comes from one field and from no other,
+//!   whatever the order of the fields.
+//! - The patience derived from a deadline is shorter than the deadline.
+//! - The canonical form of the request that was read is read again as itself.
 
 #![no_main]
 
@@ -18,7 +28,7 @@ use gateway::config::QuestionSource;
 use libfuzzer_sys::fuzz_target;
 use prost::Message as _;
 
-/// Fields of a request, by default.
+/// Default limit of the number of fields of a request.
 const MOST: usize = 100;
 const PREFIX: &str = "/check";
 
@@ -50,10 +60,10 @@ fn framed(message: &Bytes) -> BytesMut {
     out
 }
 
-/// What we read is what Envoy's own types read.
+/// Compares what we read with what Envoy's own types read.
 fn compare(message: Bytes) {
     let ours = over_grpc(message.clone(), MOST);
-    // Theirs also read members that we pass over, and may stumble there.
+    // Theirs also read members that we skip, and may fail there.
     if let (Some(about), Ok(theirs)) = (&ours, CheckRequest::decode(message)) {
         let request = theirs.attributes.and_then(|attributes| attributes.request);
         let http = request.and_then(|request| request.http).expect("a request over HTTP");
@@ -62,13 +72,13 @@ fn compare(message: Bytes) {
         assert_eq!(about.scheme == Scheme::Https, http.scheme == "https");
         for (name, value) in http.headers.iter().filter(|(name, _)| !name.starts_with(':')) {
             let said = |(n, v): &(String, Vec<u8>)| n == name && v == value.as_bytes();
-            assert!(about.fields.iter().any(said), "the field {name:?} is passed over");
+            assert!(about.fields.iter().any(said), "the field {name:?} is missing");
         }
         for raw in http.header_map.iter().flat_map(|map| &map.headers).filter(|raw| !raw.key.starts_with(':'))
         {
             let value = if raw.raw_value.is_empty() { raw.value.as_bytes() } else { &raw.raw_value };
             let said = |(n, v): &(String, Vec<u8>)| *n == raw.key && v == value;
-            assert!(about.fields.iter().any(said), "the raw field {:?} is passed over", raw.key);
+            assert!(about.fields.iter().any(said), "the raw field {:?} is missing", raw.key);
         }
     }
     if let Some(about) = ours {
@@ -77,7 +87,7 @@ fn compare(message: Bytes) {
     }
 }
 
-/// Asks over HTTP.
+/// Reads a check over HTTP, with the fields in both orders.
 fn ask(asking: &QuestionSource, text: &[u8]) {
     let mut lines = text.split(|byte| *byte == b'\n');
     let method = lines.next().and_then(|method| std::str::from_utf8(method).ok());
@@ -99,7 +109,7 @@ fn ask(asking: &QuestionSource, text: &[u8]) {
     assert_eq!(again.map(|about| (about.method, about.scheme, about.host, about.target)), whole);
 }
 
-/// Each thing was said by whom it has to be, and by nobody else.
+/// Verifies that each value comes from the field that must state it, and from no other.
 fn said_once(
     asking: &QuestionSource,
     about: &ParsedQuestion,
@@ -121,7 +131,7 @@ fn said_once(
             match (values("x-original-url").as_slice(), values("x-original-uri").as_slice()) {
                 ([url], []) => assert_eq!([scheme, b"://", host, &about.target].concat(), *url),
                 ([], [uri]) => assert_eq!((&*about.target, host), (*uri, own.1)),
-                other => panic!("said in two ways: {other:?}"),
+                other => panic!("stated twice: {other:?}"),
             }
         }
         QuestionSource::XForwarded => {
@@ -134,7 +144,7 @@ fn said_once(
     }
 }
 
-/// What has a canonical form has one.
+/// A request with a canonical form has only one.
 fn canonical(about: &ParsedQuestion) {
     let raw = |target| RawRequest {
         method: &about.method,
@@ -151,7 +161,7 @@ fn canonical(about: &ParsedQuestion) {
     }
 }
 
-/// A deadline that is told is kept.
+/// The patience derived from a deadline is shorter than the deadline.
 fn deadline(text: &[u8]) {
     let Some(patience) = grpc_patience(text) else { return };
     let text = std::str::from_utf8(text).expect("digits and a unit");
@@ -163,8 +173,8 @@ fn deadline(text: &[u8]) {
         "m" => 1_000_000,
         "u" => 1000,
         "n" => 1,
-        other => panic!("{other:?} is no unit"),
+        other => panic!("{other:?} is not a unit"),
     };
     let whole = digits.parse::<u128>().expect("digits") * nanos;
-    assert!(patience.as_nanos() < whole || whole == 0, "{text} is over");
+    assert!(patience.as_nanos() < whole || whole == 0, "the patience exceeds the deadline {text}");
 }

@@ -1,10 +1,12 @@
-//! Canonical requests: what is forwarded is what was matched.
+//! Canonical requests: the forwarded request is the one that was matched.
 //!
 //! Input: method, authority, host and target, one per line; an empty authority line means none.
 //!
-//! Checked for every accepted request: reading what would be forwarded gives the same request and the same
-//! route again; so does rewriting the path to itself; and no number of decodings brings a dot segment or a
-//! further slash to light.
+//! Checked for every accepted request:
+//!
+//! - Reading the request that would be forwarded gives the same request and the same route.
+//! - Rewriting the path to itself changes nothing.
+//! - No number of decodings reveals a dot segment or another slash.
 
 #![no_main]
 

@@ -1,9 +1,16 @@
-//! Messages about what was revoked, queries and their answers, and statements beside answers: nothing makes reading them panic, nobody is believed without the key, and
-//! what is read is written as it was.
+//! Messages about revocations, queries and their answers, and revocation tags beside answers:
+//! reading them never panics, nothing is accepted without the key, and what is read is written
+//! unchanged.
 //!
-//! The first byte says what follows: `m`, a message as it is; `k`, kind and body of one, which the harness vouches for, so that what
-//! stands behind the code is reached; `q`, a query as it is; `a`, an answer as it is; `b`, the body of one, which the harness vouches for; `s`, a
-//! statement.
+//! The first byte selects what follows:
+//!
+//! - `m`: a message.
+//! - `k`: kind and body of a message, which the harness signs, so that the checks behind the MAC
+//!   are reached.
+//! - `q`: a query.
+//! - `a`: an answer.
+//! - `b`: the body of an answer, which the harness signs.
+//! - `s`: revocation tags as the text of a header field.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -22,7 +29,7 @@ const MAC: usize = 16;
 static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::one(NUMBER, &SECRET));
 static KEY: LazyLock<hmac::Key> = LazyLock::new(|| hmac::Key::new(hmac::HMAC_SHA256, &SECRET));
 
-/// A message of this kind with this body, made as the format says.
+/// Makes a signed message of this kind with this body, as the format says.
 fn vouched(kind: u8, body: &[u8]) -> Vec<u8> {
     let prefix = [VERSION, kind, NUMBER];
     let mut context = hmac::Context::with_key(&KEY);
@@ -35,12 +42,12 @@ fn vouched(kind: u8, body: &[u8]) -> Vec<u8> {
 fn check(bytes: &[u8], made_here: bool) {
     match KEYS.read(bytes) {
         Ok(message) => {
-            assert!(made_here, "nobody else has the key");
+            assert!(made_here, "accepted without the key");
             assert!(bytes.len() <= MAX);
             if let Body::Event { event, .. } = &message.body {
                 assert!(event.seq > 0 && event.tags.len() <= MAX_TAGS);
             }
-            let written = KEYS.write(&message).expect("what was read can be told");
+            let written = KEYS.write(&message).expect("a message that was read can be written");
             assert_eq!(KEYS.read(&written).as_ref(), Ok(&message));
             assert!(Keys::one(NUMBER, &[0; 32]).read(bytes) == Err(WireError::Mac), "another cluster's");
         }
@@ -55,7 +62,7 @@ fn name() -> ConsumerName {
 static QUERY: LazyLock<LogQuery> =
     LazyLock::new(|| LogQuery::new(&name(), Nonce([1; 16]), LogQuestion::Denials { after: None }));
 
-/// An answer with this body to that query, made as the format says.
+/// Makes a signed answer with this body to that query, as the format says.
 fn answered(body: &[u8]) -> Vec<u8> {
     let prefix = [VERSION, QUERY.bytes()[1], NUMBER];
     let mut context = hmac::Context::with_key(&KEY);
@@ -68,11 +75,11 @@ fn answered(body: &[u8]) -> Vec<u8> {
 fn check_answer(bytes: &[u8], made_here: bool) {
     match QUERY.open(bytes, &KEYS) {
         Ok(answer) => {
-            assert!(made_here, "nobody else has the key");
+            assert!(made_here, "accepted without the key");
             let sealed = QUERY.seal(&answer, &KEYS);
             assert_eq!(QUERY.open(&sealed, &KEYS), Ok(answer));
             let other = LogQuery::new(&name(), Nonce([2; 16]), LogQuestion::Denials { after: None });
-            assert_eq!(other.open(bytes, &KEYS), Err(WireError::Mac), "another question's");
+            assert_eq!(other.open(bytes, &KEYS), Err(WireError::Mac), "accepted for another query");
         }
         Err(error) => assert!(!made_here || error != WireError::Mac, "the format is another one"),
     }

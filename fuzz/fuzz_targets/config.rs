@@ -1,9 +1,12 @@
-//! Configuration files: judged without a panic, and the same way again.
+//! Configuration files: checking never panics, and gives the same result again.
 //!
-//! Input: the text of a file that can read no other.
+//! Input: the text of a file that can read no other file.
 //!
-//! Checked: loading twice gives the same report; a refusal says why; what holds can be shown, and what is shown
-//! holds and shows itself.
+//! Checked:
+//!
+//! - Loading twice gives the same report.
+//! - A refusal states a reason.
+//! - The effective configuration of a valid file is valid, and shows itself unchanged.
 
 #![no_main]
 
@@ -19,7 +22,7 @@ fn source(text: &str) -> ConfigSource<'_> {
     ConfigSource { name: "postern.toml", text, base: Path::new("/etc/postern"), files: &NoFiles }
 }
 
-/// A report with the lines of the file that are meant, as a terminal shows them.
+/// A report with the lines of the file that it refers to, as a terminal shows them.
 fn shown_in_full(report: &Report) -> String {
     format!("{report}{:?}", report.excerpts().collect::<Vec<_>>())
 }
@@ -31,7 +34,7 @@ fuzz_target!(|text: &str| {
             let shown = loaded.effective();
             assert_eq!(shown, again.effective());
             if shown.contains("[redacted]") {
-                return; // what told two routes apart may be gone
+                return; // the values that distinguish two routes may be redacted
             }
             match load(source(&shown), NOW, 1) {
                 Ok(reloaded) => assert_eq!(reloaded.effective(), shown),
@@ -42,6 +45,6 @@ fuzz_target!(|text: &str| {
             assert_eq!(shown_in_full(&refused.report), shown_in_full(&again.report));
             assert!(refused.report.refuses(), "a refusal without a fault");
         }
-        _ => panic!("once it holds and once it does not"),
+        _ => panic!("valid once and invalid once"),
     }
 });

@@ -1,23 +1,31 @@
 //! HTTP/1 requests: what our reader accepts, hyper's server reads the same.
 //!
-//! Input: one byte, then a connection as the client sent it. The byte is the size of the pieces in which it
-//! arrives: 0 is all at once; only the first [`PIECES`] are cut, the rest is one piece.
+//! Input: one byte, then a connection as the client sent it. The byte is the size of the pieces in
+//! which the connection arrives: 0 is all at once. Only the first [`PIECES`] are cut; the rest is
+//! one piece.
 //!
-//! Checked: pieces make no difference to what is read; each message that our reader takes, hyper takes too, in
-//! the same order, with the same method, target, version, fields, body and trailers; and when our reader
-//! comes to the end of the bytes in good order, hyper finds no further message in them.
+//! Checked:
 //!
-//! Ours may refuse what hyper takes, and it may stop where hyper goes on: bare line feeds, both length fields,
-//! repeated `Content-Length` or `Host`, HTTP/1.1 without `Host`, white space after a chunk size, bounds on fields,
-//! extensions and trailers. The other way round there are these exceptions:
+//! - The cut into pieces makes no difference to what is read.
+//! - Each message that our reader accepts, hyper accepts too: in the same order, with the same
+//!   method, target, version, fields, body and trailers.
+//! - When our reader reaches the end of the bytes without an error, hyper finds no further message
+//!   in them.
 //!
-//! - A head without a canonical form is answered with 400 and goes nowhere, but its body is read. hyper refuses
-//!   such a head when it is no URI in its view; the comparison ends there.
-//! - Printable bytes outside the URI grammar ([`BROWSERS`]) are taken raw, for browsers send them, and leave escaped
-//!   where they stand in a path; hyper refuses some of them, and the comparison ends there.
-//! - The fragment of a target does not exist for hyper; for us a raw `#` has no canonical form (same case).
-//! - Names are compared in lower case and fields grouped by name, for that is all hyper keeps. Within a name the
-//!   order counts.
+//! Our reader may refuse what hyper accepts, and may stop where hyper continues: bare line feeds,
+//! both length fields, repeated `Content-Length` or `Host`, HTTP/1.1 without `Host`, white space
+//! after a chunk size, limits on fields, extensions and trailers. In the other direction there are
+//! these exceptions:
+//!
+//! - A head without a canonical form is answered with 400 and not forwarded, but its body is read.
+//!   hyper refuses such a head if it is no URI in its view; the comparison ends there.
+//! - Printable bytes outside the URI grammar ([`BROWSERS`]) are accepted raw, because browsers send
+//!   them. In a path they are forwarded escaped. hyper refuses some of them; the comparison ends
+//!   there.
+//! - For hyper the fragment of a target does not exist. For us a raw `#` has no canonical form
+//!   (same case).
+//! - Names are compared in lower case and fields grouped by name, because that is all hyper keeps.
+//!   Within a name the order counts.
 
 #![no_main]
 
@@ -41,11 +49,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes that no URI holds and browsers send all the same.
+/// Bytes that no URI may contain, but that browsers send.
 const BROWSERS: &[u8] = b"\"<>[]^`{|}";
-/// Cuts of one connection.
+/// Maximum cuts of one connection.
 const PIECES: usize = 64;
-/// Polls after which hyper is taken to wait for something that never comes.
+/// Number of polls after which hyper counts as blocked.
 const MAX_POLLS: usize = 100_000;
 
 /// One request as hyper read it.
@@ -61,13 +69,13 @@ fuzz_target!(|data: &[u8]| {
     let pieces = cut(bytes, usize::from(size));
     let (ours, end) = replay(&pieces);
     if pieces.len() > 1 {
-        assert_eq!(replay(&[bytes]), (ours.clone(), end), "pieces make a difference");
+        assert_eq!(replay(&[bytes]), (ours.clone(), end), "the cut into pieces makes a difference");
     }
     let theirs = read_with_hyper(&pieces);
     for (at, message) in ours.iter().enumerate() {
         let Some(their) = theirs.get(at) else {
             let browser = message.target.iter().any(|byte| BROWSERS.contains(byte));
-            assert!(browser || !message.canonical, "only ours took {message:?}");
+            assert!(browser || !message.canonical, "only our reader accepted {message:?}");
             return;
         };
         if !message.canonical && !same_target(message, their) {
@@ -103,7 +111,7 @@ fn compare(our: &ReplayedMessage, their: &Theirs) {
     }
     assert_eq!(mine, others);
     if our.complete {
-        assert!(their.complete, "hyper did not come to the end of the body");
+        assert!(their.complete, "hyper did not reach the end of the body");
         assert_eq!(our.body, their.body);
         assert_eq!(our.trailers, their.trailers);
     } else {
@@ -127,7 +135,7 @@ fn same_target(our: &ReplayedMessage, their: &Theirs) -> bool {
     }
 }
 
-/// Every request that hyper's server takes from the connection.
+/// Returns every request that hyper's server reads from the connection.
 fn read_with_hyper(pieces: &[&[u8]]) -> Vec<Theirs> {
     let seen = Rc::new(RefCell::new(Vec::new()));
     let service = service_fn(|request: Request<Incoming>| {
@@ -151,7 +159,7 @@ fn read_with_hyper(pieces: &[&[u8]]) -> Vec<Theirs> {
             };
             seen.borrow_mut()[at].complete = complete;
             let mut response = Response::new(Empty::<Bytes>::new());
-            // So that CONNECT and `Upgrade` are requests like others.
+            // A refusal, so that CONNECT and `Upgrade` are handled like other requests.
             *response.status_mut() = StatusCode::FORBIDDEN;
             Ok::<_, Infallible>(response)
         }
@@ -161,13 +169,13 @@ fn read_with_hyper(pieces: &[&[u8]]) -> Vec<Theirs> {
         http1::Builder::new().header_read_timeout(None).half_close(true).serve_connection(wire, service)
     );
     let mut cx = Context::from_waker(Waker::noop());
-    // How the connection ends says nothing that its requests do not.
+    // The result of the connection adds nothing to its requests.
     let ended = (0..MAX_POLLS).any(|_| connection.as_mut().poll(&mut cx).is_ready());
-    assert!(ended, "hyper waits on a wire that never makes it wait");
+    assert!(ended, "hyper waits on a wire that is always ready");
     seen.take()
 }
 
-/// A connection's bytes, then its end; what is written is forgotten.
+/// A connection's bytes, then its end. Written bytes are discarded.
 struct Wire {
     arriving: VecDeque<Vec<u8>>,
 }

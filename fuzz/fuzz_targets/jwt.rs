@@ -1,7 +1,11 @@
-//! Tokens: nothing makes parsing or verification panic, and what is accepted stays accepted.
+//! Tokens: parsing and verification never panic, and an accepted token stays accepted.
 //!
-//! The first byte says what follows: `t`, a token as it is; `s`, a header and a payload separated by a line
-//! feed, which the harness signs, so that the checks behind the signature are reached; `k`, a key set.
+//! The first byte selects what follows:
+//!
+//! - `t`: a token.
+//! - `s`: a header and a payload separated by a line feed, which the harness signs, so that the
+//!   checks behind the signature are reached.
+//! - `k`: a key set.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -29,7 +33,7 @@ static KEYS: LazyLock<KeySet> = LazyLock::new(|| {
 
 static CONFIGS: LazyLock<[IssuerConfig; 3]> = LazyLock::new(|| {
     [TokenTypes::Rfc9068, TokenTypes::Jwt, TokenTypes::Untyped].map(|types| {
-        let mut config = IssuerConfig::new("main", "i", vec!["a".into()]).expect("a sound issuer");
+        let mut config = IssuerConfig::new("main", "i", vec!["a".into()]).expect("a valid issuer");
         let mut mapping = config.mapping().clone();
         mapping.groups.push("realm_access.roles".parse().expect("a path"));
         mapping.keep.push("/x/y".parse().expect("a path"));
@@ -38,7 +42,7 @@ static CONFIGS: LazyLock<[IssuerConfig; 3]> = LazyLock::new(|| {
     })
 });
 
-/// Whether any configuration accepts the token; then it must do so again, and tell the same.
+/// Verifies that a configuration that accepts the token accepts it again, with the same facts.
 fn check(token: &[u8], keys: &KeySet) {
     let Ok(unverified) = jwt::parse(token) else { return };
     for config in &*CONFIGS {

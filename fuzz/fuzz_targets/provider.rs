@@ -1,16 +1,26 @@
-//! What strangers may send to the provider, and hashes that come from elsewhere: nothing panics, and what is accepted means one
-//! thing.
+//! Untrusted input of the provider, and password hashes from elsewhere: nothing panics, and
+//! accepted input has one meaning.
 //!
-//! The first byte says what follows: `f`, a form; `a`, the query of an authorization request; `r`, a redirect URI that a client
-//! asks for; `s`, scopes; `u`, a user code as it was typed; `p`, a stored password hash.
+//! The first byte selects what follows:
 //!
-//! Checked: a form that is written again reads the same; an answer goes where the client registered, and a browser reads that
-//! address as it was meant; scopes are among those of the client; codes and hashes have one spelling.
+//! - `f`: a form.
+//! - `a`: the query of an authorization request.
+//! - `r`: a redirect URI that a client requests.
+//! - `s`: scopes.
+//! - `u`: a user code as it was typed.
+//! - `p`: a stored password hash.
+//!
+//! Checked:
+//!
+//! - A form that is written again reads the same.
+//! - A response goes to a registered address, and a browser reads that address as it was meant.
+//! - Scopes are among those of the client.
+//! - Codes and hashes have one spelling.
 #![no_main]
 
 use std::sync::LazyLock;
 
-use idp::authorization::redirect::RedirectUri;
+use idp::oauth::redirect_uri::RedirectUri;
 use idp::authorization::request::{Refusal, Rights, read};
 use idp::device::read_user_code;
 use idp::oauth::form::Form;
@@ -84,7 +94,8 @@ fn authorization(text: &str) {
     }
 }
 
-/// Whether one of the registered addresses admits this one; if so, a browser finds the same place behind both.
+/// Whether one of the registered addresses admits this one. If so, verifies that a browser reads
+/// the same address from both.
 fn leads_where_it_is_registered(asked: &str) -> bool {
     let Some(registered) = REGISTERED.iter().find(|uri| uri.admits(asked)) else { return false };
     let (ours, theirs) = (Url::parse(registered.as_str()), Url::parse(asked));

@@ -1,10 +1,13 @@
-//! PROXY protocol headers: what is told does not depend on how the bytes arrive.
+//! PROXY protocol headers: the result does not depend on how the bytes arrive.
 //!
 //! Input: the first bytes of a connection.
 //!
-//! Checked: a verdict once reached stands whatever follows; no proper beginning of an accepted header is
-//! refused, and none is accepted early; never are more bytes asked for than the longest header has; an
-//! accepted relayed address, written anew in version 1, reads the same.
+//! Checked:
+//!
+//! - A result stays the same whatever follows.
+//! - No prefix of an accepted header is refused, and none is accepted early.
+//! - The parser never asks for more bytes than the longest header has.
+//! - An accepted relayed address that is written again in version 1 reads the same.
 
 #![no_main]
 

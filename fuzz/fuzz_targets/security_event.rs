@@ -1,7 +1,11 @@
-//! Security event tokens: nothing makes judging one panic, what is taken stays taken, and what is taken says what it must.
+//! Security event tokens: reading one never panics, an accepted one stays accepted, and its
+//! contents are complete.
 //!
-//! The first byte says what follows: `t`, a token as it is; `s`, a header and a payload separated by a line feed, which the harness
-//! signs, so that the checks behind the signature are reached.
+//! The first byte selects what follows:
+//!
+//! - `t`: a token.
+//! - `s`: a header and a payload separated by a line feed, which the harness signs, so that the
+//!   checks behind the signature are reached.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -35,13 +39,13 @@ fn check(token: &[u8]) {
     let audiences = ["a".into()];
     let expected = ExpectedEvents { issuer: "i", audiences: &audiences, clock_skew: SKEW };
     let Ok(told) = security_events(signed, &expected, NOW) else { return };
-    assert_eq!(security_events(signed, &expected, NOW).as_ref(), Ok(&told), "twice the same");
+    assert_eq!(security_events(signed, &expected, NOW).as_ref(), Ok(&told), "the second reading differs");
     assert!(!told.jti.is_empty() && told.issued <= NOW.plus(SKEW) && !told.events.is_empty());
     for event in &told.events {
         assert!(event.at <= NOW.plus(SKEW));
         let has_subject =
             !matches!(event.kind, EventKind::Verification | EventKind::StreamUpdated | EventKind::Other);
-        assert_eq!(has_subject, !event.names.is_empty(), "who is meant is said");
+        assert_eq!(has_subject, !event.names.is_empty(), "subjects present exactly if the event has one");
         assert!(event.state.is_none() || event.kind == EventKind::Verification);
         for name in &event.names {
             let texts = match *name {
@@ -55,7 +59,7 @@ fn check(token: &[u8]) {
         }
     }
     let other = ExpectedEvents { issuer: "j", ..expected };
-    assert!(security_events(signed, &other, NOW).is_err(), "another's");
+    assert!(security_events(signed, &other, NOW).is_err(), "accepted for another issuer");
 }
 
 fuzz_target!(|data: &[u8]| {

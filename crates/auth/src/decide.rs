@@ -71,13 +71,28 @@ pub fn decide<'r>(
     now: Timestamp,
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
-    decide_in(&RuleContext::without_reviews(), policy, route, request, facts, now, trace)
+    decide_in(
+        &RuleContext::without_reviews(),
+        MatchedRoute { index: route, policy },
+        request,
+        facts,
+        now,
+        trace,
+    )
+}
+
+/// The route that a request matched.
+#[derive(Debug, Clone, Copy)]
+pub struct MatchedRoute<'p> {
+    /// Index of the route.
+    pub index: usize,
+    /// The policy of this route.
+    pub policy: &'p Policy,
 }
 
 /// Decides about one request.
 ///
-/// `route` is the index of the matched route and is copied into the permit; `policy` must be that
-/// route's. `facts` are what the caller's credential proved, `None` without a credential. On a
+/// The index of the matched route is copied into the permit. `facts` are what the caller's credential proved, `None` without a credential. On a
 /// public route, facts that are not valid at `now` are left out of the permit, so that no expired
 /// identity is passed on.
 ///
@@ -85,13 +100,13 @@ pub fn decide<'r>(
 /// [`Denial`]: nothing may reach the upstream.
 pub fn decide_in<'r>(
     court: &RuleContext<'_>,
-    policy: &Policy,
-    route: usize,
+    matched: MatchedRoute<'_>,
     request: &'r Canonical<'r>,
     facts: Option<&'r Facts>,
     now: Timestamp,
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
+    let MatchedRoute { index: route, policy } = matched;
     let facts = authorize(policy, request, facts, now, Reviewing::In(court), trace)?;
     Ok(Permit { route, request: Request::Received(request), facts })
 }
@@ -222,7 +237,7 @@ pub enum Denial {
         deny_rule: Option<usize>,
     },
     /// Only scopes are missing.
-    #[error("the credential lacks a scope; these would do: {needed:?}")]
+    #[error("the credential lacks a scope; sufficient scopes: {needed:?}")]
     InsufficientScope {
         /// Scopes that suffice, separated by spaces, for the challenge's `scope` (RFC 6750 §3);
         /// safe to quote. Empty when any scope at all suffices.
@@ -235,7 +250,9 @@ pub enum Denial {
         name: Box<str>,
     },
     /// A query parameter that the policy reads could be read differently by the upstream.
-    #[error("the query has a second reading of {name:?}, which the policy reads: another case, [] or ;")]
+    #[error(
+        "the query parameter {name:?}, which the policy reads, is ambiguous: the query has another case of it, [] or ;"
+    )]
     AmbiguousParameter {
         /// Name of the parameter.
         name: Box<str>,
@@ -245,10 +262,10 @@ pub enum Denial {
     #[error(transparent)]
     Unaskable(#[from] Unaskable),
     /// The review was answered with no.
-    #[error("Kubernetes says that the caller may not")]
+    #[error("Kubernetes denies access to the caller")]
     Reviewed,
     /// The answer of the review is not known yet.
-    #[error("Kubernetes has to be asked")]
+    #[error("the Kubernetes access review has no answer yet")]
     Unreviewed(Vec<OwnedReviewQuestion>),
     /// The rewritten path has no canonical form.
     #[error("the rewritten path is refused: {0}")]
@@ -299,11 +316,11 @@ impl Denial {
             Self::Unaskable(Unaskable::Method | Unaskable::Caller) =>
                 (403, None, false, "unaskable", "access is denied"),
             Self::Unaskable(_) =>
-                (400, Some("invalid_request"), false, "review_incomplete", "the request does not say clearly what it is about"),
+                (400, Some("invalid_request"), false, "review_incomplete", "the request has no usable value for the access review"),
             Self::Reviewed =>
                 (403, None, false, "review_denied", "access is denied"),
             Self::Unreviewed(_) =>
-                (503, None, false, "unreviewed", "whether this is allowed cannot be found out right now"),
+                (503, None, false, "unreviewed", "authorization is temporarily unavailable"),
             Self::Rewrite(_) =>
                 (400, Some("invalid_request"), false, "rewrite", "the path cannot be served"),
         };

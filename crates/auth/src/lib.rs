@@ -27,6 +27,7 @@ pub mod keyset;
 pub mod mapping;
 pub mod policy;
 pub mod request;
+pub mod sealing;
 pub mod time;
 pub mod token;
 pub mod token_error;

@@ -48,7 +48,7 @@ pub enum TokenError {
     #[error("token {0} is not a json object")]
     NotAnObject(Part),
     /// A header member is missing or has the wrong type.
-    #[error("token header member `{0}` is missing or no string")]
+    #[error("token header member `{0}` is missing or not a string")]
     HeaderMember(&'static str),
     /// `alg` is `none`, in any letter case (RFC 8725 §3.2).
     #[error("token is unsigned (`alg` is none)")]
@@ -110,10 +110,10 @@ pub enum TokenError {
     #[error("token is not a security event token, as its claim `{0}` shows")]
     NotASecurityEvent(&'static str),
     /// A security event names its subject in a way that is not supported; the text says why.
-    #[error("the subject of the event is not understood: {0}")]
+    #[error("the subject of the event is not supported: {0}")]
     UnsupportedSubject(&'static str),
     /// The ID token answers another login request.
-    #[error("token answers another login: its `nonce` is not ours")]
+    #[error("token belongs to another login: its `nonce` does not match")]
     WrongNonce,
     /// The token is bound to a key of its holder (`cnf`, RFC 7800). Presented as a bearer token it
     /// proves nothing (RFC 8705 §3, RFC 9449 §7.2).
@@ -137,11 +137,11 @@ pub enum TokenError {
     #[error("token is expired")]
     Expired,
     /// The token is not valid yet: now < `nbf` − skew.
-    #[error("token is not yet valid; compare the issuer's clock with ours")]
+    #[error("token is not yet valid; compare the issuer's clock with this host's")]
     NotYetValid,
     /// The named claim is in the future: now < `iat` − skew, or the same for another time that must
     /// be in the past.
-    #[error("token claim `{0}` is in the future; compare the issuer's clock with ours")]
+    #[error("token claim `{0}` is in the future; compare the issuer's clock with this host's")]
     InFuture(&'static str),
 }
 

@@ -26,16 +26,16 @@ pub const MAX_GENERATIONS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The text has another form.
-    #[error("it is not what `postern admin follow-secret` prints: lines of {} bytes in base64, a dot and a number", 2 * HALF)]
+    #[error("not a revocation secret: expected lines of {} bytes in base64, a dot and a number, as `postern admin revocation secret` prints", 2 * HALF)]
     Malformed,
     /// The bytes are not random.
-    #[error("it is no random secret: its bytes repeat or count up")]
+    #[error("not a random secret: its bytes repeat or count up")]
     Regular,
     /// The lines belong to different providers.
-    #[error("its lines are secrets of different providers: have one file for each")]
+    #[error("its lines are secrets of different providers: use one file for each")]
     Mixed,
     /// A generation occurs twice, or there are too many of them.
-    #[error("it has a generation twice, or more than {MAX_GENERATIONS} of them")]
+    #[error("it has a generation number twice, or more than {MAX_GENERATIONS} generations")]
     Generations,
 }
 

@@ -133,16 +133,16 @@ pub enum AnswerVoided {
     #[error("the cache was flushed meanwhile")]
     Flushed,
     /// The answer is of another epoch.
-    #[error("the answer is of another history")]
+    #[error("the answer belongs to another epoch of the log")]
     Epoch,
     /// The answer took longer than [`MAX_FLIGHT`].
     #[error("the answer took longer than {MAX_FLIGHT:?}")]
     Late,
     /// The answer is older than the tombstones that are kept.
-    #[error("the answer is older than what is remembered of revocations")]
+    #[error("the answer is older than the revocations that are remembered")]
     Old,
     /// A revocation is known here that the answer does not include.
-    #[error("what the answer speaks of was revoked meanwhile")]
+    #[error("the credential was revoked after the answer was read")]
     Revoked,
 }
 

@@ -128,19 +128,19 @@ pub(crate) fn is_answer(bytes: &[u8]) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The message is longer than [`MAX`].
-    #[error("longer than {MAX} bytes")]
+    #[error("message longer than {MAX} bytes")]
     Long,
     /// The first byte is not [`VERSION`].
-    #[error("of version {0}, which this program does not speak")]
+    #[error("message format version {0} is not supported")]
     Version(u8),
     /// The number of the key is unknown.
-    #[error("made with the key number {0}, which is not configured here")]
+    #[error("message key number {0} is not configured here")]
     Key(u8),
     /// The MAC is invalid: it was made with another key, or over other bytes.
-    #[error("not made by anybody who has the key")]
+    #[error("message authentication code is invalid")]
     Mac,
     /// The bytes end early, go on, or hold an invalid value.
-    #[error("malformed")]
+    #[error("malformed message")]
     Malformed,
 }
 

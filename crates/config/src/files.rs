@@ -157,9 +157,9 @@ impl<'f> Reader<'f> {
 /// Describes an I/O error without the error number of the system.
 pub(super) fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".into(),
+        io::ErrorKind::NotFound => "the file does not exist".into(),
         io::ErrorKind::PermissionDenied => "permission denied".into(),
-        io::ErrorKind::IsADirectory => "it is a folder".into(),
+        io::ErrorKind::IsADirectory => "it is a directory".into(),
         _ => error.to_string(),
     }
 }

@@ -16,6 +16,7 @@ mod fault;
 mod files;
 mod partial;
 pub mod raw;
+mod renamed;
 mod restart_only;
 mod scalar;
 pub mod schema;
@@ -29,8 +30,8 @@ use std::path::{Path, PathBuf};
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 pub use check::{
-    Broker, Coherence, DatabaseSettings, EventsDatabase, FollowConfig, Otlp, ProcessSettings,
-    ProviderSettings, SecretFile, SecurityEvents,
+    Broker, DatabaseSettings, EventsDatabase, FollowConfig, Otlp, ProcessSettings, ProviderSettings,
+    RevocationSettings, SecretFile, SecurityEvents,
 };
 use fault::Faults;
 pub use fault::{Fault, KeyPath, Report, Severity};
@@ -65,7 +66,7 @@ pub struct LoadedConfig {
     /// Database of browser sessions. `None`: each browser keeps its session in a cookie.
     pub sessions: Option<DatabaseSettings>,
     /// How the process receives and publishes revocations.
-    pub coherence: Coherence,
+    pub revocation: RevocationSettings,
     /// Security events that other issuers send. `None`: there is no `[security_events]`.
     pub events: Option<SecurityEvents>,
     /// The tables of the file, with defaults filled in.
@@ -119,7 +120,7 @@ pub fn load(
     let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
     match checked {
         Some((checked, raw)) if !refuse => {
-            let check::Checked { config, settings, matchers, provider, sessions, coherence, events } =
+            let check::Checked { config, settings, matchers, provider, sessions, revocation, events } =
                 checked;
             let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
             let digest = hex(&digest.as_ref()[..8]);
@@ -128,7 +129,7 @@ pub fn load(
                 settings,
                 provider,
                 sessions,
-                coherence,
+                revocation,
                 events,
                 raw,
                 matchers,

@@ -22,7 +22,7 @@ pub struct RestartOnly {
     telemetry: raw::Telemetry,
     provider: Option<raw::Provider>,
     sessions: Sessions,
-    coherence: raw::Coherence,
+    revocation: raw::Revocation,
     events: Option<raw::SecurityEvents>,
     contents: Contents,
 }
@@ -59,7 +59,7 @@ impl RestartOnly {
             telemetry,
             login,
             provider,
-            coherence,
+            revocation,
             security_events: events,
             ..
         } = loaded.raw.clone();
@@ -71,7 +71,7 @@ impl RestartOnly {
             telemetry,
             provider,
             sessions: sessions.unwrap_or_default(),
-            coherence,
+            revocation,
             events,
             contents,
         }
@@ -95,8 +95,8 @@ impl RestartOnly {
         kept.keep("telemetry.otlp_ca", &mut new.otlp_ca, &old.otlp_ca);
         kept.keep("telemetry.service", &mut new.service, &old.service);
         kept.keep("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
-        kept.keep("coherence", &mut file.coherence, &self.coherence);
-        kept.files_of("coherence.");
+        kept.keep("revocation", &mut file.revocation, &self.revocation);
+        kept.files_of("revocation.");
         let events = self.events.clone().map(|old| with_tokens_of(old, file.security_events.as_ref()));
         kept.keep("security_events", &mut file.security_events, &events);
         kept.files_of("security_events.");
@@ -109,7 +109,7 @@ impl RestartOnly {
         let mut text = shown(file);
         if !postponed.is_empty() {
             let note =
-                format!("# changed in the file, in force after a restart: {}\n\n", postponed.join(", "));
+                format!("# changed in the file, applied after a restart: {}\n\n", postponed.join(", "));
             text.insert_str(0, &note);
         }
         InEffect { text, postponed }
@@ -186,19 +186,19 @@ fn contents(loaded: &LoadedConfig) -> Contents {
 
 /// Digests of the files that a key of the configuration names directly.
 fn files(loaded: &LoadedConfig) -> impl Iterator<Item = (&'static str, u64)> {
-    let raw::File { telemetry, coherence, provider, .. } = &loaded.raw;
+    let raw::File { telemetry, revocation, provider, .. } = &loaded.raw;
     let secret = provider.as_ref().and_then(|provider| provider.secret_file.as_deref());
     // Without `secret_file`, the secret has a default path.
     let secret = secret.or_else(|| Some(&*loaded.provider.as_ref()?.secret.path));
     let files = [
         ("telemetry.otlp_headers_file", telemetry.otlp_headers_file.as_deref()),
         ("telemetry.otlp_ca", telemetry.otlp_ca.as_deref()),
-        ("coherence.password_file", coherence.password_file.as_deref()),
-        ("coherence.token_file", coherence.token_file.as_deref()),
-        ("coherence.credentials_file", coherence.credentials_file.as_deref()),
-        ("coherence.ca", coherence.ca.as_deref()),
-        ("coherence.certificate", coherence.certificate.as_deref()),
-        ("coherence.key", coherence.key.as_deref()),
+        ("revocation.password_file", revocation.password_file.as_deref()),
+        ("revocation.token_file", revocation.token_file.as_deref()),
+        ("revocation.credentials_file", revocation.credentials_file.as_deref()),
+        ("revocation.ca", revocation.ca.as_deref()),
+        ("revocation.certificate", revocation.certificate.as_deref()),
+        ("revocation.key", revocation.key.as_deref()),
         ("provider.secret_file", secret),
     ];
     files.into_iter().filter_map(|(key, file)| Some((key, loaded.content(file?)?)))

@@ -286,7 +286,7 @@ impl Word for Network {
         }
         let net = IpNet::from_str(text).map_err(|_| String::new())?;
         if net.trunc() != net {
-            return Err(format!("bits are set behind the prefix, write {}", net.trunc()));
+            return Err(format!("host bits are set, write {}", net.trunc()));
         }
         Ok(Self(net))
     }
@@ -308,7 +308,7 @@ impl Word for Address {
             if text.starts_with(':') {
                 format!("for all interfaces write \"0.0.0.0{text}\" or \"[::]{text}\"")
             } else if let Some(port) = text.strip_prefix("localhost:") {
-                format!("names are not looked up here, write \"127.0.0.1:{port}\"")
+                format!("host names are not resolved here, write \"127.0.0.1:{port}\"")
             } else {
                 String::new()
             }
@@ -336,7 +336,7 @@ impl Word for EndpointAddress {
         let path = path.strip_prefix("//").unwrap_or(path);
         match path.as_bytes() {
             [] => Err("the path is missing".into()),
-            [b'@' | 0, ..] => Err("a socket without a file would be open to everybody on the machine".into()),
+            [b'@' | 0, ..] => Err("an abstract socket would be open to every user of the machine".into()),
             path if path.contains(&0) => Err("there is a NUL in the path".into()),
             _ => Ok(Self::Unix(path.into())),
         }
@@ -360,7 +360,7 @@ impl Word for Mode {
     fn read(text: &str) -> Result<Self, String> {
         let digits = text.strip_prefix('0').filter(|rest| rest.len() == 3).unwrap_or(text);
         if digits.len() != 3 || !digits.bytes().all(|b| matches!(b, b'0'..=b'7')) {
-            return Err("three digits from 0 to 7: those of the owner, the group and everybody else".into());
+            return Err("three digits from 0 to 7: owner, group and others".into());
         }
         u32::from_str_radix(digits, 8).map(Self).map_err(|error| error.to_string())
     }
@@ -381,10 +381,12 @@ impl Word for Name {
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         match text.chars().next() {
             None => Err("it is empty".into()),
-            Some(first) if !first.is_ascii_alphanumeric() => Err("it begins with a letter or digit".into()),
+            Some(first) if !first.is_ascii_alphanumeric() => {
+                Err("it must begin with a letter or digit".into())
+            }
             Some(_) if text.len() > 64 => Err("it is longer than 64 characters".into()),
             Some(_) => match text.chars().find(|c| !good(*c)) {
-                Some(bad) => Err(format!("{bad:?} cannot stand in one (letters, digits, . _ -)")),
+                Some(bad) => Err(format!("{bad:?} is not allowed (letters, digits, . _ -)")),
                 None => Ok(Self(text.into())),
             },
         }
@@ -429,7 +431,7 @@ impl Word for Method {
             return Err(format!("methods are in upper case, write {:?}", text.to_ascii_uppercase()));
         }
         if text.contains('*') {
-            return Err("a star is taken literally; leave `methods` out for every method".into());
+            return Err("a star is taken literally; remove `methods` to match every method".into());
         }
         if is_token(text) { Ok(Self(text.into())) } else { Err(String::new()) }
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::fault::{Faults, KeyPath, nearest, one_of};
+use super::renamed;
 use super::scalar;
 use super::schema::{SCHEMA, resolve};
 
@@ -60,7 +61,7 @@ impl Checker<'_> {
             DeValue::Table(table) => self.table(schema, table, path),
             DeValue::Array(array) => {
                 if array.is_empty() && schema.get("minItems").is_some() {
-                    self.wrong(path, "the list is empty".into(), "it needs at least one element");
+                    self.wrong(path, "the list is empty".into(), "write at least one element");
                 }
                 if let Some(items) = schema.get("items") {
                     for (index, item) in array.iter().enumerate() {
@@ -103,13 +104,11 @@ impl Checker<'_> {
             match (known.get(key), further) {
                 (Some(schema), _) | (None, Some(schema)) => self.value(schema, value.get_ref(), &at),
                 (None, None) => {
-                    let hint = match nearest(key, known.keys().map(String::as_str)) {
-                        Some(meant) => format!("did you mean `{meant}`?"),
-                        None => {
-                            format!("known here: {}", known.keys().cloned().collect::<Vec<_>>().join(", "))
-                        }
+                    let (what, hint) = match renamed::remedy(&at) {
+                        Some(remedy) => (format!("`{key}` was renamed"), remedy.to_owned()),
+                        None => (format!("unknown key `{key}`"), hint_for_unknown(key, known)),
                     };
-                    self.faults.add_key(&at, format!("unknown key `{key}`"), hint);
+                    self.faults.add_key(&at, what, hint);
                     self.shape.unknown.push(at);
                 }
             }
@@ -169,6 +168,14 @@ impl Checker<'_> {
             format!("{} is out of range", text.as_deref().unwrap_or("it")),
             format!("write a number {range}"),
         );
+    }
+}
+
+/// The known key with the most similar name, or all known keys.
+fn hint_for_unknown(key: &str, known: &serde_json::Map<String, Value>) -> String {
+    match nearest(key, known.keys().map(String::as_str)) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => format!("known keys: {}", known.keys().cloned().collect::<Vec<_>>().join(", ")),
     }
 }
 

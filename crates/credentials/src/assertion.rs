@@ -32,7 +32,7 @@ const KEPT: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum AssertionError {
     /// The system gave no randomness for `jti`.
-    #[error("no randomness for the assertion's id")]
+    #[error("no randomness for the assertion's jti")]
     Random,
     /// The cryptographic library failed to sign.
     #[error("the assertion could not be signed: {0}")]

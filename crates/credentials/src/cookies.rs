@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use auth::request::Field;
+use auth::request::{Field, Scheme};
 
 /// A cookie of the login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,19 +25,19 @@ impl Cookie {
     const ALL: [Self; 2] = [Self::Session, Self::Browser];
 
     /// The cookie's name; it depends on the scheme.
-    pub(crate) const fn name(self, https: bool) -> &'static str {
-        match (self, https) {
-            (Self::Session, true) => "__Host-postern",
-            (Self::Session, false) => "postern",
-            (Self::Browser, true) => "__Host-postern-login",
-            (Self::Browser, false) => "postern-login",
+    pub(crate) const fn name(self, scheme: Scheme) -> &'static str {
+        match (self, scheme) {
+            (Self::Session, Scheme::Https) => "__Host-postern",
+            (Self::Session, Scheme::Http) => "postern",
+            (Self::Browser, Scheme::Https) => "__Host-postern-login",
+            (Self::Browser, Scheme::Http) => "postern-login",
         }
     }
 
     /// The cookie's value among a client's fields. A repeated cookie is ignored, because another
     /// party may have set one of them.
-    pub fn find<'a>(self, https: bool, fields: &[Field<'a>]) -> Option<&'a [u8]> {
-        let name = self.name(https).as_bytes();
+    pub fn find<'a>(self, scheme: Scheme, fields: &[Field<'a>]) -> Option<&'a [u8]> {
+        let name = self.name(scheme).as_bytes();
         let mut values = crumbs(fields).filter(|(found, _)| *found == name).map(|(_, value)| value);
         match (values.next(), values.next()) {
             (Some(value), None) if !value.is_empty() => Some(value),
@@ -46,19 +46,19 @@ impl Cookie {
     }
 
     /// A `Set-Cookie` with this value and lifetime.
-    pub fn set(self, https: bool, value: &str, lasts: Duration) -> String {
-        let secure = if https { "; Secure" } else { "" };
+    pub fn set(self, scheme: Scheme, value: &str, lasts: Duration) -> String {
+        let secure = if scheme == Scheme::Https { "; Secure" } else { "" };
         format!(
             "{}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={}{secure}",
-            self.name(https),
+            self.name(scheme),
             lasts.as_secs()
         )
     }
 
     /// A `Set-Cookie` that removes the cookie: it needs the same attributes, or browsers would keep
     /// it.
-    pub fn clear(self, https: bool) -> String {
-        self.set(https, "", Duration::ZERO)
+    pub fn clear(self, scheme: Scheme) -> String {
+        self.set(scheme, "", Duration::ZERO)
     }
 }
 
@@ -89,9 +89,9 @@ pub fn sets_ours(field: &Field<'_>) -> bool {
     }
     let pair = field.value.split(|byte| *byte == b';').next().unwrap_or_default();
     let is_ours = |name: &[u8]| {
-        Cookie::ALL
-            .into_iter()
-            .any(|cookie| [true, false].into_iter().any(|https| cookie.name(https).as_bytes() == name))
+        Cookie::ALL.into_iter().any(|cookie| {
+            [Scheme::Https, Scheme::Http].into_iter().any(|scheme| cookie.name(scheme).as_bytes() == name)
+        })
     };
     // A cookie without a name is sent back as its value, which may then read like one of ours
     // (RFC 6265bis §5.7).
@@ -106,8 +106,9 @@ pub fn sets_ours(field: &Field<'_>) -> bool {
 pub fn without_ours(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     let is_ours = |text: &[u8]| {
         let (name, _) = crumb(text);
-        let known =
-            |cookie: Cookie| [true, false].into_iter().any(|https| cookie.name(https).as_bytes() == name);
+        let known = |cookie: Cookie| {
+            [Scheme::Https, Scheme::Http].into_iter().any(|scheme| cookie.name(scheme).as_bytes() == name)
+        };
         Cookie::ALL.into_iter().any(known)
     };
     let mut parts = value.split(|byte| *byte == b';');
@@ -130,7 +131,7 @@ mod tests {
 
     fn session(fields: &[(&str, &str)]) -> Option<String> {
         let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
-        Cookie::Session.find(true, &fields).map(|value| String::from_utf8_lossy(value).into_owned())
+        Cookie::Session.find(Scheme::Https, &fields).map(|value| String::from_utf8_lossy(value).into_owned())
     }
 
     #[test]
@@ -199,10 +200,13 @@ mod tests {
 
     #[test]
     fn they_are_set_and_taken_away_with_the_same_attributes() {
-        let set = Cookie::Session.set(true, "v", Duration::from_mins(1));
+        let set = Cookie::Session.set(Scheme::Https, "v", Duration::from_mins(1));
         assert_eq!(set, "__Host-postern=v; Path=/; HttpOnly; SameSite=Lax; Max-Age=60; Secure");
-        let clear = Cookie::Session.clear(true);
+        let clear = Cookie::Session.clear(Scheme::Https);
         assert_eq!(clear, "__Host-postern=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0; Secure");
-        assert_eq!(Cookie::Browser.clear(false), "postern-login=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0");
+        assert_eq!(
+            Cookie::Browser.clear(Scheme::Http),
+            "postern-login=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0"
+        );
     }
 }

@@ -210,7 +210,7 @@ pub async fn audit(
                 followed.counts.stale.fetch_add(1, Relaxed);
                 tracing::error!(
                     issuer = &*followed.issuer,
-                    "a token is still believed here that its issuer has denied for longer than a lease: please report this"
+                    "revoked token still accepted after a lease: please report this"
                 );
             }
         }

@@ -132,7 +132,7 @@ impl RevokedSessions {
             if list.entries.len() >= self.most {
                 tracing::warn!(
                     entries = self.most,
-                    "too many sessions ended to keep count of: all that began before now are over"
+                    "list of revoked sessions full, ending all earlier sessions"
                 );
                 list.entries.clear();
                 list.floor = Some(now);

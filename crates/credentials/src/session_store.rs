@@ -30,7 +30,7 @@ pub type StoreAnswer<'s, T> = Pin<Box<dyn Future<Output = Result<T, StoreFault>>
 
 /// The store cannot be reached, so its content is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("sessions cannot be looked up: {0}")]
+#[error("session store unavailable: {0}")]
 pub struct StoreFault(pub String);
 
 /// A session as the store keeps it.

@@ -56,7 +56,7 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// `/debug/config`: the configuration in use without its secrets, as text.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
-    /// `/debug/followed`: the state of all issuers whose revocation log is followed, as JSON.
+    /// `/debug/revocation`: the state of all issuers whose revocation log is followed, as JSON.
     pub followed: Box<dyn Fn() -> String + Send + Sync>,
 }
 
@@ -138,13 +138,13 @@ fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Resp
         "/readyz" => |_, admin| checked(&(admin.ready)(), "ready\n", &(admin.notes)()),
         "/metrics" => metrics,
         "/debug/config" => |_, admin| text(StatusCode::OK, (admin.config)()),
-        "/debug/followed" => |_, admin| {
+        "/debug/revocation" => |_, admin| {
             let mut response = text(StatusCode::OK, (admin.followed)());
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         },
         _ => {
-            let hint = "try /livez, /readyz, /metrics, /debug/config or /debug/followed\n";
+            let hint = "try /livez, /readyz, /metrics, /debug/config or /debug/revocation\n";
             return text(StatusCode::NOT_FOUND, hint);
         }
     };

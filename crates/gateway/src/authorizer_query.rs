@@ -135,7 +135,7 @@ impl Authorizer {
             // An answer that knows of fewer revocations than are known here authorizes nothing:
             // query again.
             let Some((revocable, hold)) = departed.hold_relayed(statement) else { continue };
-            let until = for_as_long(self.config.max_age_followed).filter(|until| *until > asked);
+            let until = for_as_long(self.config.max_age_with_revocation).filter(|until| *until > asked);
             let life = until.zip(hold).map(|(until, hold)| life(until, Some(hold)));
             return Ok((said.until_revoked(revocable), life));
         }

@@ -29,7 +29,7 @@ use http_engine::http1::writing::{put_decimal, put_field};
 use http_engine::http2::stream::ClientStream;
 use http_engine::parsed_request::ParsedRequest;
 use http_engine::upstream::connect::ConnectError;
-use http_engine::upstream::pool::{Lease, LeasedLink, Pool, RequestSlot};
+use http_engine::upstream::pool::{ExchangeFailure, IdleConnections, Lease, LeasedLink, Pool, RequestSlot};
 
 use crate::authorizer::AuthorizerAllowed;
 use crate::config::{OnExpiry, Route};
@@ -69,6 +69,14 @@ enum ForwardedHead {
     Http2 { request: Box<Request<()>>, own_host: bool },
 }
 
+/// A request as it came in: the configuration that it holds, its connection, and its head.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) running: &'a Rc<ActiveConfig>,
+    pub(crate) peer: &'a Peer,
+    pub(crate) inbound: &'a ParsedRequest<'a>,
+}
+
 impl ForwardedRequest {
     /// Turns a permit into a request. The forwarded request is the permit's, byte for byte what was
     /// matched and decided. Only the fields and the body framing come from `inbound`.
@@ -76,12 +84,11 @@ impl ForwardedRequest {
     pub(crate) fn new(
         permit: Permit<'_>,
         worker: &Worker,
-        running: &Rc<ActiveConfig>,
-        peer: &Peer,
-        inbound: &ParsedRequest<'_>,
+        incoming: Incoming<'_>,
         caller: Option<&Verified>,
         record: &mut RequestRecord,
     ) -> Result<Self, Refusal> {
+        let Incoming { running, peer, inbound } = incoming;
         let consent = record.allowed();
         let route = &running.config.routes[permit.route()];
         let Some(upstream) = route.upstream else { return Err(Refusal::NoRoute) };
@@ -382,7 +389,7 @@ pub(crate) async fn exchange<D: Downstream>(
     record.let_through();
     let lease = match outbound.pool.lease_idle() {
         Some(lease) => Ok(lease),
-        None => awaited(&outbound.pool, false, &outbound.terms, record).await,
+        None => awaited(&outbound.pool, IdleConnections::Reuse, &outbound.terms, record).await,
     };
     let result = match lease {
         Ok(lease) => over(lease, place, outbound, down, deadline, record).await,
@@ -395,11 +402,11 @@ pub(crate) async fn exchange<D: Downstream>(
 /// Waits for a connection, then checks again: the credential may have been revoked meanwhile.
 async fn awaited(
     pool: &Rc<Pool>,
-    fresh: bool,
+    idle: IdleConnections,
     terms: &Terms,
     record: &RequestRecord,
 ) -> Result<Lease, Refusal> {
-    let lease = pool.lease(fresh).await.map_err(|e| unreachable(&e))?;
+    let lease = pool.lease(idle).await.map_err(|e| unreachable(&e))?;
     // Boxed, as connecting is: this happens once per connection.
     Box::pin(may_be_sent(record, terms.expiry.as_ref())).await.map_err(Refusal::unfit)?;
     Ok(lease)
@@ -420,15 +427,16 @@ async fn over<D: Downstream>(
 ) -> Result<Relayed, Refusal> {
     // Recorded now: an exchange that is cut never reaches `settle`.
     record.endpoint = Some(lease.endpoint);
+    let exchange = Exchange { deadline, terms: &outbound.terms, record };
     match outbound.head {
         ForwardedHead::Http1 { bytes, host_at } => {
             let (framing, head_request) = (outbound.framing, outbound.head_request);
             let plan = Http1Plan { head: bytes, host_at, framing, head_request };
-            over_http1(lease, outbound.pool, plan, down, deadline, &outbound.terms, record).await
+            over_http1(lease, outbound.pool, plan, down, exchange).await
         }
         ForwardedHead::Http2 { request, own_host } => {
             let plan = Http2Plan { request, own_host, end: outbound.framing == Framing::Length(0) };
-            over_http2(lease, outbound.pool, plan, down, deadline, &outbound.terms, record).await
+            over_http2(lease, outbound.pool, plan, down, exchange).await
         }
     }
 }
@@ -467,15 +475,21 @@ fn host_line(lease: &Lease) -> String {
     format!("host: {}\r\n", lease.host())
 }
 
+/// An exchange on its upstream connection: its deadline, limits and record.
+struct Exchange<'e> {
+    deadline: &'e Deadline,
+    terms: &'e Terms,
+    record: &'e mut RequestRecord,
+}
+
 async fn over_http1<D: Downstream>(
     mut lease: Lease,
     pool: Rc<Pool>,
     mut plan: Http1Plan,
     down: &mut D,
-    deadline: &Deadline,
-    terms: &Terms,
-    record: &mut RequestRecord,
+    exchange: Exchange<'_>,
 ) -> Result<Relayed, Refusal> {
+    let Exchange { deadline, terms, record } = exchange;
     if let Some(at) = plan.host_at {
         plan.head.splice(at..at, host_line(&lease).bytes());
     }
@@ -492,7 +506,7 @@ async fn over_http1<D: Downstream>(
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
             // The peer closed an idle connection. No byte was sent, so this is not a repetition.
             lease.retried();
-            let mut fresh = awaited(&pool, true, terms, record).await?;
+            let mut fresh = awaited(&pool, IdleConnections::Avoid, terms, record).await?;
             if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
                 && new.take_over(old)
             {
@@ -516,10 +530,9 @@ async fn over_http2<D: Downstream>(
     pool: Rc<Pool>,
     plan: Http2Plan,
     down: &mut D,
-    deadline: &Deadline,
-    terms: &Terms,
-    record: &mut RequestRecord,
+    exchange: Exchange<'_>,
 ) -> Result<Relayed, Refusal> {
+    let Exchange { deadline, terms, record } = exchange;
     let mut retry = true;
     loop {
         match plan.begin(&mut lease)? {
@@ -532,18 +545,18 @@ async fn over_http2<D: Downstream>(
                 }
                 tracing::debug!(fault = ?relayed.fault, "upstream http/2 request was not processed");
                 lease.retried();
-                lease = awaited(&pool, true, terms, record).await?;
+                lease = awaited(&pool, IdleConnections::Avoid, terms, record).await?;
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was
             // sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
                 tracing::debug!(%error, "upstream http/2 connection went away");
                 lease.retried();
-                lease = awaited(&pool, true, terms, record).await?;
+                lease = awaited(&pool, IdleConnections::Avoid, terms, record).await?;
             }
             Err(error) => {
-                tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream http/2 request");
-                lease.fail(false, &error);
+                tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream http/2 request failed");
+                lease.fail(ExchangeFailure::Broken, &error);
                 return Err(Refusal::UpstreamClosed);
             }
         }
@@ -572,12 +585,12 @@ fn settle(lease: Lease, relayed: Relayed, record: &mut RequestRecord) -> Result<
     match fault {
         ExchangeError::UpstreamClosed(error) | ExchangeError::UpstreamProtocol(error) => {
             tracing::debug!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
-            lease.fail(false, error);
+            lease.fail(ExchangeFailure::Broken, error);
         }
         // Event streams are idle by design, and their clients accept that: it says nothing about
         // the endpoint.
         ExchangeError::UpstreamTimeout if relayed.status.is_some() => lease.stalled(),
-        ExchangeError::UpstreamTimeout => lease.fail(true, &"no answer in time"),
+        ExchangeError::UpstreamTimeout => lease.fail(ExchangeFailure::TimedOut, &"no response in time"),
         ExchangeError::ClientBody(error) => tracing::debug!(%error, "request body refused"),
         ExchangeError::ClientGone
         | ExchangeError::ClientStalled

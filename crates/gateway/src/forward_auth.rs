@@ -20,25 +20,27 @@ use crate::config::QuestionSource;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AskedRequestUnclear {
     /// The proxy does not send the field.
-    #[error("the proxy in front does not send the header {0}, which says what it asks about")]
+    #[error("the front proxy does not send the header {0}, which identifies the request to check")]
     Missing(&'static str),
     /// The field occurs twice.
-    #[error("the header {0} is there twice; the proxy in front has to replace what clients send")]
+    #[error("the header {0} is repeated; configure the front proxy to replace the client's value")]
     Repeated(&'static str),
     /// The field is empty or malformed.
-    #[error("the header {0} of the proxy in front cannot be read")]
+    #[error("the header {0} of the front proxy is malformed")]
     Unreadable(&'static str),
     /// The check was sent to an address below the login's path.
-    #[error("questions are not asked below the login's path; let the proxy in front ask at another")]
+    #[error(
+        "checks are not accepted below the login's path; configure the front proxy to send them to another path"
+    )]
     AtTheLogin,
     /// The check was sent to an address that proxies could read differently.
-    #[error("questions are asked at a plain path, without escapes and parameters")]
+    #[error("checks must be sent to a plain path, without escapes and parameters")]
     Address,
     /// The path does not begin with the configured prefix.
     #[error("the path does not begin with the configured prefix")]
     Prefix,
     /// The message is not a check about an HTTP request.
-    #[error("the message of the proxy in front is no question about an http request")]
+    #[error("the message of the front proxy is not a check of an http request")]
     Message,
 }
 

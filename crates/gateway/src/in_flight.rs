@@ -11,7 +11,7 @@ use telemetry::access_log::RequestProtocol;
 use telemetry::phases::Phase;
 
 use crate::peer::Peer;
-use crate::record::RequestRecord;
+use crate::record::{RecordDetail, RequestRecord};
 use crate::worker::{ActiveConfig, InFlight, Worker};
 
 /// A request in flight; dropping it finishes the request.
@@ -25,19 +25,37 @@ pub(crate) struct InFlightRequest {
     _in_flight: InFlight,
 }
 
+/// Whether the phases of a request are measured, to be counted or shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timing {
+    /// They are measured.
+    Phases,
+    /// Only the whole request is timed.
+    Off,
+}
+
+impl Timing {
+    /// Measures the phases if `wanted`.
+    pub(crate) fn when(wanted: bool) -> Self {
+        if wanted { Self::Phases } else { Self::Off }
+    }
+}
+
 impl InFlightRequest {
-    /// Begins when a head is complete. `timed`: whether the phases are counted or shown.
+    /// Begins when a head is complete.
     pub(crate) fn begin(
         worker: &Rc<Worker>,
         peer: &Rc<Peer>,
         protocol: RequestProtocol,
-        timed: bool,
+        timing: Timing,
     ) -> Self {
         let started = worker.clock.monotonic();
         worker.noticed(started);
         let described = worker.describes();
-        let clock = (timed || described).then(|| worker.clock.clone());
-        let mut record = RequestRecord::begin(started, protocol, clock, timed, described);
+        let phases = timing == Timing::Phases;
+        let clock = (phases || described).then(|| worker.clock.clone());
+        let detail = RecordDetail { phases, text: described };
+        let mut record = RequestRecord::begin(started, protocol, clock, detail);
         record.shows_timing = peer.sees_timing;
         if let (Some(nanos), Some(phases)) = (peer.accept_nanos.take(), &mut record.phases) {
             phases.add(Phase::Accept, nanos);

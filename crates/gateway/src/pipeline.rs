@@ -21,7 +21,8 @@ use auth::decide::Denial;
 use auth::policy::review::OwnedReviewQuestion;
 use auth::policy::rule::Policy;
 use auth::request::Canonical;
-use credentials::authenticate::{AuthenticationOutcome, CredentialLookup, Rejection, Verified};
+use credentials::authenticate::Verified;
+use credentials::authenticate::outcome::{AuthenticationOutcome, CredentialLookup, Rejection};
 use credentials::cache::CacheKey;
 use credentials::cookies::Cookie;
 use credentials::events::{self, EventPush};
@@ -38,7 +39,7 @@ use crate::auth_response;
 use crate::auth_response::{AuthResponse, ResponseCaching, look_alike};
 use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown};
 use crate::config::{AuthorizationService, Config, QuestionSource, Route};
-use crate::forward::ForwardedRequest;
+use crate::forward::{ForwardedRequest, Incoming};
 use crate::forward_auth::{self, AskedRequestUnclear};
 use crate::forward_filter;
 use crate::forward_filter::is_own_document;
@@ -380,7 +381,8 @@ fn try_admit(
     record.route = Some(index);
     record.end(Phase::Match);
     let began = worker.clock.at(record.started);
-    let verified = match credential(began, running, peer, route, inbound, &request, found, record)? {
+    let arrival = Arrival { running, peer, inbound, found, began };
+    let verified = match credential(&arrival, route, &request, record)? {
         Caller::Known(verified) => verified,
         Caller::Unknown(wanted) => return Ok(Admission::Wait(wanted)),
     };
@@ -402,8 +404,8 @@ fn try_admit(
     }
     // Waiting makes the first clock reading stale.
     let now = if found.waited { worker.clock.refresh() } else { began };
-    let bench = RouteAuthorizer { running, peer, fields: inbound.fields, found, now };
-    let admission = judge(&bench, worker, inbound, index, &request, verified.as_ref(), record);
+    let bench = RouteAuthorizer { running, peer, inbound, found, now };
+    let admission = judge(&bench, worker, index, &request, verified.as_ref(), record);
     // The log also names the caller of a refused request.
     record.caller = verified;
     admission
@@ -413,13 +415,12 @@ fn try_admit(
 fn judge(
     bench: &RouteAuthorizer<'_>,
     worker: &Worker,
-    inbound: &ParsedRequest<'_>,
     index: usize,
     request: &Canonical<'_>,
     caller: Option<&Arc<Verified>>,
     record: &mut RequestRecord,
 ) -> Result<Admission, Refusal> {
-    let RouteAuthorizer { running, peer, found, now, .. } = *bench;
+    let RouteAuthorizer { running, peer, inbound, found, now } = *bench;
     let route = &running.config.routes[index];
     let verified = caller.map(|caller| &**caller);
     let permit = match bench.decide(index, request, verified.map(|verified| &verified.facts)) {
@@ -469,7 +470,8 @@ fn judge(
     {
         return Err(Refusal::BodyTooLarge);
     }
-    let outbound = ForwardedRequest::new(permit, worker, running, peer, inbound, verified, record)?;
+    let incoming = Incoming { running, peer, inbound };
+    let outbound = ForwardedRequest::new(permit, worker, incoming, verified, record)?;
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
@@ -483,6 +485,17 @@ fn route_of(config: &Config, inbound: &ParsedRequest<'_>, request: &Canonical<'_
     }
 }
 
+/// A request with everything that its caller is found from.
+struct Arrival<'a> {
+    running: &'a ActiveConfig,
+    peer: &'a Peer,
+    inbound: &'a ParsedRequest<'a>,
+    /// Results of the lookups that the request has waited for.
+    found: &'a Lookups,
+    /// When the request began.
+    began: Now,
+}
+
 enum Caller {
     Known(Option<Arc<Verified>>),
     Unknown(LookupNeeded),
@@ -491,20 +504,17 @@ enum Caller {
 /// Authenticates the request's credential. A public route needs none.
 #[allow(clippy::too_many_arguments, reason = "one step of `try_admit`, split off for its length")]
 fn credential(
-    began: Now,
-    running: &ActiveConfig,
-    peer: &Peer,
+    arrival: &Arrival<'_>,
     route: &Route,
-    inbound: &ParsedRequest<'_>,
     request: &Canonical<'_>,
-    found: &Lookups,
     record: &mut RequestRecord,
 ) -> Result<Caller, Refusal> {
+    let Arrival { running, peer, inbound, found, began } = *arrival;
     if matches!(route.policy, Policy::Public) {
         return Ok(Caller::Known(None));
     }
     let Some(token) = credential::bearer(inbound.fields, request.query())? else {
-        if let Some(session) = session(began, running, route, inbound, request, found, record)? {
+        if let Some(session) = session(arrival, route, request, record)? {
             return Ok(session);
         }
         // The certificate of a connection that carries checks belongs to the proxy.
@@ -537,17 +547,15 @@ fn credential(
 /// Looks up the request's session, on a route where a session is a credential; `None`: there is no
 /// session.
 fn session(
-    began: Now,
-    running: &ActiveConfig,
+    arrival: &Arrival<'_>,
     route: &Route,
-    inbound: &ParsedRequest<'_>,
     request: &Canonical<'_>,
-    found: &Lookups,
     record: &mut RequestRecord,
 ) -> Result<Option<Caller>, Refusal> {
+    let Arrival { running, inbound, found, began, .. } = *arrival;
     let Some(login) = running.login.as_ref().filter(|_| route.login) else { return Ok(None) };
     let Some(origin) = login.origin(request.authority()) else { return Ok(None) };
-    let Some(cookie) = Cookie::Session.find(login.is_https(origin), inbound.fields) else { return Ok(None) };
+    let Some(cookie) = Cookie::Session.find(login.scheme(origin), inbound.fields) else { return Ok(None) };
     let (outcome, cache) = match &found.session {
         Some(outcome) => outcome.clone(),
         None => match login.lookup(origin, cookie, began) {

@@ -88,20 +88,28 @@ pub(crate) struct RequestText {
     pub(crate) path: String,
 }
 
+/// What a record keeps besides counts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RecordDetail {
+    /// Durations of the phases.
+    pub(crate) phases: bool,
+    /// The parts of the request that the log contains.
+    pub(crate) text: bool,
+}
+
 impl RequestRecord {
     /// Begins when the head of a request is complete.
     pub(crate) fn begin(
         started: Instant,
         protocol: RequestProtocol,
         clock: Option<Rc<CoarseClock>>,
-        timed: bool,
-        described: bool,
+        detail: RecordDetail,
     ) -> Self {
         Self {
             started,
             protocol,
             clock,
-            phases: timed.then(|| Recorder::start(started)),
+            phases: detail.phases.then(|| Recorder::start(started)),
             shows_timing: false,
             route: None,
             client: None,
@@ -109,7 +117,7 @@ impl RequestRecord {
             consent: None,
             guards: Vec::new(),
             caller: None,
-            text: described.then(RequestText::default),
+            text: detail.text.then(RequestText::default),
             outcome: Outcome::Malformed,
             status: 0,
             reason: None,

@@ -155,7 +155,7 @@ impl Refusal {
             Self::Head(HeadFault::TargetTooLong) =>
                 (414, "target_too_long", O::TooLarge, "the request target is too long".into(), true),
             Self::Head(HeadFault::Version) =>
-                (505, "http_version", O::Malformed, "only HTTP/1.1, HTTP/1.0 and HTTP/2 are spoken here".into(), true),
+                (505, "http_version", O::Malformed, "only HTTP/1.1, HTTP/1.0 and HTTP/2 are supported".into(), true),
             Self::Head(fault) =>
                 (400, fault.code(), O::Malformed, fault.to_string().into(), true),
             Self::HeadTimeout =>
@@ -163,13 +163,13 @@ impl Refusal {
             Self::Malformed(fault) =>
                 (fault.status(), fault.code(), O::Malformed, fault.to_string().into(), false),
             Self::Body =>
-                (400, "malformed_body", O::Malformed, "the request body is not coded as its head says".into(), true),
+                (400, "malformed_body", O::Malformed, "the request body does not match its declared coding".into(), true),
             Self::BodyTooLarge =>
                 (413, "body_too_large", O::TooLarge, "the request body is larger than allowed here".into(), true),
             Self::ClientStalled =>
                 (408, "client_stalled", O::Timeout, "the request body did not arrive in time".into(), true),
             Self::NoRoute =>
-                (404, "no_route", O::NoRoute, "nothing is served at this host and path".into(), false),
+                (404, "no_route", O::NoRoute, "no route for this host and path".into(), false),
             Self::Credential { error: "invalid_request", code, text } =>
                 (400, code, O::Unauthenticated, text.clone(), false),
             Self::Credential { code, text, .. } =>
@@ -185,21 +185,21 @@ impl Refusal {
                 (answer.status, answer.code, outcome, answer.text.into(), false)
             }
             Self::AuthUnavailable { .. } =>
-                (503, "auth_unavailable", O::AuthUnavailable, "who is calling cannot be verified right now".into(), false),
+                (503, "auth_unavailable", O::AuthUnavailable, "the credential cannot be verified right now; try again later".into(), false),
             Self::AuthorizerUnavailable =>
-                (503, "authorizer_unavailable", O::AuthUnavailable, "whether the request may pass cannot be found out right now".into(), false),
+                (503, "authorizer_unavailable", O::AuthUnavailable, "the authorizer is unavailable right now; try again later".into(), false),
             Self::Ambiguous(name) =>
-                (400, "ambiguous_header", O::Malformed, format!("the header {name}, by which the request is decided, is there more than once, in another spelling, or named by connection").into(), false),
+                (400, "ambiguous_header", O::Malformed, format!("the header {name}, which decides about the request, is repeated, misspelt, or named by connection").into(), false),
             Self::ForeignOrigin =>
                 (403, "foreign_origin", O::Forbidden, "pages of this origin may not open a websocket here".into(), false),
             Self::NotAsked =>
-                (403, "untrusted_peer", O::Forbidden, "this peer is not configured to ask about requests".into(), false),
+                (403, "untrusted_peer", O::Forbidden, "this peer is not configured to send authorization checks".into(), false),
             Self::Unclear(unclear) =>
                 (400, "unclear_question", O::Malformed, unclear.to_string().into(), false),
             Self::LookAlike(name) =>
-                (400, "identity_look_alike", O::Malformed, format!("the header {name} could be taken for one that says who calls").into(), false),
+                (400, "identity_look_alike", O::Malformed, format!("the header {name} could be taken for an identity header").into(), false),
             Self::Overloaded =>
-                (503, "overloaded", O::Overloaded, "too many requests are under way".into(), false),
+                (503, "overloaded", O::Overloaded, "too many requests in flight".into(), false),
             Self::UpgradeRefused =>
                 (403, "upgrade_refused", O::Forbidden, "this protocol switch is not allowed here".into(), false),
             Self::UpstreamUnreachable =>

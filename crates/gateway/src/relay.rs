@@ -276,7 +276,7 @@ impl<D: Downstream, U: UpstreamStream> Relay<'_, D, U> {
                 let sent = match response.status {
                     101 if !offered.is_some_and(|offered| is_offered(offered, response.fields)) => {
                         return Err(ExchangeError::UpstreamProtocol(HttpStreamError::Protocol(
-                            "101 to a protocol that was not asked for",
+                            "101 to a protocol that was not offered",
                         )));
                     }
                     100 | 102..=199 => down.inform(response),

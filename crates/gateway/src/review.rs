@@ -103,8 +103,8 @@ pub struct ReviewStatus {
 impl Collect for ReviewStatus {
     fn collect(all: &[Self], e: &mut Encoder) {
         let Some(reviews) = all.first() else { return };
-        let help = "SubjectAccessReviews asked for, by what came of them.";
-        let mut family = e.family("postern_reviews", FamilyKind::Counter, help);
+        let help = "SubjectAccessReviews, by result.";
+        let mut family = e.family("postern_access_reviews", FamilyKind::Counter, help);
         for (result, count) in [
             ("allowed", reviews.allowed),
             ("refused", reviews.refused),
@@ -114,8 +114,8 @@ impl Collect for ReviewStatus {
         ] {
             family.sample(&[("result", result)], count);
         }
-        let help = "Answers to reviews that are remembered.";
-        let mut family = e.family("postern_reviews_remembered", FamilyKind::Gauge, help);
+        let help = "Cached answers of access reviews.";
+        let mut family = e.family("postern_access_reviews_cached", FamilyKind::Gauge, help);
         for (answer, count) in [("yes", reviews.remembered.facts), ("no", reviews.remembered.denials)] {
             family.sample(&[("answer", answer)], count as u64);
         }
@@ -127,11 +127,11 @@ impl Collect for ReviewStatus {
 enum ReviewError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("it answered {status}{hint}")]
+    #[error("the API server answered {status}{hint}")]
     Status { status: StatusCode, hint: &'static str },
     #[error(transparent)]
     Unclear(#[from] Unclear),
-    #[error("the question cannot be written")]
+    #[error("the access review cannot be serialized")]
     Question,
 }
 
@@ -185,7 +185,7 @@ impl Reviewer {
             scope: secret.scope(config.version, 0),
             counts: ReviewCounts::default(),
             outage: Outage::of("access review")
-                .with_effect("requests that need one are answered 503")
+                .with_effect("answering 503 to requests that need one")
                 .with_calm(CALM),
             config: config.clone(),
         }
@@ -317,9 +317,9 @@ impl Reviewer {
             status => Err(ReviewError::Status {
                 status,
                 hint: match status {
-                    StatusCode::UNAUTHORIZED => ": it does not accept the gateway's own credential",
+                    StatusCode::UNAUTHORIZED => ": the gateway's own credential was rejected",
                     StatusCode::FORBIDDEN => {
-                        ": the gateway may not ask; its account needs `create` on `subjectaccessreviews`"
+                        ": the gateway's account needs `create` on `subjectaccessreviews`"
                     }
                     StatusCode::NOT_FOUND => ": there is no Kubernetes API at this URL",
                     _ => "",

@@ -14,10 +14,10 @@ mod handoff;
 mod worker_thread;
 mod yielding;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,10 @@ use crate::review::{ReviewStatus, Reviewer};
 
 /// Descriptors kept free for upstream connections, files and the admin listener.
 const RESERVED_DESCRIPTORS: usize = 256;
+
+/// How long a reload waits for its workers. One that takes longer is stuck: a worker looks for
+/// commands between two tasks.
+pub const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Process-wide dependencies of the gateway, besides its configuration.
 #[derive(Clone)]
@@ -92,6 +96,30 @@ pub enum StartError {
         /// Error of the operating system.
         source: io::Error,
     },
+}
+
+/// Why a reload failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The new configuration cannot be served. The former one stays in force.
+    #[error(transparent)]
+    Refused(#[from] StartError),
+    /// Some workers did not take the new configuration within [`APPLY_TIMEOUT`]. The others serve
+    /// it, and these will as soon as they run again.
+    #[error(
+        "after {} s the former configuration is still served by {}; the new one follows there when they run again",
+        APPLY_TIMEOUT.as_secs(),
+        worker_names(.workers)
+    )]
+    Pending {
+        /// Indices of the workers, ascending.
+        workers: Vec<usize>,
+    },
+}
+
+/// The names of their threads, as `ps` and `top` show them.
+fn worker_names(workers: &[usize]) -> String {
+    workers.iter().map(|index| format!("worker-{index}")).collect::<Vec<_>>().join(", ")
 }
 
 /// A running gateway.
@@ -196,14 +224,24 @@ impl Gateway {
         Ok(Self { workers: handles, applied, services: services.clone() })
     }
 
-    /// Applies another configuration. Connections stay open; each request finishes under the
-    /// configuration it began with. Key sets, pools and cached facts whose configuration did not
-    /// change are kept.
+    /// Applies another configuration and waits until every worker serves it. Connections stay; each
+    /// request finishes under the configuration it began with. Key sets, pools and cached facts
+    /// whose configuration did not change are kept. Blocks for up to [`APPLY_TIMEOUT`]; call it
+    /// from a thread that may.
     ///
     /// # Errors
-    /// [`StartError::Bind`] when a new address cannot be listened on; the old configuration stays
-    /// in use.
-    pub fn reload(&self, mut config: Config) -> Result<(), StartError> {
+    /// [`ReloadError::Refused`] when a new address cannot be listened on; [`ReloadError::Pending`]
+    /// when a worker does not answer in time.
+    pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
+        let (pending, confirmations) = self.send_to_workers(config)?;
+        Self::wait_for_workers(pending, &confirmations)
+    }
+
+    /// Sends a configuration to all workers. Answers which of them will confirm it, and where.
+    fn send_to_workers(
+        &self,
+        mut config: Config,
+    ) -> Result<(BTreeSet<usize>, mpsc::Receiver<usize>), StartError> {
         let mut applied = self.applied.lock();
         config.generation = applied.config.generation + 1;
         let config = Arc::new(config);
@@ -230,12 +268,38 @@ impl Gateway {
         let (services, before) = (&self.services, &applied.authorizers);
         let generation =
             generation(&config, &authenticator, reviewer.clone(), login.clone(), services, before);
-        for (worker, sockets) in self.workers.iter().zip(sockets) {
+        let (confirm, confirmations) = mpsc::channel();
+        let mut pending = BTreeSet::new();
+        for (index, (worker, sockets)) in self.workers.iter().zip(sockets).enumerate() {
+            let command = Command::Apply(Box::new(generation.clone()), sockets, confirm.clone());
             // A worker that has ended cannot be reached; workers end only by draining.
-            let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
+            if worker.commands.send(command).is_ok() {
+                pending.insert(index);
+            }
         }
         let authorizers = generation.authorizers;
         *applied = Applied { config, authenticator, reviewer, authorizers, login, addresses, released };
+        Ok((pending, confirmations))
+    }
+
+    /// Without the lock: who asks for the configuration in force need not wait for workers.
+    fn wait_for_workers(
+        mut pending: BTreeSet<usize>,
+        confirmations: &mpsc::Receiver<usize>,
+    ) -> Result<(), ReloadError> {
+        let deadline = Instant::now() + APPLY_TIMEOUT;
+        while !pending.is_empty() {
+            match confirmations.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(index) => {
+                    pending.remove(&index);
+                }
+                // All that had not confirmed have ended with their threads.
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    return Err(ReloadError::Pending { workers: pending.into_iter().collect() });
+                }
+            }
+        }
         Ok(())
     }
 
@@ -420,9 +484,11 @@ fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
 fn remedy(address: &ListenAddress, source: &io::Error) -> String {
     let fixed = match (address, source.kind()) {
         (_, io::ErrorKind::AddrInUse) => return http_engine::listen::taken(address),
-        (ListenAddress::Ip(_), _) => "has this machine the address, and may this user listen on the port?",
+        (ListenAddress::Ip(_), _) => {
+            "check that this machine has the address and that this user may listen on the port"
+        }
         (ListenAddress::Unix(_), io::ErrorKind::AlreadyExists) => "move it away, or choose another path",
-        (ListenAddress::Unix(_), _) => "check that the directory is there and that this user may write to it",
+        (ListenAddress::Unix(_), _) => "check that the directory exists and that this user may write to it",
     };
     fixed.into()
 }

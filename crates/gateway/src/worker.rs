@@ -153,17 +153,22 @@ impl Drop for ConnectionProtocol {
     }
 }
 
+/// The parts of a worker.
+pub(crate) struct WorkerParts {
+    pub(crate) metrics: Rc<metrics::WorkerMetrics>,
+    pub(crate) clock: CoarseClock,
+    pub(crate) log: Option<access_log::Buffer>,
+    pub(crate) tracer: Option<Arc<Tracer>>,
+    pub(crate) running: ActiveConfig,
+    pub(crate) deadlines: Rc<Deadlines>,
+    /// Its open connections, as the other workers see them.
+    pub(crate) open: Arc<AtomicUsize>,
+}
+
 impl Worker {
-    #[allow(clippy::too_many_arguments, reason = "the parts of a worker, named once where it is made")]
-    pub(crate) fn new(
-        metrics: Rc<metrics::WorkerMetrics>,
-        clock: CoarseClock,
-        log: Option<access_log::Buffer>,
-        tracer: Option<Arc<Tracer>>,
-        running: ActiveConfig,
-        deadlines: Rc<Deadlines>,
-        open: Arc<AtomicUsize>,
-    ) -> Rc<Self> {
+    /// A worker made of its parts.
+    pub(crate) fn new(parts: WorkerParts) -> Rc<Self> {
+        let WorkerParts { metrics, clock, log, tracer, running, deadlines, open } = parts;
         let random = aws_lc_rs::rand::SystemRandom::new();
         let mut seed = [0; 32];
         // Identifiers of spans need not be secret; without entropy they start at a fixed value.

@@ -95,6 +95,15 @@ pub struct ServerConfig {
     pub max_per_second: Option<u32>,
 }
 
+impl ServerConfig {
+    /// A server that needs no credential: time limit 3 s, 128 requests in flight.
+    pub fn anonymous(tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+        let credential = ClientCredential::None;
+        let timeout = Duration::from_secs(3);
+        Self { tls, tls_version: 0, credential, timeout, max_requests: 128, max_per_second: None }
+    }
+}
+
 /// How the gateway authenticates to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCredential {

@@ -108,10 +108,10 @@ pub enum HttpStreamError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The peer closed within a message.
-    #[error("connection closed in the middle of a message")]
+    #[error("connection closed within a message")]
     Truncated,
     /// The peer closed before the first byte of an expected message.
-    #[error("connection closed before a response")]
+    #[error("connection closed before the response")]
     Closed,
     /// The peer's head is invalid.
     #[error("{0}")]

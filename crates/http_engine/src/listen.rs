@@ -61,14 +61,14 @@ pub fn who(address: &ListenAddress) -> String {
         ListenAddress::Ip(address) => format!("ss -ltnp 'sport = :{}'", address.port()),
         ListenAddress::Unix(path) => format!("ss -lxp src {}", path.display()),
     };
-    format!("another process listens there: `{command}` names it")
+    format!("another process listens there: `{command}` shows it")
 }
 
 /// Advice for an address on which listening failed.
 pub fn remedy(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => taken(&ListenAddress::Ip(address)),
-        _ => "give it an address of this machine that this user may listen on".into(),
+        _ => "use an address of this machine on which this user may listen".into(),
     }
 }
 
@@ -138,7 +138,7 @@ fn is_socket(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => Ok(true),
         Ok(_) => {
-            let what = format!("{} is there and is no socket", path.display());
+            let what = format!("{} exists and is not a socket", path.display());
             Err(io::Error::new(io::ErrorKind::AlreadyExists, what))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -160,7 +160,7 @@ fn listens(path: &Path, connected: io::Result<()>) -> io::Result<bool> {
         Err(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(false),
         Err(kind @ io::ErrorKind::PermissionDenied) => {
             let what = format!(
-                "cannot tell whether another process listens on {}, since this user may not connect to it; \
+                "cannot find out whether another process listens on {}: this user may not connect to it; \
                  remove the file if none does",
                 path.display()
             );

@@ -70,7 +70,9 @@ pub enum ProxyOrigin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyFault {
     /// The first bytes are not the start of a header of either version.
-    #[error("the peer did not begin with a PROXY protocol header; let it send one or take it off the list")]
+    #[error(
+        "no PROXY protocol header from the peer: let it send one, or remove the peer from the trusted list"
+    )]
     NotProxy,
     /// No line end within [`MAX_V1`] bytes.
     #[error("PROXY v1 line longer than 107 bytes")]

@@ -193,9 +193,7 @@ pub enum TlsError {
         what: String,
     },
     /// The file contains no certificate.
-    #[error(
-        "{path}: holds no certificate; a PEM block `BEGIN CERTIFICATE` is expected, the server's own first"
-    )]
+    #[error("{path}: no certificate found; expected a PEM block `BEGIN CERTIFICATE`, the server's own first")]
     NoCertificate {
         /// Path of the file.
         path: PathBuf,
@@ -211,16 +209,14 @@ pub enum TlsError {
         what: String,
     },
     /// The file contains no private key.
-    #[error(
-        "{path}: holds no private key; `BEGIN PRIVATE KEY` (PKCS#8), `EC` or `RSA PRIVATE KEY` is expected"
-    )]
+    #[error("{path}: no private key found; expected `BEGIN PRIVATE KEY` (PKCS#8), `EC` or `RSA PRIVATE KEY`")]
     NoKey {
         /// Path of the file.
         path: PathBuf,
     },
     /// The private key is encrypted with a passphrase.
     #[error(
-        "{path}: the private key is encrypted; decrypt it with `openssl pkey` and guard it by file permissions"
+        "{path}: the private key is encrypted; decrypt it with `openssl pkey` and protect the file by its permissions"
     )]
     EncryptedKey {
         /// Path of the file.
@@ -228,7 +224,7 @@ pub enum TlsError {
     },
     /// The kind or size of the key is not supported.
     #[error(
-        "{path}: the private key cannot be used: {what}; RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519 is"
+        "{path}: unsupported private key: {what}; use RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519"
     )]
     BadKey {
         /// Path of the file.
@@ -238,7 +234,7 @@ pub enum TlsError {
     },
     /// Certificate and private key do not match.
     #[error(
-        "{key}: does not belong to the first certificate in {certificate}; the chain must begin with the server's own"
+        "{key}: does not match the first certificate in {certificate}; the chain must begin with the server's own"
     )]
     KeyMismatch {
         /// Path of the certificate file.
@@ -253,7 +249,7 @@ pub enum TlsError {
         what: String,
     },
     /// The TLS library rejected the configuration.
-    #[error("the TLS configuration was refused: {0}")]
+    #[error("the TLS library rejected the configuration: {0}")]
     Refused(String),
 }
 

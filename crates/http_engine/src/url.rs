@@ -24,13 +24,13 @@ pub enum UrlFault {
     #[error("{0:?} is not a URL")]
     Syntax(String),
     /// Another scheme, or none.
-    #[error("{0:?} is not an absolute https URL (http is for development)")]
+    #[error("{0:?} is not an absolute https URL (http is for development only)")]
     Scheme(String),
     /// The authority contains user information.
-    #[error("the URL has user information before its host; take it out")]
+    #[error("the URL has user information before its host: remove it")]
     UserInfo,
     /// It has a fragment after `#`.
-    #[error("{0:?} has a fragment, which is never sent; take it out")]
+    #[error("{0:?} has a fragment, which is never sent: remove it")]
     Fragment(String),
 }
 

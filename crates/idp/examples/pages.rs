@@ -1,5 +1,5 @@
-//! Writes every page in every language to a folder, to look at: `cargo run -p idp --example pages -- FOLDER`,
-//! where more arguments are a colour and a logo.
+//! Writes every page in every language to a folder:
+//! `cargo run -p idp --example pages -- FOLDER [COLOUR [LOGO]]`.
 
 use std::{error::Error, fs, path::PathBuf};
 

@@ -1,8 +1,9 @@
-//! What passwords cost: `cargo run --release -p idp --example password_cost`.
+//! Measures the cost of passwords: `cargo run --release -p idp --example password_cost`.
 //!
-//! Milliseconds of one verification for each set of parameters, with kept and with fresh memory; verifications
-//! per second of the pool; microseconds of the rules and of the memory of verified passwords. The best of several
-//! rounds, because a busy machine can only add to the cost.
+//! Prints milliseconds of one verification for each set of parameters, with reused and with fresh
+//! memory. Prints verifications per second of the pool, and microseconds of the rules and of the
+//! cache of verified passwords. Each figure is the best of several rounds, because load on the
+//! machine only increases the cost.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,

@@ -1,8 +1,9 @@
-//! Access tokens: JWTs (RFC 9068) or opaque ones, whichever the client gets.
+//! Access tokens: JWTs (RFC 9068) or opaque tokens, as configured for the client.
 //!
-//! Owns: the claims, the minting, and what one says when it comes back ([`Presented`]). Does not own:
-//! what was granted ([`crate::grants`]), the key and the signature ([`crate::keys`], `auth::token::jws`), the
-//! form of opaque ones (`auth::token::opaque`).
+//! Owns: the claims, the minting, and the status of a token that is presented ([`Presented`]).
+//!
+//! Does not own: what was granted ([`crate::grants`]), the key and the signature ([`crate::keys`],
+//! `auth::token::jws`), the format of opaque tokens (`auth::token::opaque`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,45 +27,46 @@ use crate::provider::Provider;
 use crate::secrets::{Secrets, Tag, TagSubject};
 use crate::verified_cache::JwtClaims;
 
-/// The `typ` of the header (RFC 9068 §2.1).
+/// The `typ` of the JOSE header (RFC 9068 §2.1).
 pub const TYP: &str = "at+jwt";
 
-/// What a token is made from.
+/// Input of [`mint`]: what was granted.
 #[derive(Debug)]
 pub struct Granted<'g> {
-    /// Who gets it.
+    /// The client that receives the token.
     pub client: &'g Client,
-    /// For whom it speaks; `None`: the client itself.
+    /// The user it speaks for; `None`: the client itself.
     pub person: Option<&'g Person>,
-    /// What it is good for.
+    /// The granted scopes.
     pub scopes: &'g ScopeSet,
-    /// Where.
+    /// The granted audiences; if empty, the issuer is the audience.
     pub audiences: Vec<&'g str>,
-    /// The family it belongs to, and when that ends.
+    /// Id of the token family it belongs to, and when the family expires.
     pub family: Option<(&'g str, Timestamp)>,
-    /// The session that it ends with.
+    /// The session it ends with.
     pub sid: Option<&'g str>,
-    /// Claims that the userinfo endpoint tells beside those of the scopes.
+    /// Claims that the userinfo endpoint returns besides those of the scopes.
     pub userinfo: &'g [String],
-    /// When what was granted was read, client and person, in the time of the log ([`store::invalidation`]).
+    /// When client and account were read, in log time ([`store::invalidation`]).
     pub read_at: Timestamp,
 }
 
-/// A token with what the answer and the log need of it.
+/// A minted token, with what the response and the log need.
 #[derive(Debug)]
 pub struct Minted {
-    /// As it is handed out.
+    /// The token, as sent to the client.
     pub token: Zeroizing<String>,
-    /// Its row, if it is one that is asked about.
+    /// Row to be stored; `None` for a JWT.
     pub row: Option<AccessToken>,
-    /// Its `jti`.
+    /// The `jti` of the token.
     pub id: String,
-    /// How long it lives.
+    /// Lifetime of the token.
     pub lifetime: Duration,
 }
 
-/// RFC 9068 §2.2. `family` and `read_at` are ours: what an introspection looks up, and what tells a token that was made before everything
-/// of somebody's was revoked from one that was made afterwards (milliseconds in the time of the log).
+/// Claims of a JWT access token (RFC 9068 §2.2). `family` and `read_at` are private claims. An
+/// introspection looks up the family. `read_at`, in milliseconds of log time, tells whether the
+/// token predates a revocation of everything a user or client has.
 #[derive(Serialize)]
 struct Claims<'a> {
     iss: &'a str,
@@ -81,14 +83,14 @@ struct Claims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     family: Option<&'a str>,
     read_at: u64,
-    /// Of the client itself; people's are in `person`.
+    /// Groups of the client itself; a user's groups are in `person`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     groups: &'a [Box<str>],
     #[serde(flatten)]
     person: Map<String, serde_json::Value>,
 }
 
-/// One audience is a string, several are an array (RFC 7519 §4.1.3).
+/// `aud`: one audience is a string, several are an array (RFC 7519 §4.1.3).
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Audience<'a> {
@@ -96,16 +98,19 @@ enum Audience<'a> {
     Many(&'a [&'a str]),
 }
 
-/// What of a person a resource server is told without asking: who they are by name, and their groups.
+/// Claims of a user in every JWT access token, if the scopes allow them: name, address and groups.
 const TOLD: [&str; 4] = ["preferred_username", "email", "email_verified", "groups"];
 
-/// Makes an access token for what was granted, from now on, in the client's form.
+/// Mints an access token for what was granted, issued now, in the client's format.
+///
+/// # Errors
+/// [`OAuthFault`] when the random source or the signature fails.
 pub fn mint(provider: &Provider, granted: &Granted<'_>) -> Result<Minted, OAuthFault> {
     let id = provider.draw_id()?;
     let now = provider.now();
     let mut lifetime = granted.client.access_token_lifetime();
     if let Some((_, end)) = granted.family {
-        // nothing outlives its family; at least a second, so that exp is after iat
+        // No token outlives its family. The minimum of one second keeps `exp` after `iat`.
         let left = Duration::from_secs(end.since(now).as_secs());
         lifetime = lifetime.min(left).max(Duration::from_secs(1));
     }
@@ -179,50 +184,51 @@ fn mint_opaque(
     Ok(Minted { token, row: Some(row), id, lifetime })
 }
 
-/// What ends a token besides itself and its family: its client, and what its user allowed the client.
+/// Tags whose revocation also revokes a token, besides its own and its family's: its client and the
+/// user's consent to this client.
 pub(crate) fn origins(provider: &Provider, client: &str, user: Option<&str>) -> EventOrigins {
-    // a client's own token follows from no consent: nobody is called the empty name
+    // A client's own token follows from no consent; no user has an empty id.
     let consent = TagSubject::Consent(user.unwrap_or_default(), client);
     [TagSubject::Client(client), consent].map(|subject| provider.secrets().tag(subject))
 }
 
-/// A token that came back: what an introspection tells of it (RFC 7662 §2.2).
+/// A presented access token, with what an introspection returns (RFC 7662 §2.2).
 #[derive(Debug, Clone)]
 pub struct Presented {
-    /// Whether it is worth something: neither it was revoked, nor what it follows from.
+    /// Whether neither the token, nor its family, user, client or key was revoked or disabled.
     pub(crate) unrevoked: bool,
-    /// Its name.
+    /// The `jti` of the token.
     pub jti: String,
-    /// Who got it.
+    /// The client it was issued to.
     pub client_id: String,
-    /// For whom it speaks; `None`: the client itself.
+    /// The user it speaks for; `None`: the client itself.
     pub user_id: Option<String>,
-    /// And their name.
+    /// Login name of that user.
     pub user_name: Option<String>,
-    /// Space-separated.
+    /// Granted scopes, space-separated.
     pub scopes: String,
-    /// Space-separated.
+    /// Granted audiences, space-separated.
     pub audiences: String,
-    /// The session that it ends with.
+    /// The session it ends with.
     pub sid: Option<String>,
-    /// Its family.
+    /// The token family it belongs to.
     pub family_id: Option<String>,
-    /// The key that signed it; `None`: it is opaque.
+    /// Id of the key that signed it; `None`: it is opaque.
     pub key: Option<String>,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
-    /// When what it rests on was read, in the time of the log.
+    /// When the state it is based on was read, in log time.
     pub read_at: Timestamp,
-    /// From when on it is worth nothing.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// Claims that the userinfo endpoint tells beside those of the scopes; `None`: its family says.
+    /// Claims that userinfo returns besides those of the scopes; `None`: the family holds them.
     pub userinfo: Option<Vec<String>>,
-    /// The log's head when this was read.
+    /// Head of the revocation log as of this read.
     pub as_of: LogHead,
 }
 
 impl Presented {
-    /// What can take it back.
+    /// Tags whose revocation revokes this token.
     pub(crate) fn tags(&self, secrets: &Secrets) -> Vec<Tag> {
         let consent = self.user_id.as_deref().map(|user| TagSubject::Consent(user, &self.client_id));
         let subjects = [
@@ -238,12 +244,15 @@ impl Presented {
     }
 }
 
-/// What a text is worth that somebody presented as an access token; `None`: nothing.
+/// Status of a text presented as an access token. `None`: it is not a valid token.
+///
+/// # Errors
+/// [`OAuthFault`] when the store fails.
 pub async fn present(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
     Ok(recognise(provider, text).await?.filter(|token| token.unrevoked))
 }
 
-/// An access token of ours that has not expired, revoked or not.
+/// Looks up an access token of this provider that has not expired, revoked or not.
 pub(crate) async fn recognise(provider: &Provider, text: &str) -> Result<Option<Presented>, OAuthFault> {
     match opaque::kind(text) {
         Some(OpaqueKind::Access) => opaque_presented(provider, text).await,
@@ -281,7 +290,7 @@ async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Pres
     }))
 }
 
-/// Reads an access token that we signed, expired or not; `None`: it is none.
+/// Reads a JWT access token signed by this provider, expired or not. `None`: it is not one.
 pub(crate) fn read_jwt(provider: &Provider, text: &str) -> Option<Arc<JwtClaims>> {
     let (digest, believed) = (provider.secrets().digest(text), provider.believed());
     if let Some(claims) = believed.get(&digest, provider.keys().version()) {
@@ -327,7 +336,8 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
     if provider.now() >= claims.expires_at {
         return Ok(None);
     }
-    // a client that speaks for itself is its own subject; users' ids are drawn so that none looks like a client's
+    // A client that speaks for itself is its own subject. Ids of users are drawn at random, so that
+    // none equals a client id.
     let user_id = Some(&claims.sub).filter(|sub| **sub != claims.client_id);
     let standing = provider
         .store()
@@ -337,7 +347,7 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
             client_id: &claims.client_id,
             read_at: claims.read_at,
             tag: provider.secrets().tag(TagSubject::Token(&claims.jti)),
-            // The keys here may be some seconds old; the log is not.
+            // The key ring in memory may be some seconds old; the log is current.
             key: provider.secrets().tag(TagSubject::Key(claims.key.as_deref().unwrap_or_default())),
             origins: origins(provider, &claims.client_id, user_id.map(String::as_str)),
         })

@@ -1,9 +1,12 @@
-//! What somebody was about to do when they had to log in: kept by the browser, sealed.
+//! Authorization state: what a user was doing when login became necessary, sealed into a form
+//! field.
 //!
-//! Owns: [`Flow`] and its form as a field of a page's form. Does not own: what follows ([`crate::endpoint`]).
+//! Owns: [`AuthorizationState`] and its encoding as a field of a page's form. Does not own: the
+//! processing that continues from it ([`crate::endpoint`]).
 //!
-//! A flow opens in the browser it was sealed for, for as long as a page may stay open; so it needs no row that an attacker could
-//! make us write, and no other site can begin one.
+//! The state opens only in the browser for which it was sealed, and only while the page is valid.
+//! So it needs no row in the database, which an attacker could create at will, and no other site
+//! can start a login.
 
 use std::time::Duration;
 
@@ -13,31 +16,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::{EntropyFailed, provider::Provider, secrets::Purpose, session::Browser};
 
-/// How long a page may stay open.
+/// How long a page stays valid.
 const OPEN: Duration = Duration::from_hours(1);
 
-/// What follows when somebody has logged in.
+/// What continues after login.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Intent {
-    /// An answer to an authorization request: its parameters, form-encoded.
+    /// The response to an authorization request; holds the form-encoded parameters.
     Authorize(String),
-    /// A decision about a device: what was typed.
+    /// The decision about a device; holds the user code as typed.
     Device(String),
-    /// The word of what was decided about a device of a client, by its id.
+    /// The page that confirms a decision about a device.
     Decided {
-        /// The client.
+        /// Id of the device's client.
         client_id: String,
-        /// What was decided.
+        /// Whether the user allowed access.
         allowed: bool,
     },
-    /// A look at their account.
+    /// The account page.
     Account,
-    /// Signing out, and where to go afterwards.
+    /// Logout, and where the browser goes afterwards.
     Logout(Afterwards),
 }
 
-/// Where to go after signing out (OpenID Connect RP-Initiated Logout 1.0 §2).
+/// Where the browser goes after logout (OpenID Connect RP-Initiated Logout 1.0 §2).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Afterwards {
     pub(crate) client_id: Option<String>,
@@ -45,41 +48,44 @@ pub struct Afterwards {
     pub(crate) state: Option<String>,
 }
 
-/// Something under way.
+/// The state of one unfinished interaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthorizationState {
-    /// When it began, in milliseconds.
+    /// When it began, in milliseconds since 1970.
     began: u64,
-    /// Who was asked, on a page that somebody else must not answer.
+    /// Id of the user for whom the page was made: no other user may submit it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     user: Option<String>,
-    /// What it is.
+    /// What continues after login.
     pub intent: Intent,
 }
 
 impl AuthorizationState {
-    /// Begins now.
+    /// Begins an interaction at the current time.
     pub fn begin(provider: &Provider, intent: Intent) -> Self {
         Self { began: provider.now().as_millis(), user: None, intent }
     }
 
-    /// On a page for this user.
+    /// Binds the state to a page that is shown to this user.
     #[must_use]
     pub fn shown_to(self, user_id: &str) -> Self {
         Self { user: Some(user_id.to_owned()), ..self }
     }
 
-    /// Whether it came back from a page for this user.
+    /// Whether the page was shown to this user.
     pub fn was_shown_to(&self, user_id: &str) -> bool {
         self.user.as_deref() == Some(user_id)
     }
 
-    /// When it began.
+    /// When the interaction began.
     pub fn began(&self) -> Timestamp {
         Timestamp::from_millis(self.began)
     }
 
-    /// For a form of this browser.
+    /// Seals the state into the text of a form field, bound to this browser.
+    ///
+    /// # Errors
+    /// [`EntropyFailed`] when encoding or encryption fails.
     pub fn seal(&self, provider: &Provider, browser: &Browser) -> Result<String, EntropyFailed> {
         let text = serde_json::to_vec(self).map_err(|_| EntropyFailed)?;
         let sealed = provider.secrets().seal(
@@ -92,7 +98,7 @@ impl AuthorizationState {
         Ok(URL_SAFE_NO_PAD.encode(sealed))
     }
 
-    /// The flow of a form that came back; `None`: it is too old, or not this browser's.
+    /// Opens a form field. `None`: it is malformed, expired or sealed for another browser.
     pub fn open(provider: &Provider, browser: &Browser, sealed: &str) -> Option<Self> {
         let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let text = provider.secrets().open(Purpose::Flow, browser.id(), &sealed)?;

@@ -1,17 +1,18 @@
-//! The outside as arguments: time and randomness.
+//! Clock and random source: traits that are passed in as arguments.
 //!
-//! Owns: the two traits through which a [`Provider`](crate::Provider) learns the time and draws identifiers.
-//! Does not own: a clock. The binary passes its own; a test passes one it can turn.
+//! Owns: the two traits through which a [`Provider`](crate::Provider) reads the time and draws
+//! identifiers. Does not own: a clock. The binary passes its own; a test passes one it controls.
 //!
-//! Signature nonces and new signing keys draw from the generator inside the cryptographic library, which
-//! takes no other; [`Entropy`] feeds everything else that must not be guessed (token identifiers, client secrets).
+//! Signature nonces and new signing keys use the generator inside the cryptographic library, which
+//! accepts no other. [`Entropy`] provides every other unpredictable value (token identifiers,
+//! client secrets).
 
 use auth::time::Timestamp;
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
-/// Tells the time. Implemented by every `Fn() -> Timestamp`.
+/// A source of the current time. Implemented by every `Fn() -> Timestamp`.
 pub trait Clock: Send + Sync {
-    /// The current instant; may jump, as wall clocks do.
+    /// The current time; may jump, as wall clocks do.
     fn now(&self) -> Timestamp;
 }
 
@@ -21,14 +22,17 @@ impl<F: Fn() -> Timestamp + Send + Sync> Clock for F {
     }
 }
 
-/// The random source gave nothing; no identifier may be made up instead.
+/// The random source failed. The caller must fail too, never use a substitute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the random source failed")]
+#[error("random source failed")]
 pub struct EntropyFailed;
 
-/// A source of bytes that nobody can predict.
+/// A source of unpredictable bytes.
 pub trait Entropy: Send + Sync {
-    /// Fills `out` wholly or fails.
+    /// Fills `out` completely.
+    ///
+    /// # Errors
+    /// [`EntropyFailed`] when the source fails.
     fn fill(&self, out: &mut [u8]) -> Result<(), EntropyFailed>;
 }
 

@@ -1,91 +1,91 @@
-//! The provider's configuration: plain values in, checked values out, all faults at once.
+//! Configuration of the provider: unchecked values in, checked values out, all faults in one pass.
 //!
-//! Owns: [`Config`] (what a configuration file or a demo fills in) and its check into [`Checked`], without
-//! side effects, so that `check` commands run the very same code as a start.
-//! Does not own: the file's syntax and key names (the binary), what a client may be ([`crate::client::config`]), the
-//! signing keys ([`crate::keys`]).
+//! Owns: [`Config`] (filled from a configuration file or by a demo) and its check into [`Checked`].
+//! The check has no side effects, so `check` commands run the same code as a start.
+//!
+//! Does not own: the syntax and key names of the file (the binary), the rules for a client
+//! ([`crate::client::config`]), the signing keys ([`crate::keys`]).
 
 use std::{collections::HashSet, time::Duration};
 
 use auth::token::jws::SigningAlgorithm;
 
-use crate::{
-    client::{
-        ClientDefaults, Registry,
-        config::{ClientConfig, ClientReason},
-    },
-    issuer::{Issuer, IssuerFault},
-    lifetime::{self, LifetimeFault},
-    oauth::target,
-    pages::{Brand, BrandConfig, Languages, Pages, brand::BrandFault, language::LanguageFault},
-    passwords::{
-        Parameters, PoolConfig,
-        lockout::{LimitFault, Limits, Policy},
-        pool::PoolFault,
-        rules::{LengthFault, Rules, Strength},
-        verified,
-    },
-    signals::{Receiver, Receivers},
-};
+use crate::client::config::{ClientConfig, ClientReason};
+use crate::client::{ClientDefaults, Registry};
+use crate::issuer::{Issuer, IssuerFault};
+use crate::lifetime::{self, LifetimeFault};
+use crate::oauth::target;
+use crate::pages::brand::BrandFault;
+use crate::pages::language::LanguageFault;
+use crate::pages::{Brand, BrandConfig, Languages, Pages};
+use crate::passwords::lockout::{LimitFault, Limits, Policy};
+use crate::passwords::pool::PoolFault;
+use crate::passwords::rules::{LengthFault, Rules, Strength};
+use crate::passwords::{Parameters, PoolConfig, verified};
+use crate::receivers::{Receiver, Receivers};
 
-/// Longest code, pushed request, and wait of a device, in that order: what stands in a browser or is typed by a person.
+/// Longest lifetime of an authorization code and of a device code: a browser or a user handles
+/// them.
 const MAX_SHORT: Duration = Duration::from_hours(1);
-/// Longest session and refresh token.
+/// Longest lifetime of a session, a refresh token and a grant, and longest signing period of a key.
 const MAX_LONG: Duration = Duration::from_hours(24 * 400);
 /// Shortest time between two rotations of the signing keys.
 const MIN_ROTATION: Duration = Duration::from_hours(1);
-/// Shortest rest that ends a session: that it is used is written down once a minute, and below that it would end in use.
+/// Shortest idle timeout of a session. The last use of a session is written once a minute, so a
+/// shorter timeout would end sessions in use.
 const MIN_IDLE: Duration = Duration::from_mins(1);
 
-/// What a provider is told. Nothing is defaulted here but in the parts that say so; defaults belong to the
-/// configuration file.
+/// Configuration of a provider, unchecked. Only parts that implement `Default` have defaults here;
+/// other defaults belong to the configuration file.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The issuer identifier, see [`Issuer::parse`].
     pub issuer: String,
-    /// The resource servers that tokens may be meant for: every audience of a client is one of these, which
-    /// catches misspelt ones.
+    /// The resource servers for which tokens may be issued. Every audience of a client must be one
+    /// of these, which catches misspelt ones.
     pub audiences: Vec<String>,
-    /// The algorithm access tokens are signed with, and whatever else the client does not say.
+    /// Signing algorithm of access tokens, and of everything else for which the client sets none.
     pub access_token_algorithm: SigningAlgorithm,
-    /// The algorithm ID tokens are signed with unless the client says otherwise.
+    /// Signing algorithm of ID tokens, unless the client sets another one.
     pub id_token_algorithm: SigningAlgorithm,
-    /// How long access tokens live unless the client says otherwise: whole seconds, 1 s to 24 h.
+    /// Lifetime of access tokens, unless the client sets another one: whole seconds, 1 s to 24 h.
     pub access_token_lifetime: Duration,
-    /// How long everything else lives.
+    /// Lifetimes of everything except access tokens.
     pub lifetimes: Lifetimes,
-    /// How passwords are kept and guarded.
+    /// How passwords are hashed, checked and protected against guessing.
     pub passwords: PasswordConfig,
-    /// Whose pages these are.
+    /// Name, logo and colour on the pages.
     pub brand: BrandConfig,
-    /// Languages beside English and German: tag and the text of a file like `locales/en.toml`.
+    /// Languages besides English and German: language tag and the text of a file like
+    /// `locales/en.toml`.
     pub languages: Vec<(String, String)>,
-    /// The clients; more may be registered in the store.
+    /// Clients of the configuration; the store may hold more.
     pub clients: Vec<ClientConfig>,
-    /// Who elsewhere is told of what happens here; each has a name of its own.
+    /// Receivers of security events; each has a unique name.
     pub receivers: Vec<Receiver>,
 }
 
-/// How long things live.
+/// Lifetimes of codes, tokens, sessions and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// An authorization code: at most an hour, better a minute (RFC 6749 §4.1.2).
+    /// Authorization code: at most one hour; one minute is recommended (RFC 6749 §4.1.2).
     pub code: Duration,
-    /// An ID token.
+    /// ID token, from `iat` to `exp`.
     pub id_token: Duration,
-    /// A refresh token that is not used.
+    /// Refresh token, if it is not used.
     pub refresh_token: Duration,
-    /// All that follows from one authorization, however often it is refreshed.
+    /// Token family: all tokens that follow from one authorization, however often they are
+    /// refreshed.
     pub grant: Duration,
-    /// A session that is not used.
+    /// Idle timeout of a session.
     pub session_idle: Duration,
-    /// A session, used or not.
+    /// Session, whether it is used or not.
     pub session: Duration,
-    /// A device code (RFC 8628): how long a person has to type it.
+    /// Device code (RFC 8628): the time a user has to enter the user code.
     pub device_code: Duration,
-    /// A pushed authorization request (RFC 9126 §2.2).
+    /// Pushed authorization request (RFC 9126 §2.2).
     pub pushed_request: Duration,
-    /// How long a key signs until the next one takes over.
+    /// How long a key signs until the next key replaces it.
     pub signing_key: Duration,
 }
 
@@ -105,26 +105,27 @@ impl Default for Lifetimes {
     }
 }
 
-/// How passwords are kept and guarded.
+/// How passwords are hashed, checked and protected against guessing.
 #[derive(Debug, Clone)]
 pub struct PasswordConfig {
-    /// Cost of new hashes; older ones are upgraded at login.
+    /// Cost of new hashes; older hashes are upgraded at login.
     pub parameters: Parameters,
-    /// Threads that hash: one for each core when absent.
+    /// Number of hashing threads; `None`: one per core.
     pub threads: Option<usize>,
-    /// Passwords that may wait: 32 for each thread when absent.
+    /// Most passwords in the queue; `None`: 32 per thread.
     pub queue: Option<usize>,
-    /// What those hear who find the queue full.
+    /// The `Retry-After` of responses when the queue is full.
     pub retry_after: Duration,
-    /// Fewest characters of a new one.
+    /// Fewest characters of a new password.
     pub min_length: usize,
-    /// How hard a new one must be to guess.
+    /// How hard a new password must be to guess.
     pub strength: Strength,
     /// When an account is locked.
     pub account: Limits,
     /// When a network is locked.
     pub network: Limits,
-    /// For how long and for how many accounts a right password is remembered in memory; `None`: it is not.
+    /// How long and for how many accounts a verified password is cached in memory; `None`: it is
+    /// not.
     pub remembered: Option<(Duration, usize)>,
 }
 
@@ -144,51 +145,51 @@ impl Default for PasswordConfig {
     }
 }
 
-/// Why one value is refused.
+/// Reason why one value is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigReason {
-    /// See [`IssuerFault`].
+    /// The issuer is not valid, see [`IssuerFault`].
     #[error(transparent)]
     Issuer(IssuerFault),
-    /// See [`LifetimeFault`].
+    /// A token lifetime is not valid, see [`LifetimeFault`].
     #[error(transparent)]
     Lifetime(LifetimeFault),
-    /// See [`ClientReason`].
+    /// A client is not valid, see [`ClientReason`].
     #[error(transparent)]
     Client(ClientReason),
-    /// Two clients share an id; holds it.
+    /// Two clients have the same id; holds the id.
     #[error("client id {0:?} is used twice")]
     DuplicateClient(String),
-    /// An audience out of the grammar.
+    /// An audience does not match the grammar.
     #[error("an audience has 1 to {} visible ascii characters", target::MAX_TARGET)]
     Audience,
-    /// A duration out of its bounds.
-    #[error("{} is out of bounds: take {} to {}", seconds(*.0), seconds(*.1), seconds(*.2))]
+    /// A duration is out of bounds; holds the duration, its minimum and its maximum.
+    #[error("{} is out of bounds: use {} to {}", seconds(*.0), seconds(*.1), seconds(*.2))]
     Bounds(Duration, Duration, Duration),
-    /// A session that rests longer than it lasts.
-    #[error("a session cannot be idle for longer than it lasts")]
+    /// The idle timeout of sessions is longer than their lifetime.
+    #[error("session_idle is longer than session: lower it")]
     IdleBeyondSession,
-    /// See [`PoolFault`].
+    /// The hashing threads or their queue are out of bounds, see [`PoolFault`].
     #[error(transparent)]
     Pool(PoolFault),
-    /// See [`LengthFault`].
+    /// The minimum length of passwords is out of bounds, see [`LengthFault`].
     #[error(transparent)]
     Length(LengthFault),
-    /// See [`LimitFault`].
+    /// The limits of failed logins are not valid, see [`LimitFault`].
     #[error(transparent)]
     Limit(LimitFault),
-    /// Out of bounds.
+    /// Lifetime or size of the cache of verified passwords is out of bounds.
     #[error(
-        "right passwords are remembered for {} to {} and for 1 to {} accounts, or not at all",
+        "the cache of verified passwords takes {} to {} and 1 to {} accounts: correct it or disable the cache",
         seconds(verified::MIN_LIFETIME),
         seconds(verified::MAX_LIFETIME),
         verified::MAX_ENTRIES
     )]
     Remembered,
-    /// See [`BrandFault`].
+    /// The brand is not valid, see [`BrandFault`].
     #[error(transparent)]
     Brand(BrandFault),
-    /// See [`LanguageFault`].
+    /// A language is not valid, see [`LanguageFault`].
     #[error(transparent)]
     Language(LanguageFault),
 }
@@ -197,22 +198,22 @@ fn seconds(length: Duration) -> String {
     format!("{} s", length.as_secs_f64())
 }
 
-/// One refused value and where it stands, for example `clients[2].secrets[0]`.
+/// One refused value and its place, for example `clients[2].secrets[0]`.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct ConfigFault {
-    /// Path from [`Config`], fields joined by dots, list positions from 0.
+    /// Path from [`Config`]: fields joined by dots, list positions from 0.
     pub path: String,
-    /// Why.
+    /// Why the value is refused.
     pub reason: ConfigReason,
 }
 
-/// Every refused value, in the order of the configuration.
+/// All refused values, in the order of the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct ConfigFaults(pub Vec<ConfigFault>);
 
-/// A configuration that passed.
+/// A configuration that passed the check.
 #[derive(Debug)]
 pub struct Checked {
     pub(crate) issuer: Issuer,
@@ -224,7 +225,7 @@ pub struct Checked {
     pub(crate) receivers: Receivers,
 }
 
-/// How passwords are kept and guarded, checked.
+/// Checked configuration of passwords.
 #[derive(Debug)]
 pub(crate) struct CheckedPasswords {
     pub(crate) parameters: Parameters,
@@ -236,23 +237,23 @@ pub(crate) struct CheckedPasswords {
 }
 
 impl Checked {
-    /// The algorithms that something is signed with; the key ring has a key of each.
+    /// The algorithms in use; the key ring has a key of each.
     pub fn algorithms(&self) -> &[SigningAlgorithm] {
         &self.algorithms
     }
 
-    /// The issuer.
+    /// The checked issuer identifier.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
     }
 
-    /// What an operator should know although nothing is wrong: clients that may send people's passwords.
+    /// Warnings for the operator about valid settings: clients that may send users' passwords.
     pub fn warnings(&self) -> Vec<String> {
         let mut ids: Vec<&str> = self.clients.with_passwords().collect();
         ids.sort_unstable();
         let warn = |id: &&str| {
             format!(
-                "client {id:?} may use the password grant: it sees people's passwords, and whoever takes it over does; \
+                "client {id:?} may use the password grant, so it sees users' passwords: \
                  prefer authorization_code"
             )
         };
@@ -261,7 +262,7 @@ impl Checked {
 }
 
 impl Config {
-    /// Everything that is not particular to one provider, at its default.
+    /// A configuration of this issuer with defaults for everything else.
     pub fn new(issuer: impl Into<String>) -> Self {
         Self {
             issuer: issuer.into(),
@@ -278,7 +279,10 @@ impl Config {
         }
     }
 
-    /// Checks everything and reports every fault. Has no side effect.
+    /// Checks all values and reports every fault. Has no side effects.
+    ///
+    /// # Errors
+    /// [`ConfigFaults`] with every refused value.
     pub fn check(&self) -> Result<Checked, ConfigFaults> {
         let mut faults = Faults(Vec::new());
         let issuer = faults.keep("issuer", Issuer::parse(&self.issuer).map_err(ConfigReason::Issuer));
@@ -316,8 +320,9 @@ impl Config {
         }
     }
 
-    /// Each once, the access tokens' first. A client that is registered later can choose from all of them, so there are
-    /// always these two that every verifier knows.
+    /// All algorithms in use, each once, that of access tokens first. ES256 and RS256 are always
+    /// among them: clients that are registered later can choose from the list, and every verifier
+    /// supports these two.
     fn algorithms(&self, clients: &Registry) -> Vec<SigningAlgorithm> {
         let own = [self.access_token_algorithm, self.id_token_algorithm, SigningAlgorithm::Es256];
         let mut algorithms: Vec<SigningAlgorithm> = Vec::new();
@@ -445,192 +450,4 @@ impl Faults {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{ConfiguredSecret, GrantType, client::config::MAX_GROUPS};
-
-    fn client() -> ClientConfig {
-        ClientConfig {
-            id: "orders".into(),
-            secrets: vec![ConfiguredSecret::Plain("KzJ4bXk0cGVyc2lzdGVudA".into())],
-            grants: vec![GrantType::ClientCredentials],
-            scopes: vec!["read".into(), "write".into()],
-            default_scopes: vec!["read".into()],
-            audiences: vec!["https://api.example.com".into()],
-            groups: vec!["staff".into()],
-            ..ClientConfig::default()
-        }
-    }
-
-    fn config() -> Config {
-        Config {
-            audiences: vec!["https://api.example.com".into()],
-            clients: vec![client()],
-            ..Config::new("https://login.example.com")
-        }
-    }
-
-    #[test]
-    fn a_good_configuration_passes() {
-        let mut config = config();
-        config.clients.push(ClientConfig {
-            id: "billing".into(),
-            access_token_lifetime: Some(Duration::from_mins(1)),
-            secrets: vec![
-                ConfiguredSecret::Sha256(
-                    "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
-                ),
-                ConfiguredSecret::Plain("KzJ4bXk0cGVyc2lzdGVudA".into()),
-            ],
-            ..client()
-        });
-        let checked = config.check().unwrap();
-        let mut lifetimes: Vec<_> =
-            checked.clients.configured().map(|c| (c.id().to_owned(), c.access_token_lifetime())).collect();
-        lifetimes.sort();
-        assert_eq!(
-            lifetimes,
-            [("billing".to_owned(), Duration::from_mins(1)), ("orders".to_owned(), Duration::from_mins(5))]
-        );
-        assert_eq!(checked.warnings(), [""; 0]);
-    }
-
-    #[test]
-    fn a_password_grant_is_warned_of() {
-        let mut config = config();
-        config.clients[0].grants.push(GrantType::Password);
-        let warnings = config.check().unwrap().warnings();
-        assert!(warnings[0].contains("\"orders\"") && warnings.len() == 1, "{warnings:?}");
-    }
-
-    #[test]
-    fn what_is_no_client_is_refused_with_its_reason() {
-        let with = |change: fn(&mut ClientConfig)| {
-            let mut config = config();
-            change(&mut config.clients[0]);
-            config.check().map(|_| ()).unwrap_err().to_string()
-        };
-        let all = GrantType::ALL.to_vec();
-        for (change, expected) in [
-            (
-                (|c| (c.public, c.secrets) = (true, vec![])) as fn(&mut ClientConfig),
-                "clients[0].grants: a public client may not use client_credentials",
-            ),
-            (|c| c.public = true, "clients[0].secrets: a client has secrets or keys or is public"),
-            (|c| c.secrets = vec![], "clients[0].secrets: a client needs a secret or keys"),
-            (|c| c.keys = Some(serde_json::json!({})), "clients[0].keys: keys are a JWK set"),
-            (|c| c.grants = vec![GrantType::RefreshToken], "refresh_token follows from another grant"),
-            (|c| c.grants = vec![GrantType::AuthorizationCode], "needs a redirect uri"),
-            (|c| c.redirect_uris = vec!["http://app.example/cb".into()], "clients[0].redirect_uris[0]: "),
-            (|c| c.backchannel_logout_uri = Some("x".into()), "clients[0].backchannel_logout_uri: "),
-            (|c| c.name = Some(String::new()), "clients[0].name: "),
-        ] {
-            let faults = with(change);
-            assert!(faults.contains(expected), "{faults}");
-        }
-        let mut good = config();
-        good.clients[0].grants = all;
-        good.clients[0].redirect_uris = vec!["https://app.example/cb".into()];
-        assert!(good.check().is_ok());
-    }
-
-    #[test]
-    fn lifetimes_brand_and_languages_are_checked() {
-        let mut config = config();
-        config.lifetimes.code = Duration::ZERO;
-        config.lifetimes.session_idle = Duration::from_hours(24);
-        config.passwords.min_length = 3;
-        config.passwords.remembered = Some((Duration::from_hours(1), 1));
-        config.brand.colour = "red".into();
-        config.languages = vec![("fr".into(), "x = 1".into())];
-        let text = config.check().unwrap_err().to_string();
-        for path in [
-            "lifetimes.code: 0 s is out of bounds",
-            "lifetimes.session_idle: ",
-            "passwords.min_length: ",
-            "passwords.remembered: ",
-            "brand: ",
-            "languages.fr: ",
-        ] {
-            assert!(text.contains(path), "{path}: {text}");
-        }
-    }
-
-    #[test]
-    fn a_session_in_use_never_ends_for_having_rested() {
-        let mut config = config();
-        for (idle, sound) in [(59, false), (60, true)] {
-            config.lifetimes.session_idle = Duration::from_secs(idle);
-            assert_eq!(config.check().is_ok(), sound, "{idle} s");
-        }
-        config.lifetimes.session_idle = Duration::from_secs(59);
-        let text = config.check().unwrap_err().to_string();
-        assert!(text.contains("lifetimes.session_idle: 59 s is out of bounds: take 60 s"), "{text}");
-    }
-
-    #[test]
-    fn every_fault_is_reported_with_its_path() {
-        let config = Config {
-            issuer: "http://login.example.com".into(),
-            audiences: vec!["a b".into(), "api".into()],
-            access_token_lifetime: Duration::from_millis(1500),
-            clients: vec![
-                ClientConfig {
-                    id: String::new(),
-                    secrets: vec![],
-                    grants: vec![],
-                    scopes: vec!["a b".into(), "read".into()],
-                    default_scopes: vec!["write".into()],
-                    audiences: vec![],
-                    redirect_uris: vec![],
-                    groups: vec!["ok".into(), "a\nb".into()],
-                    access_token_lifetime: Some(Duration::from_secs(86_401)),
-                    ..ClientConfig::default()
-                },
-                ClientConfig {
-                    id: "x".into(),
-                    secrets: vec![
-                        ConfiguredSecret::Plain("short".into()),
-                        ConfiguredSecret::Sha256("12".into()),
-                        ConfiguredSecret::Plain("KzJ4bXk0cGVyc2lzdGVudA".into()),
-                    ],
-                    audiences: vec!["api".into(), "apj".into()],
-                    groups: vec!["g".into(); MAX_GROUPS + 1],
-                    ..client()
-                },
-                ClientConfig { id: "x".into(), audiences: vec!["api".into()], ..client() },
-            ],
-            ..config()
-        };
-        let faults = config.check().unwrap_err();
-        let paths: Vec<&str> = faults.0.iter().map(|f| f.path.as_str()).collect();
-        let expected = [
-            "issuer",
-            "audiences[0]",
-            "access_token_lifetime",
-            "clients[0].id",
-            "clients[0].secrets",
-            "clients[0].grants",
-            "clients[0].scopes[0]",
-            "clients[0].default_scopes",
-            "clients[0].groups[1]",
-            "clients[0].access_token_lifetime",
-            "clients[1].secrets[0]",
-            "clients[1].secrets[1]",
-            "clients[1].secrets",
-            "clients[1].audiences[1]",
-            "clients[1].groups",
-            "clients[2].id",
-        ];
-        assert_eq!(paths, expected);
-        let text = faults.to_string();
-        assert!(text.contains("clients[1].secrets[0]: a client secret is kept as a plain digest"), "{text}");
-        assert!(!text.contains("short;"), "no secret in a message: {text}");
-    }
-
-    #[test]
-    fn debug_shows_no_secret() {
-        let text = format!("{:?} {:?}", config(), config().check().unwrap());
-        assert!(!text.contains("KzJ4"), "{text}");
-    }
-}
+mod tests;

@@ -1,21 +1,24 @@
-//! Devices without a browser (RFC 8628): the codes that people type, and what a person decides.
+//! Device authorization (RFC 8628): user codes, and the user's decision about a device.
 //!
-//! Owns: the form of user codes, and [`Decision`], what is kept of one until the device asks. Does not own: the rows (the
-//! store), the pages, the grant ([`crate::grants`]).
+//! Owns: the format of user codes, and [`Decision`], which is stored until the device polls. Does
+//! not own: the rows (the store), the pages, the grant ([`crate::grants`]).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Entropy, EntropyFailed, id_token::Authentication};
 
-/// Letters of a code: no vowels, so that no words appear, and none that is taken for another (RFC 8628 §6.1). 20⁸ codes, of
-/// which a guesser may try a few.
+/// Letters of a user code: no vowels, so that no words appear, and none that is confused with
+/// another (RFC 8628 §6.1). There are 20⁸ codes; failed attempts are limited.
 const LETTERS: &[u8; 20] = b"BCDFGHJKLMNPQRSTVWXZ";
 const LENGTH: usize = 8;
 
-/// Draws a code as it is shown: `WDJB-MJHT`.
+/// Draws a user code in its displayed form, for example `WDJB-MJHT`.
+///
+/// # Errors
+/// [`EntropyFailed`] when the random source fails.
 pub fn draw_user_code(entropy: &dyn Entropy) -> Result<String, EntropyFailed> {
     let mut code = String::with_capacity(LENGTH + 1);
-    // bytes above the last whole multiple would make some letters likelier
+    // Bytes above the last whole multiple of 20 would make some letters more likely.
     let fair = u8::MAX - u8::MAX % 20;
     while code.len() < LENGTH {
         let mut byte = [0];
@@ -28,7 +31,7 @@ pub fn draw_user_code(entropy: &dyn Entropy) -> Result<String, EntropyFailed> {
     Ok(code)
 }
 
-/// A typed code in its one spelling: letters in upper case, without what stands between them. `None`: it is none.
+/// Normalizes a typed code: upper case, separators replaced by one hyphen. `None`: not a code.
 pub fn read_user_code(typed: &str) -> Option<String> {
     let letters: String = typed
         .chars()
@@ -39,29 +42,30 @@ pub fn read_user_code(typed: &str) -> Option<String> {
     sound.then(|| format!("{}-{}", &letters[..LENGTH / 2], &letters[LENGTH / 2..]))
 }
 
-/// What a person decided about a device.
+/// A user's decision to allow a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When, in milliseconds.
+    /// When the user decided, in milliseconds since 1970.
     pub at: u64,
-    /// When the person's session was read, in milliseconds of the time of the log; nothing: by a node that did not note it.
+    /// When the user's session was read, in milliseconds of log time. `None`: the decision comes
+    /// from a node whose version did not record it.
     #[serde(default)]
     pub read_at: Option<u64>,
-    /// What the device's client may, space-separated.
+    /// Scopes granted to the device's client, space-separated.
     pub scopes: String,
-    /// Where, space-separated.
+    /// Granted audiences, space-separated.
     pub audiences: String,
-    /// How the person had proved who they are.
+    /// How the user authenticated.
     pub authentication: Authentication,
 }
 
 impl Decision {
-    /// From the details of a device code.
+    /// Parses the details of a device code. `None`: they hold no decision.
     pub fn read(details: &str) -> Option<Self> {
         serde_json::from_str(details).ok()
     }
 
-    /// For the details of a device code.
+    /// Serializes the decision for the details of a device code.
     pub fn write(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -1,80 +1,49 @@
-//! Discovery documents: what is there, and nothing else.
+//! Discovery: the metadata documents and their well-known paths.
 //!
-//! Owns: the two metadata documents, the paths they stand at, and the paths of everything they name. OpenID Connect Discovery
-//! 1.0 §4 appends its well-known path to the issuer; RFC 8414 §3.1 inserts its own between host and path. Clients are known to
-//! do either with both, so both documents are served in both forms; without an issuer path these coincide.
-//! Does not own: the endpoints they name ([`crate::router`]).
+//! Owns: the metadata documents, the paths under which they are served, and the addresses they
+//! list. OpenID Connect Discovery 1.0 §4 appends its well-known path to the issuer; RFC 8414 §3.1
+//! inserts its own between host and path. Clients apply either rule to either document, so both
+//! documents are served under both forms. Without an issuer path the forms coincide.
 //!
-//! The documents change only with the configuration, so they are written once, at start-up.
+//! Does not own: the endpoints they list ([`crate::router`]).
+//!
+//! The documents depend only on the configuration, so they are serialized once, at start-up.
 
 use auth::algorithm::Algorithm;
 use auth::token::jws::SigningAlgorithm;
 use serde::Serialize;
 
-use crate::{
-    authorization::response::ResponseMode,
-    client::{self, Registry},
-    id_token::READ_AT,
-    issuer::Issuer,
-    keys::key,
-    login::ACR,
-    oauth::grant_type::GrantType,
-    pages::Pages,
-    person,
+use crate::authorization::request::READ_AT;
+use crate::authorization::response::ResponseMode;
+use crate::client::{self, Registry};
+use crate::issuer::Issuer;
+use crate::keys::key;
+use crate::login::ACR;
+use crate::oauth::grant_type::GrantType;
+use crate::pages::Pages;
+use crate::paths::{
+    AUTHORIZE, DEVICE_AUTHORIZATION, END_SESSION, INTROSPECT, JWKS, PUSHED_REQUEST, REVOKE, TOKEN, USERINFO,
 };
-
-/// Path of the authorization endpoint below the issuer.
-pub const AUTHORIZE: &str = "/authorize";
-/// Path of the token endpoint below the issuer.
-pub const TOKEN: &str = "/token";
-/// Path of the key set below the issuer.
-pub const JWKS: &str = "/jwks";
-/// Path of the userinfo endpoint below the issuer.
-pub const USERINFO: &str = "/userinfo";
-/// Path of the introspection endpoint below the issuer.
-pub const INTROSPECT: &str = "/introspect";
-/// Path of the revocation endpoint below the issuer.
-pub const REVOKE: &str = "/revoke";
-/// Path of the end session endpoint below the issuer.
-pub const END_SESSION: &str = "/logout";
-/// Path of the endpoint for pushed authorization requests below the issuer.
-pub const PUSHED_REQUEST: &str = "/par";
-/// Path of the device authorization endpoint below the issuer.
-pub const DEVICE_AUTHORIZATION: &str = "/device_authorization";
-/// Path of the page where people type the code of a device.
-pub const DEVICE: &str = "/device";
-/// Where the page of a device is sent to.
-pub const DEVICE_DECISION: &str = "/device/decision";
-/// Where the login page is sent to.
-pub const LOGIN: &str = "/login";
-/// Where the consent page is sent to.
-pub const CONSENT: &str = "/consent";
-/// Where the page of logout is sent to.
-pub const LOGOUT_DECISION: &str = "/logout/decision";
-/// Path of the account page; its forms are sent below it.
-pub const ACCOUNT: &str = "/account";
-
-/// Path where a receiver fetches security events.
-pub const EVENTS: &str = "/ssf/poll/{receiver}";
+use crate::person;
 
 const SIGNALS: &str = "/.well-known/ssf-configuration";
 const OPENID: &str = "/.well-known/openid-configuration";
 const OAUTH: &str = "/.well-known/oauth-authorization-server";
 
-/// Scopes with a meaning of their own.
+/// Scopes that have a defined effect.
 const SCOPES: [&str; 7] = ["openid", "profile", "email", "address", "phone", "groups", "offline_access"];
 
-/// Where the OpenID document stands, each path once.
+/// Paths of the OpenID document, without duplicates.
 pub fn openid_paths(issuer: &Issuer) -> Vec<String> {
     well_known_paths(issuer, OPENID)
 }
 
-/// Where the RFC 8414 document stands, each path once.
+/// Paths of the RFC 8414 document, without duplicates.
 pub fn oauth_paths(issuer: &Issuer) -> Vec<String> {
     well_known_paths(issuer, OAUTH)
 }
 
-/// Where the document of SSF §7.1 stands, each path once.
+/// Paths of the SSF §7.1 document, without duplicates.
 pub fn signals_paths(issuer: &Issuer) -> Vec<String> {
     well_known_paths(issuer, SIGNALS)
 }
@@ -86,17 +55,17 @@ fn well_known_paths(issuer: &Issuer, well_known: &str) -> Vec<String> {
     paths
 }
 
-/// What the documents are made from.
+/// Input of the documents.
 #[derive(Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) issuer: &'a Issuer,
-    /// Those of the published keys.
+    /// Algorithms of the published keys.
     pub(crate) algorithms: &'a [SigningAlgorithm],
     pub(crate) pages: &'a Pages,
     pub(crate) clients: &'a Registry,
 }
 
-/// RFC 8414 §2. Members whose default is wrong for this provider are spelled out.
+/// Metadata of RFC 8414 §2. Includes members whose default is wrong for this provider.
 #[derive(Serialize)]
 struct OauthMetadata<'a> {
     issuer: &'a str,
@@ -115,7 +84,7 @@ struct OauthMetadata<'a> {
     token_endpoint_auth_methods_supported: [&'a str; client::METHODS.len()],
     token_endpoint_auth_signing_alg_values_supported: Vec<&'a str>,
     introspection_endpoint_auth_methods_supported: [&'a str; 3],
-    /// RFC 9701 §7.
+    /// Member of RFC 9701 §7.
     introspection_signing_alg_values_supported: [&'a str; 1],
     revocation_endpoint_auth_methods_supported: [&'a str; client::METHODS.len()],
     code_challenge_methods_supported: [&'a str; 1],
@@ -123,7 +92,7 @@ struct OauthMetadata<'a> {
     ui_locales_supported: Vec<&'a str>,
 }
 
-/// OpenID Connect Discovery 1.0 §3: the same and what it adds, and what the logout specifications add.
+/// Metadata of OpenID Connect Discovery 1.0 §3, with members of the logout specifications.
 #[derive(Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "the standard's")]
 struct OpenidMetadata<'a> {
@@ -139,7 +108,7 @@ struct OpenidMetadata<'a> {
     claims_supported: Vec<&'a str>,
     claims_parameter_supported: bool,
     request_parameter_supported: bool,
-    /// Its default is true.
+    /// Sent because its default is true.
     request_uri_parameter_supported: bool,
     backchannel_logout_supported: bool,
     backchannel_logout_session_supported: bool,
@@ -179,7 +148,7 @@ impl<'a> Facts<'a> {
     fn oauth(self) -> OauthMetadata<'a> {
         let issuer = self.issuer;
         let methods = client::METHODS;
-        // the password grant is named where somebody has it: it is no offer to others
+        // The password grant is listed only if some client may use it.
         let passwords = self.clients.with_passwords().next().is_some();
         let grants = GrantType::ALL.into_iter().filter(|grant| passwords || *grant != GrantType::Password);
         OauthMetadata {

@@ -1,7 +1,7 @@
-//! ID tokens (OpenID Connect Core 1.0 §2): what a client is told about who logged in, and how.
+//! ID tokens (OpenID Connect Core 1.0 §2): tell a client who logged in and how.
 //!
-//! Owns: the claims, `at_hash`, and the reading of one that comes back as a hint. Does not own: the signature
-//! ([`crate::keys`]).
+//! Owns: the claims, `at_hash`, and reading an ID token that returns as a hint. Does not own: the
+//! signature ([`crate::keys`]).
 
 use auth::json::{Number, Value};
 use auth::time::Timestamp;
@@ -18,35 +18,33 @@ use crate::{
     provider::Provider,
 };
 
-/// The `typ` of the header; what everybody sends.
+/// The `typ` of the JOSE header; `JWT` is customary for ID tokens.
 const TYP: &str = "JWT";
 
-/// What clients ask for by name (Core §5.5) that go by the time of the log.
-pub(crate) const READ_AT: &str = "read_at";
-
-/// How a person proved who they are, and what the client asked to hear of it: what a family remembers.
+/// How a user authenticated, and which claims the client requested. Stored with the token family.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Authentication {
-    /// `auth_time`, in seconds.
+    /// `auth_time`, in seconds since 1970.
     pub at: u64,
-    /// `acr`.
+    /// `acr`: authentication context class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acr: Option<String>,
-    /// `amr` (RFC 8176).
+    /// `amr`: authentication methods (RFC 8176).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub amr: Vec<String>,
-    /// Claims asked for by name, for ID tokens.
+    /// Claims requested by name for ID tokens.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub id_token: Vec<String>,
-    /// Claims asked for by name, for userinfo.
+    /// Claims requested by name for userinfo.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub userinfo: Vec<String>,
-    /// Whether ID tokens say when what they tell was read. Families that were granted before anybody could ask for it do not say; their clients
-    /// may be gateways that go by it, and others do not mind.
+    /// Whether ID tokens carry `read_at`. It defaults to true for families stored before clients
+    /// could request it: their clients may be gateways that depend on it, and other clients ignore
+    /// it.
     #[serde(default = "asked_before")]
     pub read_at: bool,
-    /// Whether the authorization request left its redirect URI out.
+    /// Whether the authorization request had no `redirect_uri`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub redirect_omitted: bool,
 }
@@ -56,17 +54,17 @@ fn asked_before() -> bool {
 }
 
 impl Authentication {
-    /// From the details of a family.
+    /// Parses the details of a family; falls back to the default.
     pub fn read(details: &str) -> Self {
         serde_json::from_str(details).unwrap_or_default()
     }
 
-    /// What tokens tell of the person, with these scopes.
+    /// Selects the claims of the user for tokens with these scopes.
     pub fn told<'a>(&'a self, scopes: &'a ScopeSet) -> Told<'a> {
         Told { scopes, names: &self.id_token }
     }
 
-    /// For the details of a family.
+    /// Serializes for the details of a family.
     pub fn write(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -89,35 +87,39 @@ struct Claims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sid: Option<&'a str>,
     at_hash: String,
-    /// As in access tokens, for those who asked for it: gateways that log people in go by it.
+    /// `read_at` as in access tokens, if the client requested it: gateways use it to match
+    /// revocations.
     #[serde(skip_serializing_if = "Option::is_none")]
     read_at: Option<u64>,
     #[serde(flatten)]
     person: Map<String, serde_json::Value>,
 }
 
-/// What an ID token tells of.
+/// Input of [`mint`]: one login at one client.
 #[derive(Debug, Clone, Copy)]
 pub struct Login<'a> {
-    /// To whom it is told.
+    /// The client that receives the token.
     pub client: &'a Client,
-    /// Who logged in.
+    /// The user who logged in.
     pub person: &'a Person,
-    /// How.
+    /// How the user authenticated.
     pub authentication: &'a Authentication,
-    /// What was granted.
+    /// The granted scopes.
     pub scopes: &'a ScopeSet,
-    /// The session.
+    /// The session of the login.
     pub sid: Option<&'a str>,
-    /// Of the authorization request.
+    /// The `nonce` of the authorization request.
     pub nonce: Option<&'a str>,
-    /// The access token that it comes with.
+    /// The access token issued with it, for `at_hash`.
     pub access_token: &'a str,
-    /// When what was granted was read, client and person, in the time of the log.
+    /// When client and account were read, in log time.
     pub read_at: Timestamp,
 }
 
 /// Signs an ID token.
+///
+/// # Errors
+/// [`OAuthFault`] when the signature fails.
 pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, OAuthFault> {
     let algorithm = login.client.id_token_algorithm;
     let told = login.client.claims_in_id_token;
@@ -143,7 +145,7 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, OAuthFault
     provider.sign(algorithm, TYP, &claims)
 }
 
-/// The left half of the digest that goes with the algorithm (Core §3.1.3.6); Ed25519 uses SHA-512.
+/// Left half of the digest that belongs to the algorithm (Core §3.1.3.6); Ed25519 uses SHA-512.
 fn half_hash(algorithm: SigningAlgorithm, text: &str) -> String {
     let with = match algorithm {
         SigningAlgorithm::Es256 | SigningAlgorithm::Rs256 => &digest::SHA256,
@@ -153,27 +155,27 @@ fn half_hash(algorithm: SigningAlgorithm, text: &str) -> String {
     URL_SAFE_NO_PAD.encode(&whole.as_ref()[..with.output_len() / 2])
 }
 
-/// What an ID token of ours says that came back as a hint. It may have expired long ago.
+/// Claims of an ID token that returned as a hint (`id_token_hint`). It may have expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
-    /// Who is meant.
+    /// The `sub` of the token.
     pub subject: String,
-    /// The client it was made for.
+    /// The client it was issued to.
     pub client_id: String,
-    /// The session it was made in.
+    /// The session it was issued in.
     pub sid: Option<String>,
-    /// When it was made.
+    /// When it was issued.
     pub issued_at: Timestamp,
 }
 
-/// Reads a hint; `None`: it is no ID token that we signed with a key we still know.
+/// Reads a hint. `None`: it is not an ID token signed with a key that is still in the key ring.
 pub fn read_hint(provider: &Provider, text: &str) -> Option<Hint> {
     provider.keys().opened(text, |signed| {
         let claims = signed.claims;
         let text = |name| claims.get(name).and_then(Value::as_str);
         let ours = signed.typ == Some(TYP) && text("iss") == Some(provider.issuer().as_str());
         let Number::Unsigned(issued_at) = claims.get("iat")?.as_number()? else { return None };
-        // a logout token has the same issuer and another type; only ID tokens carry this
+        // A logout token has the same issuer; only ID tokens have `auth_time` and no `events`.
         let id_token = claims.get("auth_time").is_some() && claims.get("events").is_none();
         (ours && id_token).then_some(())?;
         Some(Hint {
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_hash_of_an_access_token_is_that_of_the_standard() {
-        // The access token and at_hash of OpenID Connect Core 1.0, appendix A.3 and A.4 (RS256).
+        // Access token and `at_hash` of OpenID Connect Core 1.0, appendices A.3 and A.4 (RS256).
         let token = "jHkWEdUXMU1BwAsC4vtUsZwnNvTIxEl0z9K3vx5KF0Y";
         assert_eq!(half_hash(SigningAlgorithm::Rs256, token), "77QmUPtjPfzWtF2AnpK9RQ");
         assert_eq!(half_hash(SigningAlgorithm::EdDsa, token).len(), 43);

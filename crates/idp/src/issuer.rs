@@ -1,8 +1,8 @@
-//! The issuer identifier and the addresses derived from it.
+//! Issuer: the checked issuer identifier and the addresses derived from it.
 //!
-//! Owns: the check that an issuer URL is one that clients can compare byte for byte (OpenID Connect
-//! Discovery 1.0 §3, RFC 8414 §2) and the spelling of every endpoint below it.
-//! Does not own: what is served there ([`crate::router`], [`crate::discovery`]).
+//! Owns: the check that clients can compare the issuer URL byte for byte (OpenID Connect Discovery
+//! 1.0 §3, RFC 8414 §2), and the URL of every endpoint below it. Does not own: what is served there
+//! ([`crate::router`], [`crate::discovery`]).
 //!
 //! The issuer always comes from the configuration, never from a request header.
 
@@ -11,31 +11,34 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Longest accepted issuer URL in bytes.
 pub const MAX_ISSUER: usize = 512;
 
-/// Why a text is not an issuer identifier.
+/// Reason why a text is not an issuer identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IssuerFault {
-    /// Neither `https://` nor `http://`.
+    /// It has neither `https://` nor `http://`.
     #[error("an issuer begins with https:// (http:// on loopback only)")]
     Scheme,
-    /// Longer than [`MAX_ISSUER`].
+    /// It is longer than [`MAX_ISSUER`].
     #[error("an issuer has at most {MAX_ISSUER} bytes")]
     TooLong,
-    /// Plain HTTP to a host that is not loopback: tokens and secrets would travel in the clear.
+    /// It uses plain HTTP to a host that is not loopback: tokens and secrets would travel
+    /// unencrypted.
     #[error("plain http is for loopback hosts only: use https")]
     PlainHttp,
-    /// The host is empty, upper-case, has user information or is no host name or address.
+    /// The host is empty, has upper-case letters or user information, or is not a host name or
+    /// address.
     #[error("the host is not a lower-case host name or an address")]
     Host,
-    /// The port is no number, zero, the scheme's default or has leading zeros.
+    /// The port is not a number, is zero or the scheme's default, or has leading zeros.
     #[error("the port is not a number between 1 and 65535, or is the default one: leave it out")]
     Port,
-    /// A query or a fragment, which an issuer must not have.
+    /// It has a query or a fragment, which an issuer must not have.
     #[error("an issuer has neither query nor fragment")]
     QueryOrFragment,
-    /// A `/` at the end: it would be a different identifier that looks the same.
+    /// It ends with `/`: that would be a different identifier that looks the same.
     #[error("an issuer does not end with a slash")]
     TrailingSlash,
-    /// An empty or dot segment, `.well-known`, or a character other than letters, digits and `-._~`.
+    /// The path has an empty or dot segment, `.well-known`, or a character other than letters,
+    /// digits and `-._~`.
     #[error("a path segment is empty, a dot segment, `.well-known`, or not made of letters, digits and -._~")]
     Path,
 }
@@ -50,8 +53,12 @@ pub struct Issuer {
 impl Issuer {
     /// Checks an issuer URL (OpenID Connect Discovery 1.0 §3, RFC 8414 §2).
     ///
-    /// Stricter than the standards in one respect: only the one canonical spelling is accepted (lower-case
-    /// host, no default port, no percent-escape), because clients compare issuers byte for byte.
+    /// Stricter than the standards in one respect: only the canonical spelling is accepted
+    /// (lower-case host, no default port, no percent-escape), because clients compare issuers byte
+    /// for byte.
+    ///
+    /// # Errors
+    /// [`IssuerFault`] for any other text.
     pub fn parse(text: &str) -> Result<Self, IssuerFault> {
         if text.len() > MAX_ISSUER {
             return Err(IssuerFault::TooLong);
@@ -89,12 +96,12 @@ impl Issuer {
     }
 }
 
-/// Checks `host[:port]` and tells whether the host is loopback.
+/// Checks `host[:port]` and returns whether the host is loopback.
 fn check_authority(authority: &str, default_port: u16) -> Result<bool, IssuerFault> {
     let (loopback, port) = if let Some(rest) = authority.strip_prefix('[') {
         let (address, port) = rest.split_once(']').ok_or(IssuerFault::Host)?;
         let parsed: Ipv6Addr = address.parse().map_err(|_| IssuerFault::Host)?;
-        // one address, one spelling (RFC 5952)
+        // An address has one spelling (RFC 5952).
         if parsed.to_string() != address {
             return Err(IssuerFault::Host);
         }
@@ -120,7 +127,7 @@ fn check_host(host: &str) -> Result<bool, IssuerFault> {
         return Err(IssuerFault::Host);
     }
     if host.rsplit('.').next().is_some_and(|last| last.bytes().all(|b| b.is_ascii_digit())) {
-        // a name that ends in a number is an address or nothing
+        // A name that ends in a number must be an address.
         return host.parse::<Ipv4Addr>().map(|a| a.is_loopback()).map_err(|_| IssuerFault::Host);
     }
     Ok(host == "localhost")
@@ -128,7 +135,7 @@ fn check_host(host: &str) -> Result<bool, IssuerFault> {
 
 fn check_port(digits: &str, default: u16) -> Result<(), IssuerFault> {
     let port: u16 = digits.parse().map_err(|_| IssuerFault::Port)?;
-    // `parse` takes a sign and leading zeros
+    // `parse` accepts a sign and leading zeros.
     if port == 0 || port == default || port.to_string() != digits {
         return Err(IssuerFault::Port);
     }
@@ -146,7 +153,7 @@ fn check_path(path: &str) -> Result<(), IssuerFault> {
         !matches!(segment, "" | "." | ".." | ".well-known")
             && segment.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
     };
-    // the first piece is what stands before the leading slash
+    // The first piece is the empty text before the leading slash.
     if path.split('/').skip(1).all(good) { Ok(()) } else { Err(IssuerFault::Path) }
 }
 

@@ -1,37 +1,51 @@
-//! The OpenID provider: who may have a token, and the token itself.
+//! OpenID provider: authenticates users and clients, and issues tokens.
 //!
-//! Owns: the signing keys and their rotation ([`keys`]), and what else follows from the provider's one secret
-//! ([`secrets`]); the clients and how they prove themselves ([`client`]); people ([`person`]), passwords: their hashes,
-//! rules and lockout ([`passwords`]), logging in ([`login`]), sessions and cookies ([`session`]); the OAuth vocabulary and its
-//! one error table ([`oauth`]); one file per grant ([`grants`]); the tokens ([`access_token`], [`id_token`]); what is asked at
-//! the authorization endpoint and how it is answered ([`authorization`]), also for devices ([`device`]), and what is
-//! remembered in between ([`flow`]); what is told when something ends ([`ending`]), to clients too ([`logout`]); the discovery documents ([`discovery`]); the HTTP
-//! surface ([`endpoint`], [`router()`]); the pages that people see ([`pages`]); what operators look at and change ([`admin`]);
-//! what happens by itself ([`maintain()`]).
+//! Owns, from the bottom up:
 //!
-//! Does not own: the listener and its TLS, limits on connections and header sizes (the binary serves the
-//! router), facts (`store`), the verification of tokens (`auth`), the configuration file's syntax (the binary translates it
-//! into a [`Config`]), a clock, a random number generator or a way to clients (all are arguments of [`Provider::start`]).
-//! Nothing here is global: two providers live in one process without knowing of each other.
+//! - plain values: [`lifetime`], [`issuer`], [`paths`], [`clock_rng`], [`device`];
+//! - keys and secrets: signing keys and their rotation ([`keys`]), everything derived from the
+//!   provider's one secret ([`secrets`]), client secrets ([`client_secret`]), password hashes,
+//!   rules and lockout ([`passwords`]);
+//! - the OAuth vocabulary with its one table of errors ([`oauth`]), users' claims ([`person`]),
+//!   pages ([`pages`]);
+//! - clients and their settings ([`client`]), receivers of security events ([`receivers`]), the
+//!   checked configuration ([`config`]), sign-in with a password ([`login`]), authorization
+//!   requests and responses ([`authorization`]), discovery documents ([`discovery`]);
+//! - the running provider ([`provider`]);
+//! - what works on it: client authentication ([`client_authentication`]), browser sessions
+//!   ([`session`]), tokens ([`access_token`], [`id_token`]), revocations ([`revocations`]), state
+//!   between pages ([`authorization_state`]), back-channel logout ([`logout`]), security events
+//!   ([`signals`]), one file a grant ([`grants`]), administration ([`admin`]), periodic work
+//!   ([`maintain()`]);
+//! - the HTTP surface ([`endpoint`], [`router()`]).
+//!
+//! Does not own: the listener, its TLS and its limits (the binary serves the router), storage
+//! (`store`), token verification (`auth`), the syntax of the configuration file (crate `config`
+//! makes a [`Config`] of it). The clock, the random number generator and the HTTP client are
+//! arguments of [`Provider::start`], so two providers can live in one process.
 //!
 //! Flow of a token request:
 //!
 //! ```text
-//! router → endpoint::token → endpoint::form  the body (type, size, deadline), strictly parsed
-//!        → client::authenticate  exactly one method → grants::issue  shared checks
-//!        → grants::…  what is granted → access_token::mint, id_token::mint → store  kept in one change → answer
+//! router → endpoint::token → endpoint::form            body: type, size, deadline, strict parsing
+//!        → client_authentication::authenticate         exactly one method
+//!        → grants::issue → grants::…                   shared checks, then the grant
+//!        → access_token::mint, id_token::mint → store  written in one transaction → response
 //! ```
 //!
-//! Flow of a person: `router → crate::endpoint::browser_request  cookies, language → endpoint::authorize → authorization::next → a page, or an
-//! answer to the client`.
+//! Flow of a browser request: `router → endpoint::browser_request` (cookies, language)
+//! `→ endpoint::authorize → authorization::next →` a page, or a response to the client.
 //!
-//! Every refusal on the way is an [`oauth::error::Fault`], turned into an answer and a log line in one place.
+//! Each refusal is an [`oauth::error::OAuthFault`], which one place turns into a response and a log
+//! line.
 
 pub mod access_token;
 pub mod admin;
 pub mod authorization;
 pub mod authorization_state;
 pub mod client;
+pub mod client_authentication;
+pub mod client_secret;
 pub mod clock_rng;
 pub mod config;
 pub mod device;
@@ -44,12 +58,15 @@ pub mod keys;
 pub mod lifetime;
 pub mod login;
 pub mod logout;
+pub mod logout_outages;
 mod maintenance;
 pub mod oauth;
 pub mod pages;
 pub mod passwords;
+pub mod paths;
 pub mod person;
 pub mod provider;
+pub mod receivers;
 pub mod revocations;
 mod router;
 pub mod secrets;

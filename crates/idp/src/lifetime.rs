@@ -1,23 +1,28 @@
-//! How long an access token may live, which much else follows from: keys stay published for longer, revocations are remembered
+//! Lifetime of access tokens: its bounds and its check.
+//!
+//! Other lifetimes depend on the maximum: keys stay published for longer, and revocations are kept
 //! as long.
 
 use std::time::Duration;
 
-/// Longest lifetime of an access token, and of an ID token.
+/// Longest lifetime of an access token and of an ID token.
 pub const MAX_ACCESS_TOKEN: Duration = Duration::from_hours(24);
 
-/// Why a duration is not a token lifetime.
+/// Reason why a duration is not a token lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LifetimeFault {
-    /// Less than a second or more than [`MAX_ACCESS_TOKEN`].
-    #[error("an access token lives from 1 second to 24 hours")]
+    /// Less than one second or more than [`MAX_ACCESS_TOKEN`].
+    #[error("access token lifetime out of range: use 1 second to 24 hours")]
     Range,
-    /// Not whole seconds, which is all that `exp` and `expires_in` can say.
-    #[error("an access token lives for whole seconds")]
+    /// Not whole seconds: `exp` and `expires_in` have no fractions.
+    #[error("access token lifetime has a fraction: use whole seconds")]
     Fraction,
 }
 
 /// Checks a configured lifetime.
+///
+/// # Errors
+/// [`LifetimeFault`] when it is out of range or not whole seconds.
 pub fn check(lifetime: Duration) -> Result<(), LifetimeFault> {
     if !(Duration::from_secs(1)..=MAX_ACCESS_TOKEN).contains(&lifetime) {
         return Err(LifetimeFault::Range);

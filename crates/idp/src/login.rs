@@ -1,7 +1,10 @@
-//! Logging in with a password: the guard, the verification, the consequences.
+//! Login with a password: lockout, verification, and the update of failure counts.
 //!
-//! Owns: [`Logins`], which answers one question, whether this name and password are somebody's, and keeps count of the wrong
-//! answers; and judging and hashing new ones. Does not own: what ends with an old one ([`crate::revocations`]), sessions ([`crate::session`]), pages, the `password` grant.
+//! Owns: [`Logins`], which checks a name and a password and counts failures, and the check and hash
+//! of new passwords.
+//!
+//! Does not own: what a password change revokes ([`crate::revocations`]), sessions
+//! ([`crate::session`]), pages, the `password` grant.
 //!
 //! ```text
 //! who is it (name or address) → records of account and network → locked? nothing is computed
@@ -9,9 +12,11 @@
 //!                                             → wrong: both records grow
 //! ```
 //!
-//! An unknown name, a closed account and a wrong password take the same time and get the same answer: an unknown name has a record, too.
-//! The records are looked at again when a password was found right, so that many guesses at once are as many as one after the other: those
-//! that were found wrong meanwhile are counted.
+//! An unknown name, a disabled account and a wrong password take the same time and get the same
+//! response; an unknown name has a record too.
+//!
+//! After a match the records are read again, which also counts failures that finished meanwhile. So
+//! many concurrent attempts are limited like sequential ones.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -36,31 +41,31 @@ use crate::{
     secrets::Secrets,
 };
 
-/// How the account page and the forms call it (`amr`, RFC 8176).
+/// `amr` of a password login (RFC 8176).
 pub const METHOD: &str = "pwd";
-/// How well a password proves who somebody is (`acr`): the first level; there is no second yet.
+/// `acr` of a password login: level 1, the only level so far.
 pub const ACR: &str = "1";
-/// How long after its last entry a record of failures is deleted at the earliest.
+/// How long a record of failures is kept after its last entry, at least.
 const KEPT: Duration = Duration::from_hours(25);
-/// How often a record is written that another node wrote meanwhile.
+/// Attempts to write a record that another node changed concurrently.
 const TRIES: usize = 8;
 
-/// Why nobody is logged in.
+/// Reason why a login fails.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LoginFault {
-    /// Name or password is wrong, or the account is closed.
+    /// Name or password is wrong, or the account is disabled.
     #[error("wrong user name or password")]
     Wrong,
-    /// Too many wrong ones: nothing was looked at.
+    /// Too many failures: nothing was verified. Holds the time until the lock ends.
     #[error("account or network locked for {} s", .0.as_secs())]
     Locked(Duration),
-    /// The threads that hash.
+    /// The hashing threads are busy or failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The database.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The session could not be begun; holds why.
+    /// The session could not begin; holds the reason.
     #[error("{0}")]
     Session(String),
 }
@@ -77,35 +82,35 @@ impl From<LoginFault> for crate::oauth::error::OAuthFault {
     }
 }
 
-/// Why a password is not set.
+/// Reason why a new password is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum SetFault {
-    /// It may not be.
+    /// The rules for new passwords refuse it.
     #[error("{0}")]
     Refused(Refusal),
-    /// More than [`crate::passwords::password::MAX_PASSWORD`] bytes.
+    /// It has more than [`crate::passwords::password::MAX_PASSWORD`] bytes.
     #[error(transparent)]
     TooLong(#[from] crate::passwords::PasswordTooLong),
-    /// The threads that hash.
+    /// The hashing threads are busy or failed.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The database.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why no passwords can be looked at.
+/// Reason why [`Logins`] does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginsFault {
-    /// The threads that hash.
+    /// The hashing threads did not start.
     #[error(transparent)]
     Threads(#[from] PoolFault),
-    /// The memory of right passwords.
+    /// The cache of verified passwords could not be created.
     #[error(transparent)]
     Remembered(#[from] VerifiedFault),
 }
 
-/// Passwords and what guards them.
+/// Verification of passwords, with lockout, rules and the cache of verified passwords.
 pub struct Logins {
     pool: Pool,
     rules: Rules,
@@ -128,12 +133,12 @@ impl Logins {
         self.min_length
     }
 
-    /// The threads that hash.
+    /// The pool of hashing threads.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Forgets which passwords were right a moment ago, for one account: call it with every change of it.
+    /// Removes the cached password of an account. Call this with every change of the account.
     pub fn forget(&self, user_id: &str) {
         if let Some(verified) = &self.verified {
             verified.forget(user_id);
@@ -146,7 +151,13 @@ impl Logins {
         }
     }
 
-    /// Who has this name (or verified address) and this password, asked from this address.
+    /// Authenticates a user by login name (or verified address) and password, for a client at this
+    /// address.
+    ///
+    /// # Errors
+    /// [`LoginFault::Wrong`] for a wrong name or password or a disabled account,
+    /// [`LoginFault::Locked`] when account or network is locked, otherwise the failure of pool or
+    /// store.
     pub async fn verify(
         &self,
         (store, secrets): (&Store, &Secrets),
@@ -183,7 +194,7 @@ impl Logins {
         }
     }
 
-    /// Whether somebody may try, as the records of account and network say, and then whether the account's has failures.
+    /// Checks that neither account nor network is locked. Returns whether the account has failures.
     async fn admitted(
         &self,
         store: &Store,
@@ -195,13 +206,14 @@ impl Logins {
         match self.policy.decide(of_account.as_ref(), of_network.as_ref(), now) {
             Gate::Allowed => Ok(of_account.is_some()),
             Gate::Locked { retry_after } => {
-                tracing::warn!(account, network, "login refused: locked");
+                tracing::warn!(account, network, "login refused, account or network locked");
                 Err(LoginFault::Locked(retry_after))
             }
         }
     }
 
-    /// Whether somebody may guess on: what is counted beside passwords, such as codes that are typed.
+    /// Checks that a subject other than an account is not locked, for example a source of user
+    /// codes.
     pub(crate) async fn gate(&self, store: &Store, subject: &str, now: Timestamp) -> Result<(), LoginFault> {
         let record = store.attempts(subject).await?.map(|attempts| record(&attempts));
         match self.policy.decide(record.as_ref(), None, now) {
@@ -210,7 +222,7 @@ impl Logins {
         }
     }
 
-    /// A guess was wrong.
+    /// Counts a failed attempt of such a subject.
     pub(crate) async fn failed(
         &self,
         store: &Store,
@@ -220,7 +232,7 @@ impl Logins {
         count(store, subject, self.policy.account(), now).await
     }
 
-    /// What the password is worth, and whether it took a hash, and time, to find out.
+    /// Compares the password. Returns the verdict, and whether it took a hash and therefore time.
     async fn compare(
         &self,
         user: Option<&UserRow>,
@@ -253,29 +265,35 @@ impl Logins {
             store.write(ForgetAttempts { subject: account_subject(&user.id) }).await?;
         }
         if let (true, Some(from)) = (outdated, stored) {
-            // the login holds whatever becomes of this; the next one tries again
+            // The login succeeds even if the upgrade fails; the next login tries again.
             match self.pool.hash(password).await {
                 Ok(phc) => {
                     let upgrade = UpgradePassword { user_id: user.id.clone(), from, to_phc: phc.encode() };
                     if let Err(error) = store.write(upgrade).await
                         && !error.is_outage()
                     {
-                        tracing::warn!(%error, user = user.id, "an old password hash could not be replaced");
+                        tracing::warn!(%error, user = user.id, "password hash upgrade failed");
                     }
                 }
-                Err(error) => tracing::info!(%error, user = user.id, "an old password hash stays for now"),
+                Err(error) => tracing::info!(%error, user = user.id, "password hash upgrade postponed"),
             }
         }
         Ok(())
     }
 
-    /// Whether a password may be set for somebody.
+    /// Checks whether a password may be set for a user.
+    ///
+    /// # Errors
+    /// [`SetFault::Refused`] when the rules refuse it, [`SetFault::Pool`] when the pool fails.
     pub async fn judge(&self, password: &Password, name: &str, email: Option<&str>) -> Result<(), SetFault> {
         let described = Described { user_name: name, address: email, words: &[] };
         self.pool.judge(self.rules, password.clone(), described).await?.map_err(SetFault::Refused)
     }
 
-    /// The hash of a password that may be set.
+    /// Hash of a password, if it may be set.
+    ///
+    /// # Errors
+    /// As for [`Logins::judge`].
     pub async fn hash(
         &self,
         password: &Password,
@@ -289,14 +307,15 @@ impl Logins {
     }
 }
 
-/// What an account's failures are counted under.
+/// Key of the failure record of an account.
 pub(crate) fn account_subject(user_id: &str) -> String {
     format!("account {user_id}")
 }
 
-/// What failures are counted under where there is no such account. Its name is kept as a digest: people type passwords there.
+/// Key of the failure record of an unknown name. It holds a digest of the name, because users
+/// sometimes type passwords there.
 fn nobody_subject(secrets: &Secrets, name: &str) -> String {
-    // As names are compared: another spelling is no other try.
+    // Names are compared in folded form, so another spelling is the same attempt.
     let digest = secrets.digest_of(&["login name", &store::names::folded(name)]);
     format!("nobody {}", URL_SAFE_NO_PAD.encode(digest.0))
 }
@@ -310,7 +329,7 @@ fn record(attempts: &Attempts) -> Record {
     }
 }
 
-/// One more failure. Nodes may count at the same time: each counts on top of what the other wrote.
+/// Counts one failure. Nodes may count concurrently: each adds to what the other wrote.
 async fn count(store: &Store, subject: String, limits: &Limits, now: Timestamp) -> Result<(), StoreError> {
     for _ in 0..TRIES {
         let from = store.attempts(&subject).await?;
@@ -326,7 +345,7 @@ async fn count(store: &Store, subject: String, limits: &Limits, now: Timestamp) 
             return Ok(());
         }
     }
-    // so many at once: one of them has counted, and the lock comes with the next
-    tracing::warn!(subject, "a failed login could not be counted: others were counted at the same time");
+    // With this many concurrent failures one was counted; the next failure applies the lock.
+    tracing::warn!(subject, "login failure not counted, too many concurrent failures");
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! Telling clients that a session has ended (OpenID Connect Back-Channel Logout 1.0).
+//! Back-channel logout: tells clients that a session ended (OpenID Connect Back-Channel Logout
+//! 1.0).
 //!
-//! Owns: logout tokens, and working off what is to be delivered. Does not own: the queue (the store writes it in the
-//! transaction that ends the session, so nothing is forgotten and nobody waits), the connection ([`crate::provider::Outbound`]).
+//! Owns: logout tokens and the delivery of queued notifications. Does not own: the connection
+//! ([`crate::provider::Outbound`]) and the queue. The store fills the queue in the transaction that
+//! ends the session, so no notification is lost and no request waits for a delivery.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use outage::{CALM, Outage};
-use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use store::{
@@ -21,11 +21,11 @@ use crate::{
     provider::{Post, Provider},
 };
 
-/// How long a first try may take before another node tries; it doubles with each.
+/// Time after the first attempt until another node may try; doubles with each attempt.
 const PUT_OFF: Duration = Duration::from_secs(10);
-/// Taken, and told at the same time.
+/// Notifications that are taken from the queue and delivered concurrently.
 const BATCH: u32 = 16;
-/// How long a logout token counts: shortly, it is made anew for each try (§2.4).
+/// Lifetime of a logout token: short, because each attempt makes a new one (§2.4).
 const LIFETIME: Duration = Duration::from_mins(2);
 const TYP: &str = "logout+jwt";
 const EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
@@ -42,24 +42,7 @@ struct LogoutToken<'a> {
     events: Map<String, Value>,
 }
 
-/// Whether each client that is told of logouts can be told.
-#[derive(Debug, Default)]
-pub(crate) struct Outages(Mutex<BTreeMap<String, Arc<Outage>>>);
-
-impl Outages {
-    fn of(&self, client: &str) -> Arc<Outage> {
-        let mut all = self.0.lock();
-        if let Some(outage) = all.get(client) {
-            return outage.clone();
-        }
-        let outage = Outage::of(format!("back-channel logout of client {client}"))
-            .with_effect("logouts are delivered later")
-            .with_calm(CALM);
-        all.entry(client.to_owned()).or_insert_with(|| Arc::new(outage)).clone()
-    }
-}
-
-/// Tells what is due; answers how many were taken.
+/// Delivers notifications that are due. Returns how many were taken from the queue.
 pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreError> {
     let take = TakeDue { limit: BATCH, put_off: PUT_OFF, now: provider.now() };
     let due = provider.store().write(take).await?;
@@ -72,10 +55,10 @@ pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreErro
                 match provider.store().write(Delivered { id: delivery.id }).await {
                     Ok(()) => {}
                     Err(error) if error.is_outage() => {
-                        tracing::debug!(%error, "a delivered logout is delivered again");
+                        tracing::debug!(%error, "logout delivered but still queued, will repeat");
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a delivered logout stays in the queue and is delivered again");
+                        tracing::warn!(%error, "logout delivered but still queued, will repeat");
                     }
                 }
             }
@@ -85,16 +68,17 @@ pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<usize, StoreErro
     Ok(taken)
 }
 
-/// Whether a delivery is done with: heard, or nobody is there to hear it.
+/// Delivers one notification. Returns whether it is finished: accepted or refused by the client, or
+/// the client no longer exists or has no logout URI.
 async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
     let client = match provider.clients().find(provider.store(), &delivery.client_id).await {
         Ok(client) => client,
         Err(error) if error.is_outage() => {
-            tracing::debug!(%error, "a logout is delivered later");
+            tracing::debug!(%error, "logout delivery postponed, client lookup failed");
             return false;
         }
         Err(error) => {
-            tracing::warn!(%error, "a logout is delivered later");
+            tracing::warn!(%error, "logout delivery postponed, client lookup failed");
             return false;
         }
     };
@@ -103,7 +87,7 @@ async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
     let token = match logout_token(provider, &client, delivery) {
         Ok(token) => token,
         Err(fault) => {
-            tracing::error!(%fault, client = client.id(), "no logout token could be made");
+            tracing::error!(%fault, client = client.id(), "signing logout token failed");
             return false;
         }
     };
@@ -115,17 +99,17 @@ async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
     match heard {
         Ok(200..=299) => {
             outage.succeeded();
-            tracing::info!(client, sid = delivery.sid, tries, "client told of a logout");
+            tracing::info!(client, sid = delivery.sid, tries, "logout delivered to client");
             true
         }
-        // it says that the token is no good: it will say so again
+        // The client refused the token and would refuse it again.
         Ok(400) => {
             outage.succeeded();
-            tracing::warn!(client, sid = delivery.sid, "client refused a logout token with status 400");
+            tracing::warn!(client, sid = delivery.sid, "client refused logout token with status 400");
             true
         }
         Ok(status) => {
-            outage.failed(format_args!("it answered {status} at try {tries}"));
+            outage.failed(format_args!("responded with status {status} at attempt {tries}"));
             false
         }
         Err(why) => {

@@ -1,8 +1,10 @@
-//! What a provider does by itself, from time to time.
+//! Maintenance: the periodic work of a provider.
 //!
-//! Owns: when, and what is said when one of these cannot be done: a line when it begins to fail and one when it is done again. A database
-//! that is away is the store's to tell of. Does not own: what ([`crate::keys`], [`crate::logout`], [`crate::signals`], the store's sweep). Every node does all of it: what must
-//! happen once is decided by the store.
+//! Owns: the schedule, and the log lines when one of the tasks begins to fail and when it succeeds
+//! again. The store itself reports an unavailable database.
+//!
+//! Does not own: the tasks ([`crate::keys`], [`crate::logout`], [`crate::signals`], the store's
+//! sweep). Every node runs all tasks; the store ensures that work happens once where it must.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,21 +13,21 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::{keys::KeyError, provider::Provider};
 
-/// How often the keys are read: far more often than [`crate::keys::LEAD`], so that every node publishes a key long before any
-/// node signs with it.
+/// How often the key ring is read: far more often than [`crate::keys::LEAD`], so that every node
+/// publishes a key long before any node signs with it.
 const KEYS: Duration = Duration::from_secs(5);
-/// After a revocation that may have been of a key, for so long no other is a reason to read them.
+/// Shortest time between two key reads that revocations trigger: each may have revoked a key.
 const HURRY: Duration = Duration::from_millis(100);
-/// How often somebody looks whether a key has signed for long enough.
+/// How often it is checked whether a key is due for rotation.
 const ROTATION: Duration = Duration::from_mins(1);
-/// How often clients that have to hear something are looked for.
+/// How often the queues of deliveries are read.
 const DELIVERIES: Duration = Duration::from_millis(500);
-/// How often what is over is deleted.
+/// How often expired rows are deleted.
 const SWEEP: Duration = Duration::from_mins(1);
-/// How long the log of revocations is kept.
+/// How long events of the revocation log are kept.
 const LOG_KEPT: Duration = Duration::from_hours(48);
 
-/// Tends the provider until the future is dropped.
+/// Runs all periodic work until the future is dropped.
 pub async fn maintain(provider: Arc<Provider>) {
     let every = |period| {
         let mut ticks = interval(period);
@@ -57,7 +59,7 @@ pub async fn maintain(provider: Arc<Provider>) {
             old.logins().sweep(old.now());
             let swept = old.store().sweep(old.now(), LOG_KEPT).await;
             if let Ok(swept) = &swept {
-                tracing::debug!(rows = swept.expired, events = swept.events, "swept");
+                tracing::debug!(rows = swept.expired, events = swept.events, "expired rows deleted");
             }
             report(&duty, &swept.map_err(KeyError::from));
         }
@@ -70,7 +72,7 @@ pub async fn maintain(provider: Arc<Provider>) {
                     tracing::warn!("{line}");
                 }
             }
-            Err(error) => tracing::debug!(%error, "stored clients were not looked at"),
+            Err(error) => tracing::debug!(%error, "reading stored clients failed"),
         }
     };
     let others = async move {
@@ -80,7 +82,7 @@ pub async fn maintain(provider: Arc<Provider>) {
                 _ = keys.tick() => report(&reading, &provider.keys().refresh(provider.place()).await),
                 () = provider.hurried() => {
                     report(&reading, &provider.keys().refresh(provider.place()).await);
-                    // Many revocations at once are one reason to look.
+                    // A burst of revocations triggers one read.
                     sleep(HURRY).await;
                 }
                 _ = rotation.tick() => {
@@ -90,13 +92,16 @@ pub async fn maintain(provider: Arc<Provider>) {
             }
         }
     };
-    // neither a client that takes its time nor a million rows that are over may keep the keys from being read
+    // Concurrent, so that neither a slow client nor a million expired rows delay the reading of
+    // keys.
     tokio::join!(note, deliver, tell, clean, others);
 }
 
 fn report<T>(duty: &Outage, done: &Result<T, KeyError>) {
     match done {
-        Err(KeyError::Store(error)) if error.is_outage() => tracing::debug!(%error, "not done now"),
+        Err(KeyError::Store(error)) if error.is_outage() => {
+            tracing::debug!(%error, "maintenance postponed, store unavailable");
+        }
         done => duty.note(done),
     }
 }

@@ -1,7 +1,7 @@
-//! People as tokens tell of them.
+//! Users as tokens describe them: the claims of a user and the scope of each claim.
 //!
-//! Owns: which claim belongs to which scope (OpenID Connect Core 1.0 §5.4), and the claims of a person for what was granted.
-//! Does not own: accounts (the store), who may ask.
+//! Owns: which claim belongs to which scope (OpenID Connect Core 1.0 §5.4), and the claims of a
+//! user for what was granted. Does not own: accounts (the store), which client may request claims.
 
 use auth::time::Timestamp;
 use serde_json::{Map, Value};
@@ -9,7 +9,8 @@ use store::{Store, StoreError, users::UserRow};
 
 use crate::oauth::scope::ScopeSet;
 
-/// Claims that a person's record may hold, beside those that the provider knows itself, and the scope of each.
+/// Claims of each scope that come from the account's record. `preferred_username` and `updated_at`
+/// come from the account itself.
 const SCOPES: [(&str, &[&str]); 3] = [
     (
         "profile",
@@ -33,16 +34,16 @@ const SCOPES: [(&str, &[&str]); 3] = [
     ("address", &["address"]),
     ("phone", &["phone_number", "phone_number_verified"]),
 ];
-/// What the provider knows itself.
+/// Claims of the scope `email`, from the account itself.
 const EMAIL: [&str; 2] = ["email", "email_verified"];
 
-/// Every claim about a person there is, for `claims_supported`.
+/// All supported claims about a user, for `claims_supported`.
 pub fn claim_names() -> impl Iterator<Item = &'static str> {
     let of_scopes = SCOPES.iter().flat_map(|(_, names)| names.iter().copied());
     ["sub"].into_iter().chain(of_scopes).chain(EMAIL).chain(["groups"])
 }
 
-/// The scope that a claim belongs to; `None`: it is not about a person.
+/// The scope that a claim belongs to; `None`: it is not a claim about a user.
 pub fn scope_of(claim: &str) -> Option<&'static str> {
     match claim {
         "email" | "email_verified" => Some("email"),
@@ -51,18 +52,18 @@ pub fn scope_of(claim: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a person's record may hold this claim: the others the provider says itself.
+/// Whether an account's record may hold this claim; the provider itself determines the others.
 pub fn may_be_recorded(claim: &str) -> bool {
     let own = ["preferred_username", "updated_at"];
     !own.contains(&claim) && SCOPES.iter().any(|(_, names)| names.contains(&claim))
 }
 
-/// What may be told of a person.
+/// Selection of the claims that may be returned.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<'a> {
-    /// The scopes that were granted.
+    /// The granted scopes.
     pub scopes: &'a ScopeSet,
-    /// Claims that were asked for by name, and granted with them.
+    /// Claims requested by name and granted with the scopes.
     pub names: &'a [String],
 }
 
@@ -73,16 +74,19 @@ impl Told<'_> {
     }
 }
 
-/// A person, as far as it is told of them.
+/// A user with the data that was read for a selection of claims.
 #[derive(Debug, Clone)]
 pub struct Person {
     user: UserRow,
-    /// Names of groups, in order; read only where they are told.
+    /// Group names in order; `None`: they were not selected, so they were not read.
     groups: Option<Vec<String>>,
 }
 
 impl Person {
-    /// Whoever has this id, if the account is open.
+    /// Reads the user with this id. `None`: there is no such account, or it is disabled.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the read fails.
     pub async fn find(store: &Store, id: &str, told: Told<'_>) -> Result<Option<Self>, StoreError> {
         match store.user(id).await? {
             Some(user) if user.is_open() => Self::of(store, user, told).await.map(Some),
@@ -90,20 +94,24 @@ impl Person {
         }
     }
 
-    /// The person of an account. What is not told of them is not read either.
+    /// The user of an account. Reads only what the selection needs.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the read fails.
     pub async fn of(store: &Store, user: UserRow, told: Told<'_>) -> Result<Self, StoreError> {
         let groups = if told.tells("groups") { Some(store.groups_of(&user.id).await?) } else { None };
         Ok(Self { user, groups })
     }
 
-    /// `sub`.
+    /// The `sub` of tokens: id of the account.
     pub fn subject(&self) -> &str {
         &self.user.id
     }
 
-    /// What is told, without `sub`: no more than was said when they were read.
+    /// The selected claims, without `sub`. `told` must select no more than the selection of the
+    /// read.
     pub fn claims(&self, told: Told<'_>) -> Map<String, Value> {
-        debug_assert!(self.groups.is_some() || !told.tells("groups"), "groups are told that were not read");
+        debug_assert!(self.groups.is_some() || !told.tells("groups"), "groups selected but not read");
         let recorded: Map<String, Value> = serde_json::from_str(&self.user.claims).unwrap_or_default();
         let mut claims: Map<String, Value> =
             recorded.into_iter().filter(|(name, _)| may_be_recorded(name) && told.tells(name)).collect();
@@ -124,15 +132,16 @@ impl Person {
         claims
     }
 
-    /// The second that a token made at `now` carries: not the one in which everything of theirs was ended, which has its rest in common with
-    /// what was ended. Those who are told of endings in seconds, by security events, go by that.
+    /// The `iat` of a token issued at `now`. It is later than the second of the last revocation of
+    /// everything of the user. That second also contains revoked tokens, and receivers of security
+    /// events compare whole seconds.
     pub fn issued_at(&self, now: Timestamp) -> u64 {
         let ended = self.user.tokens_not_before.as_millis().div_ceil(1000);
-        // Not what another clock says that is far ahead.
+        // Limits the correction when the clock of another node is far ahead.
         now.as_secs().max(ended.min(now.as_secs() + 1))
     }
 
-    /// When their account was read, in the time of the log. What else is told of them was read afterwards.
+    /// When the account was read, in log time. Other data was read afterwards.
     pub fn read_at(&self) -> Timestamp {
         self.user.read_at
     }

@@ -1,8 +1,10 @@
-//! The provider as one value.
+//! The running provider: shared state of all endpoints.
 //!
-//! Owns: the checked configuration, the keys, the store, the clock and the random source, held together for the
-//! endpoints; what has to be drawn at random; and key rotation as an operation on a running provider.
-//! Does not own: how requests arrive ([`crate::router`]), what they mean, what is done from time to time ([`crate::maintenance`]).
+//! Owns: the checked configuration, the keys, the store, the clock and the random source; drawing
+//! of random values; key rotation on a running provider.
+//!
+//! Does not own: routing of requests ([`crate::router`]), the endpoints, periodic work
+//! ([`crate::maintenance`]).
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
@@ -28,53 +30,53 @@ use crate::discovery;
 use crate::issuer::Issuer;
 use crate::keys::{JWKS_MAX_AGE, KeyError, Keys, Place};
 use crate::login::{Logins, LoginsFault};
-use crate::logout::Outages;
+use crate::logout_outages::Outages;
 use crate::oauth::error::OAuthFault;
 use crate::pages::Pages;
+use crate::receivers::{Receivers, ToldSample};
 use crate::secrets::Secrets;
-use crate::signals::{Receivers, ToldSample};
 use crate::verified_cache::VerifiedCache;
 
-/// Random bytes of a name.
+/// Random bytes of an identifier.
 const ID: usize = 16;
 
-/// Why a provider does not start.
+/// Reason why a provider does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderFault {
-    /// The signing keys.
+    /// The signing keys could not be read or created.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// Whatever looks at passwords.
+    /// The password threads or their cache did not start.
     #[error(transparent)]
     Passwords(#[from] LoginsFault),
-    /// A discovery document could not be written.
-    #[error("the discovery documents cannot be written")]
+    /// A discovery document could not be serialized.
+    #[error("serializing the discovery documents failed")]
     Documents,
 }
 
-/// A request to somebody else under way: the status of the answer, or what went wrong.
+/// A pending outgoing request: the status of the response, or the text of the error.
 pub type Answered = Pin<Box<dyn Future<Output = Result<u16, String>> + Send>>;
 
-/// How the provider reaches clients.
+/// Client for outgoing requests of the provider.
 pub trait Outbound: Send + Sync {
-    /// Posts it, and gives up after some seconds. Redirects are not followed.
+    /// Sends a POST request; fails after some seconds. Redirects are not followed.
     fn post(&self, post: Post) -> Answered;
 }
 
-/// Something that is sent to somebody. `Debug` prints nothing but where to.
+/// An outgoing POST request. `Debug` prints only the URL.
 pub struct Post {
-    /// Where to.
+    /// URL of the request.
     pub url: String,
-    /// What it is.
+    /// Value of the `Content-Type` field.
     pub content_type: &'static str,
-    /// Who sends it, as the field of that name says.
+    /// Value of the `Authorization` field, if any.
     pub authorization: Option<Zeroizing<String>>,
-    /// The content.
+    /// Body of the request.
     pub body: String,
 }
 
 impl Post {
-    /// A form.
+    /// A request with a form-encoded body.
     pub fn form(url: &str, body: String) -> Self {
         let content_type = "application/x-www-form-urlencoded";
         Self { url: url.to_owned(), content_type, authorization: None, body }
@@ -87,21 +89,21 @@ impl fmt::Debug for Post {
     }
 }
 
-/// What a provider works with.
+/// Dependencies of a provider.
 pub struct Parts {
-    /// Where facts are kept.
+    /// The durable state.
     pub store: Store,
-    /// What its nodes share.
+    /// The secret that all nodes share, with its derived keys.
     pub secrets: Secrets,
-    /// The time.
+    /// Source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Randomness.
+    /// Source of random bytes.
     pub entropy: Arc<dyn Entropy>,
-    /// The way to clients.
+    /// Client for outgoing requests.
     pub outbound: Arc<dyn Outbound>,
 }
 
-/// An OpenID provider: one issuer, its keys, its clients and its people.
+/// An OpenID provider: one issuer with its keys, clients and users.
 pub struct Provider {
     issuer: Issuer,
     lifetimes: Lifetimes,
@@ -121,8 +123,11 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// A provider from a checked configuration (see [`crate::Config::check`]). Makes signing keys where the store has none,
-    /// and starts the threads that hash passwords.
+    /// Starts a provider from a checked configuration (see [`crate::Config::check`]). Creates
+    /// signing keys if the store has none, and starts the threads that hash passwords.
+    ///
+    /// # Errors
+    /// [`ProviderFault`] when keys, password threads or discovery documents fail.
     pub async fn start(checked: Checked, parts: Parts) -> Result<Arc<Self>, ProviderFault> {
         let Checked { issuer, lifetimes, passwords, pages, clients, algorithms, receivers } = checked;
         let place = Place { store: &parts.store, secrets: &parts.secrets, entropy: &*parts.entropy };
@@ -151,17 +156,17 @@ impl Provider {
         }))
     }
 
-    /// Whether clients can be told of logouts.
+    /// Outages of clients that receive back-channel logout.
     pub(crate) fn logouts(&self) -> &Outages {
         &self.logouts
     }
 
-    /// What came of telling others what happened.
+    /// Outcomes of event deliveries, for metrics.
     pub fn told_others(&self) -> Vec<ToldSample> {
         self.receivers.samples()
     }
 
-    /// Whether anybody else is told what happens here.
+    /// Whether any receiver of security events is configured.
     pub(crate) fn tells_others(&self) -> bool {
         !self.receivers.is_empty()
     }
@@ -170,7 +175,7 @@ impl Provider {
         &self.receivers
     }
 
-    /// What happened, for those who are told, if anybody is.
+    /// Occurrence of a security event. `None` if no receiver is configured.
     pub(crate) fn occurrence(
         &self,
         kind: EventKind,
@@ -183,109 +188,119 @@ impl Provider {
         })
     }
 
-    /// The issuer.
+    /// The issuer identifier.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
     }
 
-    /// How long things live.
+    /// Lifetimes of codes, tokens, sessions and keys.
     pub fn lifetimes(&self) -> &Lifetimes {
         &self.lifetimes
     }
 
-    /// The clients.
+    /// All clients, configured and stored.
     pub fn clients(&self) -> &Registry {
         &self.clients
     }
 
-    /// Something was revoked, maybe at another node, and maybe a key: they are read again at once, and not when their time comes.
+    /// Triggers an early read of the key ring: something was revoked, perhaps a key, perhaps by
+    /// another node.
     pub fn hurry(&self) {
         self.hurry.notify_one();
     }
 
-    /// Waits until somebody [says so](Provider::hurry).
+    /// Waits until [`Provider::hurry`] is called.
     pub(crate) async fn hurried(&self) {
         self.hurry.notified().await;
     }
 
-    /// The keys.
+    /// The signing keys.
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// Passwords and what guards them.
+    /// Verification of passwords.
     pub fn logins(&self) -> &Logins {
         &self.logins
     }
 
-    /// The pages.
+    /// The HTML pages.
     pub fn pages(&self) -> &Pages {
         &self.pages
     }
 
-    /// Where facts are kept.
+    /// The durable state.
     pub fn store(&self) -> &Store {
         &self.parts.store
     }
 
-    /// What the nodes share.
+    /// The keys derived from the shared secret.
     pub fn secrets(&self) -> &Secrets {
         &self.parts.secrets
     }
 
-    /// The provider's time.
+    /// The current time of the provider.
     pub fn now(&self) -> Timestamp {
         self.parts.clock.now()
     }
 
-    /// Which sessions go on now.
+    /// Time and idle timeout that decide which sessions are valid now.
     pub(crate) fn sessions_at(&self) -> SessionsAt {
         SessionsAt { now: self.now(), idle: self.lifetimes.session_idle }
     }
 
-    /// The provider's randomness.
+    /// The random source.
     pub fn entropy(&self) -> &dyn Entropy {
         &*self.parts.entropy
     }
 
-    /// Access tokens whose signature was found good a moment ago.
+    /// Cache of access tokens whose signature was verified.
     pub(crate) fn believed(&self) -> &VerifiedCache {
         &self.believed
     }
 
-    /// The way to clients.
+    /// Client for outgoing requests.
     pub(crate) fn outbound(&self) -> &dyn Outbound {
         &*self.parts.outbound
     }
 
-    /// What a change of the keys needs.
+    /// Dependencies of a change to the keys.
     pub(crate) fn place(&self) -> Place<'_> {
         Place { store: &self.parts.store, secrets: &self.parts.secrets, entropy: &*self.parts.entropy }
     }
 
-    /// The next key of an algorithm takes over, see [`Keys::rotate`].
+    /// Activates the next key of an algorithm, see [`Keys::rotate`].
+    ///
+    /// # Errors
+    /// [`KeyError`] as for [`Keys::rotate`].
     pub async fn rotate_keys(&self, algorithm: SigningAlgorithm) -> Result<(), KeyError> {
         self.keys.rotate(self.place(), algorithm, self.now()).await
     }
 
-    /// A key that leaked goes at once, see [`Keys::revoke`].
+    /// Removes a leaked key immediately, see [`Keys::revoke`].
+    ///
+    /// # Errors
+    /// [`KeyError`] as for [`Keys::revoke`].
     pub async fn revoke_key(&self, kid: &str) -> Result<(), KeyError> {
         self.keys.revoke(self.place(), kid, self.now()).await
     }
 
-    /// A name that nothing else has: 128 random bits in base64url (RFC 7519 §4.1.7).
+    /// Draws a unique identifier: 128 random bits in base64url (RFC 7519 §4.1.7).
+    ///
+    /// # Errors
+    /// [`EntropyFailed`] when the random source fails.
     pub fn draw_id(&self) -> Result<String, EntropyFailed> {
         let mut bytes = [0; ID];
         self.entropy().fill(&mut bytes)?;
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// Whether [`Self::draw_id`] may have drawn it.
+    /// Whether a text has the format of [`Self::draw_id`].
     pub fn is_id(text: &str) -> bool {
         URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == ID)
     }
 
-    /// A secret of a kind that nobody can guess.
+    /// Draws an opaque token of this kind.
     pub(crate) fn draw_token(&self, kind: TokenKind) -> Result<Zeroizing<String>, EntropyFailed> {
         let mut random = Zeroizing::new([0; RANDOM]);
         self.entropy().fill(&mut *random)?;
@@ -315,12 +330,12 @@ impl Provider {
         self.oauth_document.clone()
     }
 
-    /// `Cache-Control` of everything public.
+    /// `Cache-Control` of every public document.
     pub(crate) fn document_cache(&self) -> &HeaderValue {
         &self.document_cache
     }
 
-    /// `WWW-Authenticate` of every 401 of clients (RFC 7617 §2).
+    /// `WWW-Authenticate` of every 401 response to a client (RFC 7617 §2).
     pub(crate) fn challenge(&self) -> &HeaderValue {
         &self.challenge
     }
@@ -332,7 +347,8 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// An issuer is visible ASCII without quotes (it was checked), so this holds.
+/// Converts text to a header value. The checked issuer is visible ASCII without quotes, so this
+/// succeeds.
 fn header(text: &str) -> Result<HeaderValue, ProviderFault> {
     HeaderValue::from_str(text).map_err(|_| ProviderFault::Documents)
 }

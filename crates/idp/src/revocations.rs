@@ -1,7 +1,10 @@
-//! What is told when something ends: which credentials are void, and for how long that has to be remembered.
+//! Revocations: log entries that say which credentials become invalid, and how long to keep them.
 //!
-//! Owns: the [`Revocation`] of each kind of ending, and the changes that end all a user has. Does not own: the rows that end
-//! with it (each change of the store says which), telling clients ([`crate::logout`]) and others ([`crate::signals`]).
+//! Owns: the [`Revocation`] for each kind of event, and the changes that revoke everything of a
+//! user.
+//!
+//! Does not own: the rows that are deleted or marked with it (each change of the store says which),
+//! notification of clients ([`crate::logout`]) and receivers ([`crate::signals`]).
 
 use std::time::Duration;
 
@@ -15,27 +18,29 @@ use store::{
 
 use crate::{lifetime::MAX_ACCESS_TOKEN, provider::Provider, secrets::TagSubject};
 
-/// How long a client that does not answer is told of an ended session: its own session is over by then.
+/// How long delivery of a logout to an unresponsive client is retried; after that the client's own
+/// session has ended.
 pub const DELIVERED_WITHIN: Duration = Duration::from_hours(12);
 
-/// All that carries the tag, whenever it was made: what ends never begins again.
+/// Revokes everything that carries the tag, whenever issued: the subject never becomes valid again.
 fn whole(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
     let until = now.plus(MAX_ACCESS_TOKEN);
     Revocation { tags: vec![tag], reason, reach: RevocationReach::Whole, until, occurrence: None }
 }
 
-/// All that carries one of the tags and rests on what was read before this is durable.
+/// Revokes everything that carries one of the tags and is based on state read before the event is
+/// durable.
 pub(crate) fn so_far(tags: Vec<Tag>, reason: &'static str, now: Timestamp) -> Revocation {
     let until = now.plus(MAX_ACCESS_TOKEN);
     Revocation { tags, reason, reach: RevocationReach::SoFar, until, occurrence: None }
 }
 
-/// Nothing is void; what caches know of it is old.
+/// Revokes nothing; caches discard what they know of the tag.
 pub(crate) fn stale(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
     Revocation { tags: vec![tag], reason, reach: RevocationReach::NOTHING, until: now, occurrence: None }
 }
 
-/// The same of a user, whose claims are others now.
+/// As [`stale`], for a user whose claims changed.
 pub(crate) fn changed(
     provider: &Provider,
     user_id: &str,
@@ -46,7 +51,8 @@ pub(crate) fn changed(
     Revocation { occurrence: of_user(provider, EventKind::TokenClaimsChange, user_id), ..told }
 }
 
-/// One access token, which would have expired then, or has: what it let in may still be open somewhere, so that it is told of in any case.
+/// Revokes one access token with this expiry. An expired token is announced too, because an
+/// exchange that it authorized may still be open.
 pub(crate) fn access_token(
     provider: &Provider,
     jti: &str,
@@ -64,7 +70,7 @@ pub(crate) fn access_token(
     }
 }
 
-/// One access token of which nobody says when it would have expired.
+/// Revokes one access token whose expiry is unknown.
 pub(crate) fn named_token(
     provider: &Provider,
     jti: &str,
@@ -74,7 +80,7 @@ pub(crate) fn named_token(
     access_token(provider, jti, now.plus(MAX_ACCESS_TOKEN), reason)
 }
 
-/// A family with all its tokens.
+/// Revokes a token family with all its tokens.
 pub(crate) fn family(provider: &Provider, id: &str, reason: &'static str) -> Revocation {
     let told = whole(provider.secrets().tag(TagSubject::Family(id)), reason, provider.now());
     let occurrence =
@@ -82,7 +88,7 @@ pub(crate) fn family(provider: &Provider, id: &str, reason: &'static str) -> Rev
     Revocation { occurrence, ..told }
 }
 
-/// A session with all that was granted in it.
+/// Revokes a session with everything granted in it.
 pub(crate) fn session(
     provider: &Provider,
     (user_id, sid): (&str, &str),
@@ -97,7 +103,7 @@ pub(crate) fn session(
     Revocation { occurrence, ..told }
 }
 
-/// All that a client was granted by a user so far.
+/// Revokes everything that a user granted to a client so far.
 pub(crate) fn consent(
     provider: &Provider,
     (user_id, client_id): (&str, &str),
@@ -112,7 +118,7 @@ pub(crate) fn consent(
     Revocation { occurrence, ..told }
 }
 
-/// Everything of a user so far, because of that.
+/// Revokes everything of a user so far, for this kind of event.
 pub(crate) fn user(
     provider: &Provider,
     (user_id, kind): (&str, EventKind),
@@ -127,7 +133,7 @@ fn of_user(provider: &Provider, kind: EventKind, user_id: &str) -> Option<Occurr
     provider.occurrence(kind, |what| what.user_id = Some(user_id.to_owned()))
 }
 
-/// Ends all of a user's sessions and tokens.
+/// Ends all sessions and revokes all tokens of a user.
 pub(crate) fn end_user(
     provider: &Provider,
     user_id: &str,
@@ -149,7 +155,7 @@ pub(crate) fn end_user(
     }
 }
 
-/// Gives a user another password: everything that was begun with the old one ends.
+/// Replaces a user's password and revokes everything that began with the old one.
 pub(crate) fn change_password(provider: &Provider, user_id: &str, password: StoredPassword) -> EndUser {
     end_user(provider, user_id, UserRevocation::Password(password), "password changed", provider.now())
 }

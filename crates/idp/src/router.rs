@@ -1,8 +1,10 @@
-//! The routes: which path and method reaches which endpoint.
+//! Router: maps each path and method to an endpoint.
 //!
-//! Owns: the paths below the issuer, 404, the headers of every answer, and which of them other
-//! sites' scripts may read (CORS).
-//! Does not own: listening, TLS, limits on the head of a request, what other methods are answered ([`only`]).
+//! Owns: the paths below the issuer, 404, the headers of every response, and which responses
+//! scripts of other sites may read (CORS).
+//!
+//! Does not own: listening, TLS, limits on the head of a request, the response to other methods
+//! ([`only`]).
 
 use std::sync::Arc;
 
@@ -29,14 +31,16 @@ use crate::endpoint::{
     userinfo,
 };
 use crate::oauth::error::OAuthFault;
+use crate::paths;
 use crate::provider::Provider;
 
-/// The provider as a service. Paths begin with the issuer's path, except the well-known ones of RFC 8414
-/// §3.1 that precede it; mount the router at the root of the issuer's host. Requests may carry a
-/// [`Caller`](crate::session::Caller) as an extension.
+/// The provider as a service. Paths begin with the issuer's path, except the well-known ones of RFC
+/// 8414 §3.1 that precede it. Mount the router at the root of the issuer's host. Requests may carry
+/// a [`Caller`](crate::session::Caller) as an extension.
 pub fn router(provider: Arc<Provider>) -> Router {
     let issuer = provider.issuer().clone();
-    // what a browser application calls by itself, with a token or nothing, never with cookies
+    // Endpoints that browser applications call by script, with a token or without credentials,
+    // never with cookies.
     let mut shared = Router::new();
     for path in discovery::openid_paths(&issuer) {
         shared = shared.route(&path, shareable(get(metadata::openid)));
@@ -49,27 +53,27 @@ pub fn router(provider: Arc<Provider>) -> Router {
     }
     let below = |path: &str| format!("{}{path}", issuer.path());
     let shared = shared
-        .route(&below(discovery::JWKS), shareable(get(metadata::jwks)))
-        .route(&below(discovery::TOKEN), shareable(post(token::token)))
-        .route(&below(discovery::REVOKE), shareable(post(revoke::revoke)))
-        .route(&below(discovery::USERINFO), shareable(get(userinfo::userinfo).post(userinfo::userinfo)))
+        .route(&below(paths::JWKS), shareable(get(metadata::jwks)))
+        .route(&below(paths::TOKEN), shareable(post(token::token)))
+        .route(&below(paths::REVOKE), shareable(post(revoke::revoke)))
+        .route(&below(paths::USERINFO), shareable(get(userinfo::userinfo).post(userinfo::userinfo)))
         .layer(middleware::map_response(share));
-    // what other programs call
+    // Endpoints that other programs call.
     let api = Router::new()
-        .route(&below(discovery::INTROSPECT), only(post(introspect::introspect)))
-        .route(&below(discovery::PUSHED_REQUEST), only(post(par::push)))
-        .route(&below(discovery::DEVICE_AUTHORIZATION), only(post(device::begin)))
-        .route(&below(discovery::EVENTS), only(post(signals::poll)));
-    // what people see
+        .route(&below(paths::INTROSPECT), only(post(introspect::introspect)))
+        .route(&below(paths::PUSHED_REQUEST), only(post(par::push)))
+        .route(&below(paths::DEVICE_AUTHORIZATION), only(post(device::begin)))
+        .route(&below(paths::EVENTS), only(post(signals::poll)));
+    // Pages and their forms.
     let pages = Router::new()
-        .route(&below(discovery::AUTHORIZE), only(get(authorize::get).post(authorize::post)))
-        .route(&below(discovery::LOGIN), only(get(login::resume).post(login::login)))
-        .route(&below(discovery::CONSENT), only(get(login::resume).post(authorize::consent)))
-        .route(&below(discovery::END_SESSION), only(get(logout::logout).post(logout::logout)))
-        .route(&below(discovery::LOGOUT_DECISION), only(post(logout::decide)))
-        .route(&below(discovery::DEVICE), only(get(device::ask).post(device::typed)))
-        .route(&below(discovery::DEVICE_DECISION), only(post(device::decide)))
-        .merge(account::routes(&below(discovery::ACCOUNT)));
+        .route(&below(paths::AUTHORIZE), only(get(authorize::get).post(authorize::post)))
+        .route(&below(paths::LOGIN), only(get(login::resume).post(login::login)))
+        .route(&below(paths::CONSENT), only(get(login::resume).post(authorize::consent)))
+        .route(&below(paths::END_SESSION), only(get(logout::logout).post(logout::logout)))
+        .route(&below(paths::LOGOUT_DECISION), only(post(logout::decide)))
+        .route(&below(paths::DEVICE), only(get(device::ask).post(device::typed)))
+        .route(&below(paths::DEVICE_DECISION), only(post(device::decide)))
+        .merge(account::routes(&below(paths::ACCOUNT)));
     shared
         .merge(api)
         .merge(pages)
@@ -79,12 +83,13 @@ pub fn router(provider: Arc<Provider>) -> Router {
         .with_state(provider)
 }
 
-/// No other methods, and scripts of other sites may ask whether they may.
+/// Refuses other methods, and answers preflight requests of scripts of other sites.
 fn shareable(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
     only(methods.options(preflight))
 }
 
-/// Scripts of any site may read the answer: nothing in it depends on who the browser belongs to.
+/// Lets scripts of any site read the response: its content does not depend on the browser's
+/// cookies.
 async fn share(mut response: Response) -> Response {
     response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     response

@@ -1,19 +1,24 @@
-//! The one secret of a provider, and the keys that are derived from it.
+//! Secrets: the shared secret of a provider, and the keys derived from it.
 //!
-//! Owns: reading the secret, and one key for each purpose (HKDF, RFC 5869): digests of tokens, tags of the invalidation
-//! log, sealing of what is kept outside (in browsers, in the database), proofs that a form came from us.
-//! Does not own: where the secret is kept, or signing keys ([`crate::keys`]), which it only seals.
+//! Owns: reading the secret, and one key for each purpose (HKDF, RFC 5869): digests of tokens, tags
+//! of the revocation log, sealing of data stored in browsers and in the database, form proofs
+//! against cross-site requests.
 //!
-//! All nodes of a provider share the secret. Whoever has a copy of the database but not the secret can neither sign nor find
-//! out whether a token he guesses is in it. Another secret voids every token, session and signing key at once.
+//! Does not own: where the secret is stored, or signing keys ([`crate::keys`]), which it only
+//! seals.
+//!
+//! All nodes of a provider share the secret. With a copy of the database but without the secret, an
+//! attacker can neither sign nor test whether a guessed token is in it. A new secret invalidates
+//! every token, session and signing key.
 
 use std::fmt;
 
-use auth::{time::Timestamp, token::opaque::DigestKey};
-use aws_lc_rs::{
-    aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
-    constant_time, hkdf, hmac,
+use auth::{
+    sealing::{KEY_LENGTH as LENGTH, NONCE_LENGTH, SealingKey, join_parts},
+    time::Timestamp,
+    token::opaque::DigestKey,
 };
+use aws_lc_rs::{constant_time, hkdf, hmac};
 use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
@@ -27,31 +32,31 @@ use crate::{Entropy, EntropyFailed};
 
 pub use coherence::{Tag, tags::TagSubject};
 
-/// Bytes of the secret.
-const LENGTH: usize = 32;
-/// Characters of a proof: 128 bits.
+/// Bytes of a form proof: 128 bits.
 const PROOF: usize = 16;
 const DAY: u64 = 24 * 60 * 60;
-/// What the key of the tags is for.
+/// Derivation purpose of the key of revocation tags.
 const TAGS: &str = "invalidation tags";
 
-/// Why a text is not the secret.
+/// Reason why a text is not the provider's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretMalformed {
-    /// Something else stands there.
-    #[error("the provider's secret is {LENGTH} random bytes in base64 (openssl rand -base64 {LENGTH})")]
-    Form,
-    /// Nobody drew it at random.
+    /// It is not base64 or has another length.
     #[error(
-        "the provider's secret is not random: its bytes repeat or count up (openssl rand -base64 {LENGTH})"
+        "the provider's secret is malformed: use {LENGTH} random bytes in base64 (openssl rand -base64 {LENGTH})"
+    )]
+    Form,
+    /// Its bytes repeat or count up, so it was not drawn at random.
+    #[error(
+        "the provider's secret is not random, its bytes repeat or count up: generate it (openssl rand -base64 {LENGTH})"
     )]
     Regular,
 }
 
-/// What a sealed text is for; one sealed for another purpose does not open.
+/// Purpose of a sealed text; it does not open for another purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// What a browser keeps between two pages.
+    /// Authorization state that a browser keeps between two pages.
     Flow,
     /// The signing keys in the database.
     KeyRing,
@@ -66,7 +71,7 @@ impl Purpose {
     }
 }
 
-/// The keys of a provider. `Debug` prints nothing.
+/// The keys derived from the shared secret. `Debug` prints nothing.
 pub struct Secrets {
     root: hkdf::Prk,
     digests: DigestKey,
@@ -76,7 +81,10 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// From the text of a file: [`LENGTH`] bytes in base64, white space around it.
+    /// Parses the text of a file: [`LENGTH`] bytes in base64, with optional white space around it.
+    ///
+    /// # Errors
+    /// [`SecretMalformed`] when the text has another form or is not random.
     pub fn parse(text: &str) -> Result<Self, SecretMalformed> {
         let bytes = Zeroizing::new(STANDARD.decode(text.trim()).map_err(|_| SecretMalformed::Form)?);
         let bytes: &[u8; LENGTH] = bytes.as_slice().try_into().map_err(|_| SecretMalformed::Form)?;
@@ -86,14 +94,17 @@ impl Secrets {
         Ok(Self::new(bytes))
     }
 
-    /// A secret as text, for the file that keeps it.
+    /// Generates a secret, as text for its file.
+    ///
+    /// # Errors
+    /// [`EntropyFailed`] when the random source fails.
     pub fn generate(entropy: &dyn Entropy) -> Result<Zeroizing<String>, EntropyFailed> {
         let mut bytes = Zeroizing::new([0; LENGTH]);
         entropy.fill(&mut *bytes)?;
         Ok(Zeroizing::new(STANDARD.encode(*bytes)))
     }
 
-    /// From the secret itself.
+    /// Derives the keys from the secret.
     pub fn new(secret: &[u8; LENGTH]) -> Self {
         let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"postern provider").extract(secret);
         let hmac = |purpose| hmac::Key::new(hmac::HMAC_SHA256, &*derive(&root, purpose));
@@ -106,33 +117,35 @@ impl Secrets {
         }
     }
 
-    /// What a token is looked up by.
+    /// Digest under which a token is stored.
     pub fn digest(&self, token: &str) -> StoredDigest {
         StoredDigest(self.digests.digest(token))
     }
 
-    /// What something that is no token of ours is looked up by, such as the identifier of somebody's assertion.
+    /// Digest under which a text is stored that is not a token of this provider, such as the
+    /// identifier of a client assertion.
     pub fn digest_of(&self, parts: &[&str]) -> StoredDigest {
         let mut digest = [0; 32];
         digest.copy_from_slice(mac(&self.names, parts).as_ref());
         StoredDigest(digest)
     }
 
-    /// What the invalidation log calls it.
+    /// Tag of a subject in the revocation log.
     pub fn tag(&self, subject: TagSubject<'_>) -> Tag {
         self.tags.tag(subject)
     }
 
-    /// What the provider's nodes share with each other and with those who follow its log, in these generations.
+    /// Secret that the provider's nodes share with each other and with the consumers of its log,
+    /// with message keys of these generations.
     ///
     /// # Errors
-    /// None, one twice, or too many of them.
+    /// [`SecretError`] when there are no generations, too many, or one occurs twice.
     pub fn shared(&self, generations: &[u8]) -> Result<SharedSecret, SecretError> {
         let root = |number: &u8| (*number, derive(&self.root, &format!("invalidation messages {number}")));
         SharedSecret::new(derive(&self.root, TAGS), generations.iter().map(root).collect())
     }
 
-    /// What a form of ours carries, that another site cannot know: bound to one browser.
+    /// Proof in a form against cross-site requests: bound to one browser, unknown to other sites.
     pub fn form_proof(&self, browser: &str) -> String {
         URL_SAFE_NO_PAD.encode(&mac(&self.proofs, &[browser]).as_ref()[..PROOF])
     }
@@ -142,7 +155,10 @@ impl Secrets {
         constant_time::verify_slices_are_equal(proof.as_bytes(), self.form_proof(browser).as_bytes()).is_ok()
     }
 
-    /// Encrypts, for whoever has the secret and names the same purpose and holder. The key is another one each day.
+    /// Encrypts content for one purpose and holder. The key changes every day.
+    ///
+    /// # Errors
+    /// [`EntropyFailed`] when the random source or the encryption fails.
     pub fn seal(
         &self,
         purpose: Purpose,
@@ -152,43 +168,24 @@ impl Secrets {
         entropy: &dyn Entropy,
     ) -> Result<Vec<u8>, EntropyFailed> {
         let day = now.as_secs() / DAY;
-        let mut nonce = [0; NONCE_LEN];
+        let mut nonce = [0; NONCE_LENGTH];
         entropy.fill(&mut nonce)?;
-        let mut sealed = content.to_vec();
-        let key = self.sealing_key(purpose, day)?;
-        let tag = key
-            .seal_in_place_separate_tag(
-                Nonce::assume_unique_for_key(nonce),
-                Aad::from(holder.as_bytes()),
-                &mut sealed,
-            )
-            .map_err(|_| EntropyFailed)?;
-        let mut out = day.to_be_bytes().to_vec();
-        out.extend_from_slice(&nonce);
-        out.append(&mut sealed);
-        out.extend_from_slice(tag.as_ref());
-        Ok(out)
+        let mut sealed = day.to_be_bytes().to_vec();
+        let key = self.sealing_key(purpose, day);
+        key.seal_onto(&mut sealed, holder.as_bytes(), content, nonce).map_err(|_| EntropyFailed)?;
+        Ok(sealed)
     }
 
-    /// The reverse of [`Secrets::seal`]; `None`: it is not ours, was changed, or is meant for something else. How old it may be
-    /// is for the caller to say, who puts the time inside.
+    /// Decrypts the output of [`Secrets::seal`]. `None`: it was not sealed by this provider, was
+    /// modified, or belongs to another purpose or holder. The caller includes a time in the content
+    /// and checks it.
     pub fn open(&self, purpose: Purpose, holder: &str, sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let (day, rest) = sealed.split_first_chunk::<8>()?;
-        let (nonce, content) = rest.split_first_chunk::<NONCE_LEN>()?;
-        let key = self.sealing_key(purpose, u64::from_be_bytes(*day)).ok()?;
-        let mut content = Zeroizing::new(content.to_vec());
-        let opened = key
-            .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(holder.as_bytes()), &mut content)
-            .ok()?
-            .len();
-        content.truncate(opened);
-        Some(content)
+        self.sealing_key(purpose, u64::from_be_bytes(*day)).open(holder.as_bytes(), rest)
     }
 
-    fn sealing_key(&self, purpose: Purpose, day: u64) -> Result<LessSafeKey, EntropyFailed> {
-        let key = derive(&self.root, &format!("{} {day}", purpose.name()));
-        let key = UnboundKey::new(&AES_256_GCM_SIV, &*key).map_err(|_| EntropyFailed)?;
-        Ok(LessSafeKey::new(key))
+    fn sealing_key(&self, purpose: Purpose, day: u64) -> SealingKey {
+        SealingKey::new(&derive(&self.root, &format!("{} {day}", purpose.name())))
     }
 }
 
@@ -198,24 +195,19 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// One key for one purpose.
+/// Derives one key for one purpose.
 fn derive(root: &hkdf::Prk, purpose: &str) -> Zeroizing<[u8; LENGTH]> {
     let mut key = Zeroizing::new([0; LENGTH]);
     let info = [purpose.as_bytes()];
-    // HKDF fails for outputs longer than 255 digests alone; a key of zeros is never used for one that is shorter.
+    // HKDF fails only for outputs longer than 255 digests; this one has one digest, so the zero key
+    // is never used.
     let expanded = root.expand(&info, hkdf::HKDF_SHA256).and_then(|okm| okm.fill(&mut *key));
     debug_assert!(expanded.is_ok(), "one digest long");
     key
 }
 
-/// Each part after its length, so that no two lists are one.
 fn mac(key: &hmac::Key, parts: &[&str]) -> hmac::Tag {
-    let mut context = hmac::Context::with_key(key);
-    for part in parts {
-        context.update(&(part.len() as u64).to_be_bytes());
-        context.update(part.as_bytes());
-    }
-    context.sign()
+    hmac::sign(key, &join_parts(parts.iter().map(|part| part.as_bytes())))
 }
 
 #[cfg(test)]

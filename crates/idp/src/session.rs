@@ -1,12 +1,15 @@
-//! Browsers: the cookies they carry, and the sessions behind them.
+//! Browser sessions: the cookies of a browser and the session behind them.
 //!
-//! Owns: [`Browser`], which is what a request's cookies say; beginning and ending a session; the proof in forms.
-//! Does not own: passwords ([`crate::login`]), rows (the store).
+//! Owns: [`Browser`], read from the cookies of a request; the begin and end of a session; the proof
+//! in forms. Does not own: passwords ([`crate::login`]), rows (the store).
 //!
-//! Two cookies. One names the browser: it is there before anybody logs in, and forms and sealed flows are bound to it, so that
-//! no other site can send one. The other is the session's secret: a new one with each login, kept as a digest. Over TLS both
-//! are `__Host-` cookies (RFC 6265bis §4.1.3.2): no other host can set them. An issuer on plain http is on loopback, where
-//! browsers keep no such cookies; then they have plain names.
+//! There are two cookies. One holds a browser id; it exists before any login, and forms and sealed
+//! authorization states are bound to it, so other sites cannot submit them. The other holds the
+//! session secret: new at each login, stored as a digest.
+//!
+//! Over TLS both are `__Host-` cookies (RFC 6265bis §4.1.3.2), which no other host can set. An
+//! issuer on plain HTTP is on loopback, where browsers refuse such cookies; then they have plain
+//! names.
 
 use std::net::IpAddr;
 
@@ -28,16 +31,16 @@ use crate::oauth::error::OAuthFault;
 use crate::provider::Provider;
 use crate::revocations;
 
-/// Random bytes that name a browser.
+/// Random bytes of a browser id.
 const BROWSER: usize = 16;
 const BROWSER_TEXT: usize = 22;
-/// How often a session's last use is written down.
+/// How often the last use of a session is written.
 const SEEN_EVERY: std::time::Duration = std::time::Duration::from_mins(1);
-/// Longest text kept of what a browser calls itself.
+/// Most characters stored of a `User-Agent`.
 const MAX_AGENT: usize = 256;
 
-/// Whom a request came from, as the server that took it knows: an extension of the request. Behind a proxy that is the address
-/// the proxy says, if it is trusted.
+/// Address of the client, set by the server as an extension of the request. Behind a trusted proxy
+/// it is the address that the proxy reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller(pub IpAddr);
 
@@ -47,39 +50,43 @@ impl Default for Caller {
     }
 }
 
-/// How a browser comes by its name.
+/// Where the browser id of a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Naming {
-    /// It said it.
+    /// The request has it in its cookie.
     Known,
-    /// It is told.
+    /// It is new and is set by the response.
     Told,
-    /// It has none, as far as can be seen: its cookies may have been left out.
+    /// The request has none, but its cookies may have been withheld.
     Unclear,
 }
 
-/// What a request says of the browser it came from.
+/// Browser of a request, as its cookies identify it.
 #[derive(Debug)]
 pub struct Browser {
     id: String,
     naming: Naming,
     secure: bool,
     session: Option<SessionRow>,
-    /// The session was not used for too long: nobody is logged in by it, but it is there to be ended.
+    /// The session exceeded the idle timeout: it authenticates no user, but can still be ended.
     rested: bool,
     digest: Option<StoredDigest>,
     agent: String,
     caller: Caller,
-    /// The cookie of a session that began with this request.
+    /// Cookie value of a session that began with this request.
     begun: Option<Zeroizing<String>>,
     ended: bool,
 }
 
 impl Browser {
-    /// Reads the cookies and looks the session up. Nobody is logged in by one that rested for too long.
+    /// Reads the cookies and looks up the session. An idle session authenticates no user.
     ///
-    /// Browsers send none along with a POST from another site (`SameSite=Lax`), but keep what they are answered: a browser is
-    /// named in answer to a GET alone, or every open page of ours would be another browser's.
+    /// Browsers send no cookies with a POST from another site (`SameSite=Lax`), but store the
+    /// cookies of its response. So only responses to safe methods set a browser id; otherwise such
+    /// a POST would replace the id and invalidate every open page.
+    ///
+    /// # Errors
+    /// [`OAuthFault`] when the store or the random source fails.
     pub async fn read(
         provider: &Provider,
         (method, headers): (&Method, &HeaderMap),
@@ -118,41 +125,45 @@ impl Browser {
         Ok(Self { id, naming, secure, session, rested, digest, agent, caller, begun, ended })
     }
 
-    /// Its name: what flows are bound to.
+    /// The browser id, to which authorization states are bound.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The session, if somebody is logged in.
+    /// The session, if a user is logged in.
     pub fn session(&self) -> Option<&SessionRow> {
         self.session.as_ref().filter(|_| !self.rested)
     }
 
-    /// The session that there is to be ended, also one that rested for too long: clients that took part in it have not heard of an end, and what
-    /// outlives it goes on.
+    /// The session to be ended, even if it exceeded the idle timeout: its clients were not
+    /// notified, and grants that outlive it are still valid.
     pub fn to_end(&self) -> Option<&SessionRow> {
         self.session.as_ref()
     }
 
-    /// Where the request came from.
+    /// Address of the client.
     pub fn caller(&self) -> Caller {
         self.caller
     }
 
-    /// What a form of this browser carries.
+    /// The proof for forms of this browser.
     pub fn form_proof(&self, provider: &Provider) -> String {
         provider.secrets().form_proof(&self.id)
     }
 
-    /// Whether a form came from a page that this browser was shown.
+    /// Whether a form comes from a page that was shown to this browser.
     pub fn is_own_form(&self, provider: &Provider, proof: Option<&str>) -> bool {
         let is_own = |proof| provider.secrets().is_form_proof(proof, &self.id);
         self.naming == Naming::Known && proof.is_some_and(is_own)
     }
 
-    /// Logs a user in who has just proved who they are, as they were read for it. Somebody who was logged in as the same
-    /// user keeps the session with a new cookie; anybody else's session in this browser ends. `false` when the account was
-    /// closed or its password changed meanwhile.
+    /// Begins a session for a user who has just authenticated, as read during authentication. If
+    /// the browser has a session of the same user, it continues with a new cookie; a session of
+    /// another user ends. Returns `false` when the account was disabled or its password changed
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`OAuthFault`] when the store or the random source fails.
     pub async fn begin(&mut self, provider: &Provider, user: &UserRow) -> Result<bool, OAuthFault> {
         let (session, token) = self.drawn(provider, user)?;
         let now = session.created_at;
@@ -170,7 +181,7 @@ impl Browser {
         Ok(true)
     }
 
-    /// A session of this user, which may begin in this browser.
+    /// Draws a session of this user for this browser, with its secret; does not store it.
     pub(crate) fn drawn(
         &self,
         provider: &Provider,
@@ -196,7 +207,7 @@ impl Browser {
         Ok((session, token))
     }
 
-    /// The session is kept: it is this browser's.
+    /// Attaches a stored session to this browser.
     pub(crate) fn enter(&mut self, session: SessionRow, token: Zeroizing<String>) {
         tracing::info!(user = session.user_id, sid = session.sid, address = %self.caller.0, "logged in");
         self.digest = Some(session.digest);
@@ -205,7 +216,10 @@ impl Browser {
         self.ended = false;
     }
 
-    /// Ends the session, rested or not, and tells those who took part in it.
+    /// Ends the session, idle or not, and notifies the clients that took part in it.
+    ///
+    /// # Errors
+    /// [`OAuthFault`] when the store fails.
     pub async fn end(&mut self, provider: &Provider, reason: &'static str) -> Result<(), OAuthFault> {
         if let Some(session) = self.session.take() {
             end(provider, &session.user_id, &session.sid, reason).await?;
@@ -216,7 +230,7 @@ impl Browser {
         Ok(())
     }
 
-    /// What the browser has to be told to keep.
+    /// Adds the `Set-Cookie` fields of the response.
     pub fn set_cookies(&self, headers: &mut HeaderMap) {
         let (browser, session) = names(self.secure);
         let attributes = if self.secure {
@@ -225,7 +239,7 @@ impl Browser {
             "; Path=/; HttpOnly; SameSite=Lax"
         };
         let mut set = |text: Zeroizing<String>| {
-            // names and values are letters, digits, - and _
+            // Names and values contain only letters, digits, `-` and `_`.
             if let Ok(mut value) = HeaderValue::from_str(&text) {
                 value.set_sensitive(true);
                 headers.append(SET_COOKIE, value);
@@ -242,7 +256,10 @@ impl Browser {
     }
 }
 
-/// Whether a session goes on.
+/// Whether a session is valid: neither ended, expired nor idle for too long.
+///
+/// # Errors
+/// [`StoreError`] when the read fails.
 pub async fn goes_on(provider: &Provider, sid: &str) -> Result<bool, StoreError> {
     let (now, idle) = (provider.now(), provider.lifetimes().session_idle);
     let session = provider.store().session_by_sid(sid).await?;
@@ -251,7 +268,10 @@ pub async fn goes_on(provider: &Provider, sid: &str) -> Result<bool, StoreError>
     }))
 }
 
-/// Ends one session of a user. `false` when it was over.
+/// Ends one session of a user. Returns `false` when it had ended before.
+///
+/// # Errors
+/// [`StoreError`] when the write fails.
 pub async fn end(
     provider: &Provider,
     user_id: &str,
@@ -261,7 +281,7 @@ pub async fn end(
     provider.store().write(ending(provider, user_id, sid, reason)).await
 }
 
-/// What ends one session.
+/// The change that ends one session.
 pub fn ending(provider: &Provider, user_id: &str, sid: &str, reason: &'static str) -> EndSession {
     let now = provider.now();
     EndSession {
@@ -279,7 +299,7 @@ fn draw_browser(provider: &Provider) -> Result<String, OAuthFault> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Names of the browser's and of the session's cookie.
+/// Names of the browser cookie and of the session cookie.
 fn names(secure: bool) -> (&'static str, &'static str) {
     if secure {
         ("__Host-postern_browser", "__Host-postern_session")
@@ -288,7 +308,8 @@ fn names(secure: bool) -> (&'static str, &'static str) {
     }
 }
 
-/// The value of a cookie that was sent once. Two of one name are none: somebody put one there (RFC 6265 §8.6).
+/// Value of a cookie that occurs exactly once. If it occurs twice, one may come from an attacker,
+/// so neither is used (RFC 6265 §8.6).
 fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut found = lines

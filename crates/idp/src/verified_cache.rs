@@ -1,11 +1,13 @@
-//! Access tokens of ours whose signature was found good a moment ago.
+//! Cache of verified access tokens: claims of JWTs whose signature was verified recently.
 //!
-//! Owns: what such a token says, by its keyed digest, for as long as the keys stay as they are. A resource server asks about the
-//! same token again and again, and verifying a signature costs more than everything else of an answer together.
+//! Owns: the claims of such a token, by its keyed digest, while the key ring is unchanged. Resource
+//! servers introspect the same token repeatedly, and verifying a signature costs more than the rest
+//! of the introspection together.
 //!
-//! Does not own: whether the token is still worth something. What is kept here never changes: that a key of ours signed these
-//! claims. Expiry, revocation, its person and its client are looked at each time. When the keys change, whatever was found with
-//! the keys before counts no longer, so that what a revoked key signed is verified again, and refused.
+//! Does not own: whether the token is still valid. The cache holds only what never changes: that a
+//! key of this provider signed these claims. Expiry, revocation, user and client are checked each
+//! time. When the keys change, older entries become invalid, so a token of a revoked key is
+//! verified again and refused.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,12 +15,12 @@ use auth::time::Timestamp;
 use parking_lot::Mutex;
 use store::StoredDigest;
 
-/// Parts that are locked on their own.
+/// Shards of the cache; each has its own lock.
 const SHARDS: usize = 16;
-/// Tokens of one part. When it is full it begins anew: what is asked about often is there again at once.
+/// Tokens per shard. A full shard is cleared; tokens in frequent use return immediately.
 const PER_SHARD: usize = 1024;
 
-/// The claims of an access token that we signed, expired or not.
+/// Claims of an access token that this provider signed, expired or not.
 #[derive(Debug)]
 pub(crate) struct JwtClaims {
     pub(crate) jti: String,
@@ -35,28 +37,28 @@ pub(crate) struct JwtClaims {
 
 #[derive(Default)]
 struct Shard {
-    /// Of the keys that the tokens were verified with.
+    /// Version of the key ring with which the tokens were verified.
     keys: u64,
     tokens: HashMap<StoredDigest, Arc<JwtClaims>>,
 }
 
-/// The tokens.
+/// The cache: claims by digest, in shards.
 #[derive(Default)]
 pub(crate) struct VerifiedCache {
     shards: [Mutex<Shard>; SHARDS],
 }
 
 impl VerifiedCache {
-    /// What a token says that was verified with these very keys.
+    /// Claims of a token that was verified with this version of the key ring.
     pub(crate) fn get(&self, token: &StoredDigest, keys: u64) -> Option<Arc<JwtClaims>> {
         let shard = self.shard(token).lock();
         (shard.keys == keys).then(|| shard.tokens.get(token).cloned())?
     }
 
-    /// Keeps what a token says that was verified with these keys.
+    /// Stores the claims of a token that was verified with this version of the key ring.
     pub(crate) fn keep(&self, token: StoredDigest, keys: u64, claims: Arc<JwtClaims>) {
         let mut shard = self.shard(&token).lock();
-        // the number of a ring only grows: whoever is late had the keys before
+        // The version only grows, so a smaller one belongs to an older key ring.
         if keys < shard.keys {
             return;
         }

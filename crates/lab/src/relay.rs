@@ -32,13 +32,13 @@ const MOST: usize = 1 << 20;
 /// Arguments of the command `postern lab relay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For scenarios: it runs until it is ended, as a component of a topology that stands between two others.
+For scenarios: runs until it is stopped, as a component of a topology between two others.
   program = \"postern\"
   arguments = [\"lab\", \"relay\", \"--faults\", \"@file.faults.toml@\", \"--http\", \"127.0.0.1:@port.http@=127.0.0.1:@front.http@\"]
 
-The file says what is lost, and is read again when it changes:
-  answers = \"lose\"     whether over --http anything comes back; or \"pass\"
-  nats_loss = 30       of 100 messages in each direction over --nats")]
+The file defines the faults, and is read again when it changes:
+  answers = \"lose\"     drop responses over --http; or \"pass\"
+  nats_loss = 30       percentage of messages dropped in each direction over --nats")]
 pub struct Arguments {
     /// File that defines the faults
     #[arg(long, value_name = "FILE")]
@@ -55,8 +55,8 @@ pub struct Arguments {
 type Places = (SocketAddr, SocketAddr);
 
 fn places(text: &str) -> Result<Places, String> {
-    let (from, to) = text.split_once('=').ok_or("has to be two addresses, FROM=TO")?;
-    let address = |text: &str| text.parse().map_err(|_| format!("`{text}` is no IP address with a port"));
+    let (from, to) = text.split_once('=').ok_or("must be two addresses, FROM=TO")?;
+    let address = |text: &str| text.parse().map_err(|_| format!("`{text}` is not an IP address with a port"));
     Ok((address(from)?, address(to)?))
 }
 
@@ -64,7 +64,7 @@ fn places(text: &str) -> Result<Places, String> {
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     /// A listener cannot be created.
-    #[error("cannot listen on {address}: {error}; choose an address that is free")]
+    #[error("cannot listen on {address}: {error}; choose a free address")]
     Listen {
         /// Address of the listener.
         address: SocketAddr,
@@ -72,7 +72,7 @@ pub enum RelayError {
         error: io::Error,
     },
     /// The faults file cannot be used.
-    #[error("`{path}`: {why}; `postern lab relay --help` says what stands in it")]
+    #[error("invalid faults file `{path}`: {why}; see `postern lab relay --help`")]
     Faults {
         /// Path of the file.
         path: String,
@@ -111,7 +111,7 @@ impl Faults {
         let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
         let written: Written = toml::from_str(&text).map_err(|error| fault(error.message().to_owned()))?;
         if written.nats_loss > 100 {
-            return Err(fault("`nats_loss` is more than 100".to_owned()));
+            return Err(fault("`nats_loss` must be from 0 to 100".to_owned()));
         }
         self.answers_lost.store(written.answers == Answers::Lose, Relaxed);
         self.loss.store(written.nats_loss, Relaxed);
@@ -290,7 +290,7 @@ mod tests {
         for (text, why) in [
             ("answers = \"lose\"\n", "nats_loss"),
             ("answers = \"some\"\nnats_loss = 0\n", "some"),
-            ("answers = \"pass\"\nnats_loss = 101\n", "more than 100"),
+            ("answers = \"pass\"\nnats_loss = 101\n", "must be from 0 to 100"),
         ] {
             let error = taken(text).unwrap_err();
             assert!(error.contains(why) && error.contains("faults.toml"), "{error}");

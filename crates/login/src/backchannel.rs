@@ -25,9 +25,10 @@ use parking_lot::Mutex;
 
 use super::Login;
 use super::call::LoginCall;
-use super::provider::{CLOCK_SKEW, LoginProviderClient, ProviderFault, TokenKind};
+use super::provider::{CLOCK_SKEW, LoginProviderClient, TokenKind};
 use super::session::{logout_of, sid_of, subject_of};
 use crate::config::LoginKind;
+use crate::provider::provider_fault::ProviderFault;
 
 /// Maximum number of stored identifiers. When they are exceeded, the provider receives 503 and
 /// retries.
@@ -43,11 +44,11 @@ type Name = (Box<str>, Box<str>);
 /// Why a logout token ends no session.
 #[derive(Debug, thiserror::Error)]
 enum LogoutRefused {
-    #[error("it is not a form with one `logout_token`")]
+    #[error("the body is not a form with exactly one `logout_token`")]
     Form,
-    #[error("its token is of no provider here")]
+    #[error("the logout token is not from a configured provider")]
     Stranger,
-    #[error("its token was used before")]
+    #[error("the logout token was used before")]
     Replayed,
     #[error("{0}")]
     Provider(#[from] ProviderFault),
@@ -86,7 +87,7 @@ impl Login {
         match self.end_of(call, body).await {
             Ok(sessions) => {
                 self.shared.counts.provider_logouts.fetch_add(1, Relaxed);
-                tracing::info!(sessions, "a provider logged somebody out");
+                tracing::info!(sessions, "back-channel logout received");
                 let mut answer = LocalReply::plain(200, "logged_out", Outcome::Local);
                 answer.body = (&b""[..]).into();
                 answer
@@ -94,9 +95,9 @@ impl Login {
             Err(refused) => {
                 // Providers, key sets and stores have outage logs of their own.
                 if refused.is_ours() {
-                    tracing::debug!(%refused, "a logout message cannot be taken now");
+                    tracing::debug!(%refused, "back-channel logout deferred");
                 } else if self.shared.told.logout.is_due() {
-                    tracing::warn!(%refused, "a logout message ends nothing, said once in 10 s");
+                    tracing::warn!(%refused, "back-channel logout refused");
                 }
                 let (status, error) = if refused.is_ours() {
                     (503, "temporarily_unavailable")
@@ -220,7 +221,7 @@ impl SeenLogouts {
             seen.retain(|_, until| now < *until);
         }
         if seen.len() >= MOST {
-            return Err(LogoutRefused::Later("too many logout tokens within minutes".to_owned()));
+            return Err(LogoutRefused::Later("too many logout tokens".to_owned()));
         }
         seen.insert(name, meant.expires);
         Ok(())

@@ -191,7 +191,7 @@ impl crate::config::LoginConfig {
             answer.fields.push(("allow".into(), allowed.join(", ").into()));
             return Some(Err(answer));
         }
-        let https = self.origins[origin].https;
+        let scheme = self.origins[origin].scheme;
         let query = PARAMETERS.iter().flat_map(|name| {
             request.query_values(name).map(move |value| (*name, value.into_owned())).collect::<Vec<_>>()
         });
@@ -200,8 +200,8 @@ impl crate::config::LoginConfig {
             origin,
             action,
             provider: provider.map(str::to_owned),
-            session: Cookie::Session.find(https, fields).map(Into::into),
-            browser: Cookie::Browser.find(https, fields).map(Into::into),
+            session: Cookie::Session.find(scheme, fields).map(Into::into),
+            browser: Cookie::Browser.find(scheme, fields).map(Into::into),
             from_elsewhere: navigation::is_from_elsewhere(fields),
             query: query.collect(),
             content_type: content_type.map(|field| field.value.into()),

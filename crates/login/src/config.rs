@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use auth::algorithm::AlgorithmSet;
 use auth::mapping::Mapping;
+use auth::request::Scheme;
 use credentials::config::KeySource;
 use http_engine::config::ServerConfig;
 use http_engine::url::Url;
@@ -41,8 +42,8 @@ pub struct LoginConfig {
 /// A web origin at which browsers reach this gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// Whether browsers connect with TLS, regardless of where it ends.
-    pub https: bool,
+    /// Scheme by which browsers connect, wherever TLS ends.
+    pub scheme: Scheme,
     /// Host and port, in the form of a canonical request.
     pub authority: Box<str>,
     /// The origin as browsers send it (RFC 6454): `https://app.example`.

@@ -18,7 +18,7 @@ use credentials::session_store::RevokedPage;
 use super::{Login, UNDER_WAY};
 
 /// Interval of the reads. Together with the interval of the checks of open exchanges
-/// (`gateway::stream_guard`) it is less than the second that docs/login.md promises.
+/// (`gateway::stream_guard`) it is less than the second that docs/guides/logout.md promises.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// Reads until the login is replaced.

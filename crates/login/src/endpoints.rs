@@ -16,11 +16,13 @@ use http_engine::local_reply::LocalReply;
 use super::call::{LoginAction, LoginCall, redirect_to};
 use super::lifecycle::BeginFault;
 use super::pages::{self, PageNotice};
-use super::provider::{LoginProviderClient, ProviderFault, shown};
+use super::provider::LoginProviderClient;
 use super::redirect::target;
 use super::session::{BrowserSession, LONGEST_COOKIE, SealFault, subject_of};
 use super::{Login, SessionRejected};
 use crate::login_state::{LoginAttempt, PATIENCE, is_browser, random_text};
+use crate::provider::messages::shown;
+use crate::provider::provider_fault::ProviderFault;
 
 impl Login {
     /// Answers a call. Its processing continues when the request is dropped.
@@ -85,7 +87,7 @@ impl Login {
         match provider.authorization_url(&question, &self.callback_uri(call.origin, provider)).await {
             Ok(url) => {
                 let mut answer = redirect_to(302, url);
-                let cookie = Cookie::Browser.set(origin.https, &browser, PATIENCE);
+                let cookie = Cookie::Browser.set(origin.scheme, &browser, PATIENCE);
                 answer.fields.push(("set-cookie".into(), cookie.into()));
                 answer
             }
@@ -152,7 +154,7 @@ impl Login {
                 self.shared.counts.login_refused.fetch_add(1, Relaxed);
                 let title = provider.config.title.to_string();
                 pages::problem(
-                    &PageNotice::Refused { title, error: "signed out meanwhile".to_owned() },
+                    &PageNotice::Refused { title, error: "signed out in the meantime".to_owned() },
                     Some(&again),
                 )
             }
@@ -165,12 +167,12 @@ impl Login {
             // The owner of the store logs its outage.
             Err(BeginFault::Store(fault)) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
-                tracing::debug!(provider = &*provider.config.name, %fault, "a login cannot be kept");
+                tracing::debug!(provider = &*provider.config.name, %fault, "session could not be stored, login failed");
                 pages::problem(&PageNotice::Unavailable, Some(&again))
             }
             Err(fault) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
-                tracing::error!(provider = &*provider.config.name, %fault, "a login cannot be kept");
+                tracing::error!(provider = &*provider.config.name, %fault, "session could not be stored, login failed");
                 pages::problem(&PageNotice::Unavailable, Some(&again))
             }
         }
@@ -220,7 +222,7 @@ impl Login {
         }
         let mut answer = redirect_to(303, location);
         for cookie in [Cookie::Session, Cookie::Browser] {
-            answer.fields.push(("set-cookie".into(), cookie.clear(origin.https).into()));
+            answer.fields.push(("set-cookie".into(), cookie.clear(origin.scheme).into()));
         }
         answer
     }
@@ -309,9 +311,9 @@ impl Login {
         let counts = &self.shared.counts;
         if refused { &counts.login_refused } else { &counts.login_failed }.fetch_add(1, Relaxed);
         if fault.is_outage() {
-            tracing::debug!(provider = &*provider.config.name, %fault, "a login failed");
+            tracing::debug!(provider = &*provider.config.name, %fault, "login failed");
         } else if self.shared.told.login.is_due() {
-            tracing::warn!(provider = &*provider.config.name, %fault, "somebody could not log in, said once in 10 s");
+            tracing::warn!(provider = &*provider.config.name, %fault, "login failed");
         }
         let title = provider.config.title.to_string();
         let said = match fault {
@@ -331,9 +333,7 @@ async fn is_from(provider: &LoginProviderClient, call: &LoginCall) -> Result<(),
     match (named.next(), named.next()) {
         (None, _) if !metadata.names_itself => Ok(()),
         (Some(issuer), None) if issuer == metadata.issuer => Ok(()),
-        _ => Err(ProviderFault::Person(
-            "the answer is not this provider's: its `iss` is another, or missing".to_owned(),
-        )),
+        _ => Err(ProviderFault::Person("the authorization response has a wrong or missing `iss`".to_owned())),
     }
 }
 

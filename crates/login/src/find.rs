@@ -59,12 +59,12 @@ impl Login {
 /// The store gives no answer; the owner of the store logs the outage.
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
 pub(super) fn silent(fault: StoreFault) -> SessionRejected {
-    tracing::debug!(%fault, "nobody can say whose session a cookie is");
+    tracing::debug!(%fault, "session store unavailable");
     SessionRejected::Silent
 }
 
 /// A session became too large for its place: the user logs in again, and sees an explanation.
 pub(super) fn sealed(fault: &SealFault) -> SessionRejected {
-    tracing::error!(%fault, "a session cannot be kept, and is over");
+    tracing::error!(%fault, "session too large to store, signed out");
     SessionRejected::Over
 }

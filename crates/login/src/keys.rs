@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use auth::sealing::{KEY_LENGTH as LENGTH, NONCE_LENGTH, SealingKey, join_parts};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SecureRandom;
@@ -20,8 +20,6 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use coherence::secret::is_regular;
 use zeroize::Zeroizing;
 
-/// Bytes of a key.
-const LENGTH: usize = 32;
 /// Bytes that identify a key within a sealed text.
 const NAME: usize = 4;
 /// Maximum number of keys: each is found by name, and none is needed for longer than a session
@@ -50,13 +48,13 @@ impl Purpose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeysMalformed {
     /// The file contains no key.
-    #[error("there is no key in it")]
+    #[error("the file contains no key")]
     None,
     /// A line is not a key.
     #[error("line {0} is not {LENGTH} bytes in base64")]
     Line(usize),
     /// A key is not random.
-    #[error("line {0} is no random key: its bytes repeat or count up")]
+    #[error("line {0} is not a random key: its bytes repeat or count up")]
     Regular(usize),
     /// A key occurs twice.
     #[error("line {0} repeats a key above it")]
@@ -72,8 +70,8 @@ pub struct SessionKeys(Arc<[Key]>);
 
 struct Key {
     name: [u8; NAME],
-    session: LessSafeKey,
-    attempt: LessSafeKey,
+    session: SealingKey,
+    attempt: SealingKey,
     logins: hmac::Key,
 }
 
@@ -141,15 +139,10 @@ impl SessionKeys {
         random: &dyn SecureRandom,
     ) -> Result<String, Unspecified> {
         let key = &self.0[0];
-        let mut nonce = [0; NONCE_LEN];
+        let mut nonce = [0; NONCE_LENGTH];
         random.fill(&mut nonce)?;
-        let mut sealed = Vec::with_capacity(NAME + NONCE_LEN + text.len() + 16);
-        sealed.extend_from_slice(&key.name);
-        sealed.extend_from_slice(&nonce);
-        let mut body = text.to_vec();
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        key.of(purpose).seal_in_place_append_tag(nonce, Aad::from(bound(holder)), &mut body)?;
-        sealed.extend_from_slice(&body);
+        let mut sealed = key.name.to_vec();
+        key.of(purpose).seal_onto(&mut sealed, &bound(holder), text, nonce).map_err(|_| Unspecified)?;
         Ok(URL_SAFE_NO_PAD.encode(sealed))
     }
 
@@ -162,24 +155,14 @@ impl SessionKeys {
     ) -> Option<(Zeroizing<Vec<u8>>, Opener<'_>)> {
         let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
         let (name, rest) = sealed.split_at_checked(NAME)?;
-        let (nonce, body) = rest.split_at_checked(NONCE_LEN)?;
         let key = self.0.iter().find(|key| key.name == *name)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut body = Zeroizing::new(body.to_vec());
-        let length = key.of(purpose).open_in_place(nonce, Aad::from(bound(holder)), &mut body).ok()?.len();
-        body.truncate(length);
-        Some((body, Opener(key)))
+        Some((key.of(purpose).open(&bound(holder), rest)?, Opener(key)))
     }
 }
 
 /// Each part is preceded by its length, so that no two holders are encoded alike.
 fn bound(holder: &[&[u8]]) -> Vec<u8> {
-    let mut whole = Vec::new();
-    for part in holder {
-        whole.extend_from_slice(&(part.len() as u64).to_be_bytes());
-        whole.extend_from_slice(part);
-    }
-    whole
+    join_parts(holder.iter().copied())
 }
 
 impl Opener<'_> {
@@ -195,7 +178,7 @@ impl Key {
         let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"postern gateway sessions").extract(secret);
         let mut name = [0; NAME];
         name.copy_from_slice(&derive(&root, b"name")[..NAME]);
-        let aead = |purpose: Purpose| sealing(&derive(&root, purpose.name()));
+        let aead = |purpose: Purpose| SealingKey::new(&derive(&root, purpose.name()));
         Self {
             name,
             session: aead(Purpose::Session),
@@ -204,17 +187,12 @@ impl Key {
         }
     }
 
-    fn of(&self, purpose: Purpose) -> &LessSafeKey {
+    fn of(&self, purpose: Purpose) -> &SealingKey {
         match purpose {
             Purpose::Session => &self.session,
             Purpose::Attempt => &self.attempt,
         }
     }
-}
-
-#[allow(clippy::expect_used, reason = "only a key of another length is refused")]
-fn sealing(key: &[u8; LENGTH]) -> LessSafeKey {
-    LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, key).expect("the length is the algorithm's"))
 }
 
 #[allow(clippy::expect_used, reason = "only an output of thousands of bytes is refused")]

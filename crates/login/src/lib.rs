@@ -45,6 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use auth::request::Scheme;
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
 use credentials::assertion::AssertionReserve;
@@ -184,32 +185,29 @@ pub struct LoginStatus {
 impl Collect for LoginStatus {
     fn collect(all: &[Self], e: &mut Encoder) {
         let Some(logins) = all.first() else { return };
-        let help = "Logins that came back from a provider, by what came of them.";
+        let help = "Logins that returned from a provider, by result.";
         let mut family = e.family("postern_logins", FamilyKind::Counter, help);
         for (result, count) in
             [("good", logins.logins), ("refused", logins.login_refused), ("failed", logins.login_failed)]
         {
             family.sample(&[("result", result)], count);
         }
-        let help = "Times that a provider was asked whether a session holds, by its answer.";
+        let help = "Session renewals at a provider, by result.";
         let mut family = e.family("postern_session_renewals", FamilyKind::Counter, help);
         for (result, count) in
             [("good", logins.renewed), ("refused", logins.renewal_refused), ("failed", logins.renewal_failed)]
         {
             family.sample(&[("result", result)], count);
         }
-        let help = "Sessions that were ended before their time, by whom; by a provider, messages of it.";
+        let help =
+            "Logouts, by initiator: sessions ended by their user, and accepted logout tokens of providers.";
         let mut family = e.family("postern_logouts", FamilyKind::Counter, help);
         for (by, count) in [("holder", logins.logouts), ("provider", logins.provider_logouts)] {
             family.sample(&[("by", by)], count);
         }
-        e.family(
-            "postern_sessions_ended",
-            FamilyKind::Gauge,
-            "Entries in the list of sessions that were ended.",
-        )
-        .sample(&[], logins.ended as u64);
-        e.family("postern_sessions_remembered", FamilyKind::Gauge, "Sessions whose facts are remembered.")
+        e.family("postern_sessions_ended", FamilyKind::Gauge, "Entries in the list of revoked sessions.")
+            .sample(&[], logins.ended as u64);
+        e.family("postern_sessions_cached", FamilyKind::Gauge, "Sessions with cached facts.")
             .sample(&[], logins.cache.facts as u64);
     }
 }
@@ -307,9 +305,9 @@ impl Login {
         self.config.origin(authority)
     }
 
-    /// Whether browsers reach an origin over TLS.
-    pub fn is_https(&self, origin: usize) -> bool {
-        self.config.origins[origin].https
+    /// The scheme by which browsers reach an origin.
+    pub fn scheme(&self, origin: usize) -> Scheme {
+        self.config.origins[origin].scheme
     }
 
     /// The cached result for a session cookie at an origin: the hot path. `now` may be a coarse
@@ -349,7 +347,7 @@ impl Login {
         if let Some(store) = &self.store
             && let Err(fault) = store.sweep(now).await
         {
-            tracing::debug!(%fault, "sessions that have ended are not forgotten");
+            tracing::debug!(%fault, "deleting expired sessions failed, retrying");
         }
     }
 

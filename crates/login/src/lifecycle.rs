@@ -19,7 +19,7 @@ pub(super) enum BeginFault {
     Seal(#[from] SealFault),
     #[error(transparent)]
     Store(#[from] StoreFault),
-    #[error("the provider ended its session meanwhile")]
+    #[error("the provider ended the session during the login")]
     Ended,
 }
 
@@ -93,7 +93,7 @@ impl Login {
             self.forget(provider, &session).await;
             return Err(BeginFault::Ended);
         }
-        Ok(Cookie::Session.set(place.https, &name, ends.since(now)))
+        Ok(Cookie::Session.set(place.scheme, &name, ends.since(now)))
     }
 
     /// The `Set-Cookie` that contains a session.
@@ -106,7 +106,7 @@ impl Login {
         let place = &self.config.origins[origin];
         let value = session.cookie(&self.config.keys, &place.text, &self.random)?;
         let lasts: Duration = session.ends(&self.config).since(now);
-        Ok(Cookie::Session.set(place.https, &value, lasts))
+        Ok(Cookie::Session.set(place.scheme, &value, lasts))
     }
 
     /// Ends the session of a cookie, here and in the store. Returns its last content, so that its

@@ -86,7 +86,7 @@ pub(super) fn sign_in(choices: &[(String, String)]) -> LocalReply {
 /// The page for a form that was sent after the session ended.
 pub(super) fn expired(start: &str) -> LocalReply {
     let texts = [
-        "What you have just sent was not accepted, because your session has ended. Your browser still has it.",
+        "Your form was not accepted, because your session has ended. Your browser still has it.",
         "Sign in in a new tab, come back to this one, and load it again. When your browser asks whether to send the form again, \
          say yes.",
     ];
@@ -96,7 +96,7 @@ pub(super) fn expired(start: &str) -> LocalReply {
 
 /// The page after a login in a separate tab.
 pub(super) fn done() -> LocalReply {
-    let texts = ["Close this tab, and load the one that you came from again."];
+    let texts = ["Close this tab, then reload the tab that you came from."];
     page(200, ("signed_in", Outcome::Local), "You are signed in", &texts, PageAction::Nothing, None)
 }
 
@@ -126,7 +126,7 @@ pub(super) fn problem(said: &PageNotice, again: Option<&str>) -> LocalReply {
     let act = again.map_or(PageAction::Nothing, |again| PageAction::Go("Try again", again.to_owned()));
     let remedy = said.remedy();
     let texts: Vec<&str> = [&*text].into_iter().chain(remedy).collect();
-    let note = "If this goes on, tell whoever runs this service what you see here.";
+    let note = "If this persists, contact the operator of this service and quote this message.";
     let mut answer = page(status, (code, outcome), title, &texts, act, remedy.is_none().then_some(note));
     if status == 503 {
         answer.fields.push(("retry-after".into(), "5".into()));
@@ -170,21 +170,21 @@ impl PageNotice {
                 "login_provider_unknown",
                 Outcome::NoRoute,
                 "There is no such account provider",
-                "The one you were sent to is not configured here.".to_owned(),
+                "The provider you were sent to is not configured here.".to_owned(),
             ),
             Self::Refused { title, error } => (
                 403,
                 "login_refused",
                 Outcome::Forbidden,
                 "You were not signed in",
-                format!("{title} said no: {error}"),
+                format!("{title} refused: {error}"),
             ),
             Self::Unbelievable { title } => (
                 403,
                 "login_unbelievable",
                 Outcome::Forbidden,
                 "You were not signed in",
-                format!("What {title} says of you cannot be used here. The log says why."),
+                format!("The data that {title} sent about you cannot be used here. The log has the reason."),
             ),
             Self::ProviderSilent { title } => (
                 503,

@@ -32,9 +32,10 @@ pub fn own(
     asked: bool,
 ) -> Option<Preview> {
     Some(match login.call(request, fields, asked)? {
-        Err(answer) => {
-            Preview::of(&answer, "the login answers everything below its path, and serves nothing here")
-        }
+        Err(answer) => Preview::of(
+            &answer,
+            "the login answers every address below its path, and this one does not exist",
+        ),
         Ok(call) => {
             let (status, what) = told(call.action, login);
             Preview { status, code: "local", what, location: None }
@@ -56,8 +57,10 @@ pub fn invitation(
     }
     let answer = login.invite(request, fields, upgrades)?;
     let what = match answer.status {
-        302 => "a browser on its way to a page: it is sent to log in, and comes back",
-        _ => "a browser that sends a form: a page has it log in elsewhere, and send the form again",
+        302 => "a browser that navigates to a page: redirected to log in, then back",
+        _ => {
+            "a browser that sends a form: a page asks the user to log in in a new tab and to send the form again"
+        }
     };
     Some(Preview::of(&answer, what))
 }
@@ -69,7 +72,7 @@ pub fn carries_session(
     fields: &[Field<'_>],
 ) -> bool {
     let origin = login.origin(request.authority());
-    origin.is_some_and(|origin| Cookie::Session.find(login.origins[origin].https, fields).is_some())
+    origin.is_some_and(|origin| Cookie::Session.find(login.origins[origin].scheme, fields).is_some())
 }
 
 impl Preview {
@@ -83,25 +86,23 @@ impl Preview {
 fn told(action: LoginAction, login: &crate::config::LoginConfig) -> (u16, &'static str) {
     let chosen = login.page || login.providers.len() > 1;
     match action {
-        LoginAction::Start if chosen => (302, "begins to log in: the page where a provider is chosen"),
-        LoginAction::Start => (302, "begins to log in: on to the provider"),
+        LoginAction::Start if chosen => (302, "starts a login: redirect to the page to choose a provider"),
+        LoginAction::Start => (302, "starts a login: redirect to the provider"),
         LoginAction::Callback => {
-            (303, "back from the provider: a session, or a page that says why there is none")
+            (303, "return from the provider: creates a session, or shows a page with the error")
         }
-        LoginAction::SignIn => (200, "the page where a provider is chosen"),
+        LoginAction::SignIn => (200, "the page to choose a provider"),
         LoginAction::SignOut => {
-            (303, "ends the session; a page asks first where another site sent the browser")
+            (303, "ends the session; asks for confirmation if another site sent the browser")
         }
         LoginAction::SignedOut => (200, "the page after signing out"),
-        LoginAction::Done => (200, "the page after logging in in a tab of its own"),
+        LoginAction::Done => (200, "the page after a login in a separate tab"),
         LoginAction::Auth => (
             202,
-            "whether there is a session: 401 where there is none, 403 where it is not one of those asked for",
+            "whether there is a session: 401 without one, 403 if it does not meet the conditions of the query",
         ),
-        LoginAction::UserInfo => (200, "whose session it is: 401 where there is none"),
-        LoginAction::BackChannelLogout => {
-            (200, "takes a provider's logout token: 400 where it does not hold")
-        }
+        LoginAction::UserInfo => (200, "the user of the session: 401 without one"),
+        LoginAction::BackChannelLogout => (200, "accepts a provider's logout token: 400 if it is invalid"),
         LoginAction::Unknown => (404, "nothing"),
     }
 }

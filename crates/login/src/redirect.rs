@@ -4,7 +4,7 @@
 //! Owns: validating `rd`. A valid target is a path of the same origin in canonical form; anything
 //! else is replaced by the default page.
 
-use auth::request::{Canonical, RawRequest, Scheme};
+use auth::request::{Canonical, RawRequest};
 
 use crate::config::Origin;
 
@@ -43,7 +43,7 @@ fn judged(asked: &str, origin: &Origin) -> Option<String> {
     }
     let raw = RawRequest {
         method: "GET",
-        scheme: if origin.https { Scheme::Https } else { Scheme::Http },
+        scheme: origin.scheme,
         authority: None,
         host: Some(origin.authority.as_bytes()),
         target: asked.as_bytes(),
@@ -57,11 +57,16 @@ fn judged(asked: &str, origin: &Origin) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use auth::request::Scheme;
+
     use super::*;
 
     fn judged(asked: &str) -> String {
-        let origin =
-            Origin { https: true, authority: "app.example".into(), text: "https://app.example".into() };
+        let origin = Origin {
+            scheme: Scheme::Https,
+            authority: "app.example".into(),
+            text: "https://app.example".into(),
+        };
         target(Some(asked), &origin)
     }
 
@@ -104,7 +109,7 @@ mod tests {
             assert_eq!(judged(odd), "/", "{odd:?}");
         }
         assert_eq!(
-            target(None, &Origin { https: true, authority: "a".into(), text: "https://a".into() }),
+            target(None, &Origin { scheme: Scheme::Https, authority: "a".into(), text: "https://a".into() }),
             "/"
         );
     }

@@ -16,9 +16,10 @@ use credentials::session_store::SessionStore;
 use parking_lot::Mutex;
 
 use super::find::{FoundSession, sealed, silent};
-use super::provider::{LoginProviderClient, ProviderFault, ProviderTokens};
+use super::provider::{LoginProviderClient, ProviderTokens};
 use super::session::BrowserSession;
 use super::{Login, SessionRejected};
+use crate::provider::provider_fault::ProviderFault;
 
 /// How long a replaced cookie still leads to its successor.
 pub(super) const SUCCESSION: Duration = Duration::from_mins(2);
@@ -65,7 +66,7 @@ impl Login {
             }
             Err(fault) if fault.is_final() => {
                 counts.renewal_refused.fetch_add(1, Relaxed);
-                tracing::debug!(provider = &*provider.config.name, %fault, "a session is over");
+                tracing::debug!(provider = &*provider.config.name, %fault, "session ended by the provider");
                 if matches!(fault, ProviderFault::Person(_)) {
                     // Even if the provider later answers differently for this cookie: it is not the
                     // user who logged in.
@@ -75,7 +76,7 @@ impl Login {
             }
             Err(fault) => {
                 counts.renewal_failed.fetch_add(1, Relaxed);
-                tracing::debug!(provider = &*provider.config.name, %fault, "a session is not confirmed");
+                tracing::debug!(provider = &*provider.config.name, %fault, "session renewal failed, keeping the session for now");
                 Err(SessionRejected::Silent)
             }
         }
@@ -207,10 +208,10 @@ impl Login {
             // The session is over here in any case. An unavailable provider has an outage log of
             // its own.
             if fault.is_outage() {
-                tracing::debug!(provider = &*provider.config.name, %fault, "tokens are not revoked");
+                tracing::debug!(provider = &*provider.config.name, %fault, "token revocation failed");
                 return;
             }
-            tracing::warn!(provider = &*provider.config.name, %fault, "the tokens of a session that ended may live on");
+            tracing::warn!(provider = &*provider.config.name, %fault, "token revocation failed, tokens may stay valid");
         }
     }
 }

@@ -93,7 +93,7 @@ pub(crate) struct BrowserSession {
 pub(crate) enum SealFault {
     /// The sealed session exceeds the limit of browsers.
     #[error(
-        "the session takes {0} bytes, and browsers keep no cookie over 4096; keep sessions in a database (`login.database`), or ask for fewer claims and scopes"
+        "the session takes {0} bytes, but browsers keep at most 4096 per cookie; keep sessions in a database (`login.database`), or request fewer claims and scopes"
     )]
     TooLong(usize),
     /// There is no randomness.

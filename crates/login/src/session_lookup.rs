@@ -187,7 +187,11 @@ impl Login {
         let identity = super::session::identity(&provider.config, heard, session.more.as_deref());
         let identity = identity.map_err(|why| {
             // It was valid at first: the mapping has changed since.
-            tracing::warn!(provider = &*provider.config.name, why, "a session names nobody: it is over");
+            tracing::warn!(
+                provider = &*provider.config.name,
+                why,
+                "session has no mapped identity, signed out"
+            );
             SessionRejected::Over
         })?;
         let until = until.min(session.ends(&self.config));

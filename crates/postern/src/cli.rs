@@ -15,10 +15,10 @@ use crate::terminal::ERROR;
 Start with `postern demo`, which needs nothing else.
 
 Exit codes:
-  0  all is well
-  1  the answer is no: a faulty configuration, a refused request, a difference found
-  2  the command line is not understood
-  3  it cannot be done here: a port in use, no network, no permission")]
+  0  success
+  1  negative result: a faulty configuration, a refused request, a difference
+  2  the command line is invalid
+  3  failure: a port in use, no network, no permission")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -1,6 +1,10 @@
-//! HTTP client for commands that query servers, and for the provider's notifications to clients.
+//! HTTP client of the commands and of the provider, which calls clients and event receivers.
 //!
-//! It uses hyper, not the gateway's own codec. So `demo --check` sees what any client would see.
+//! Owns: which certificate authorities are trusted (`--ca` or the system's), and error texts for
+//! people. Does not own: connections and limits ([`http_engine::http_client`]).
+//!
+//! It is built on hyper, not on the gateway's own codec: `demo --check` sees what any client would
+//! see.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -8,30 +12,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
 use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::config::ServerConfig;
+use http_engine::http_client::{CallError, ClientOptions, HttpAnswer, HttpClient};
 use http_engine::tls::Protocols;
 use http_engine::url::Url;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio::runtime::Handle;
+
+pub(crate) use http_engine::http_client::HttpVersion as Version;
 
 /// Time limit of one exchange.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Size limit of a response body, in bytes.
-const ANSWER: usize = 1 << 20;
-
-/// HTTP version of an exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
-    /// HTTP/1.1 (RFC 9112).
-    Http1,
-    /// HTTP/2 with prior knowledge.
-    Http2,
-}
-
 /// A response with its complete body.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
@@ -56,7 +48,11 @@ impl Client {
     /// Creates a client that trusts the certificate authorities in a PEM file, or those of the
     /// system.
     pub(crate) fn new(ca: Option<&Path>) -> Self {
-        Self { ca: ca.map(Into::into), tls: OnceLock::new(), remedy: "; name the authority with --ca" }
+        Self {
+            ca: ca.map(Into::into),
+            tls: OnceLock::new(),
+            remedy: "; name the certificate authority with --ca",
+        }
     }
 
     /// Sends a request to `url` over a new connection.
@@ -72,10 +68,7 @@ impl Client {
         body: impl Into<Bytes>,
     ) -> Result<Reply, String> {
         let exchange = self.exchange(version, method, url, fields, body.into());
-        match tokio::time::timeout(DEADLINE, exchange).await {
-            Ok(reply) => reply.map_err(|error| format!("{url}: {error}")),
-            Err(_) => Err(format!("{url}: no answer within {} s", DEADLINE.as_secs())),
-        }
+        exchange.await.map_err(|error| format!("{url}: {error}"))
     }
 
     async fn exchange(
@@ -86,30 +79,24 @@ impl Client {
         fields: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Reply, String> {
-        let (host, port) = url.endpoint();
-        let stream = TcpStream::connect((host, port)).await.map_err(|error| match error.kind() {
-            std::io::ErrorKind::ConnectionRefused => {
-                "nobody listens there; is the server running?".to_owned()
-            }
-            _ => format!("cannot connect: {error}"),
-        })?;
-        let target = if version == Version::Http2 { url.to_string() } else { url.target().to_owned() };
-        let mut request = Request::builder().method(method).uri(target);
-        if version == Version::Http1 {
-            request = request.header("host", url.authority());
-        }
+        let mut request = Request::builder().method(method).uri(url.to_string());
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let request =
-            request.body(Full::new(body)).map_err(|error| format!("the request cannot be sent: {error}"))?;
-        if !url.is_https() {
-            return talk(version, stream, request).await;
+        let request = request.body(body).map_err(|error| format!("the request cannot be sent: {error}"))?;
+        let tls = if url.is_https() { Some(self.tls()?) } else { None };
+        let server = ServerConfig { timeout: DEADLINE, ..ServerConfig::anonymous(tls) };
+        let options = ClientOptions { version, idle_connections: 0, ..ClientOptions::default() };
+        let client = HttpClient::with_options(&server, options, Handle::current());
+        match client.send(request).await {
+            Ok(HttpAnswer { status, headers, body }) => Ok(Reply { status, headers, body }),
+            Err(CallError::Connect(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                Err("connection refused; is the server running?".to_owned())
+            }
+            Err(CallError::Connect(error)) => Err(format!("cannot connect: {error}")),
+            Err(CallError::Tls(error)) => Err(format!("the TLS handshake failed: {error}{}", self.remedy)),
+            Err(error) => Err(error.to_string()),
         }
-        let name = url.server_name().ok_or("the host cannot be in a certificate")?;
-        let tls = TlsConnector::from(self.tls()?).connect(name, stream).await;
-        let tls = tls.map_err(|error| format!("the TLS handshake failed: {error}{}", self.remedy))?;
-        talk(version, tls, request).await
     }
 
     /// TLS configuration. It is built when it is first needed, because most uses are plain HTTP.
@@ -127,34 +114,4 @@ impl Client {
         let config = config.map_err(|error| error.to_string())?.config;
         Ok(self.tls.get_or_init(|| config).clone())
     }
-}
-
-async fn talk(
-    version: Version,
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-) -> Result<Reply, String> {
-    let broken = |error: hyper::Error| format!("the exchange broke off: {error}");
-    let io = TokioIo::new(stream);
-    let response = match version {
-        Version::Http1 => {
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
-            // The task ends with the exchange, which reports any error.
-            tokio::spawn(connection);
-            sender.send_request(request).await.map_err(broken)?
-        }
-        Version::Http2 => {
-            let executor = TokioExecutor::new();
-            let (mut sender, connection) =
-                hyper::client::conn::http2::handshake(executor, io).await.map_err(broken)?;
-            tokio::spawn(connection);
-            sender.send_request(request).await.map_err(broken)?
-        }
-    };
-    let (head, body) = response.into_parts();
-    let body = Limited::new(body, ANSWER)
-        .collect()
-        .await
-        .map_err(|error| format!("the answer broke off: {error}"))?;
-    Ok(Reply { status: head.status, headers: head.headers, body: body.to_bytes() })
 }

@@ -27,7 +27,8 @@ use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::revocation::{FollowedLog, LogSource, LogTransports, beside, together, view};
+use crate::revocation::transports::{LogTransports, beside, together};
+use crate::revocation::{FollowedLog, LogSource, view};
 
 /// Name of the log among the followed logs.
 const NAME: &str = "security-events";
@@ -122,7 +123,7 @@ impl Drop for EventLogState {
 async fn shared(store: &Store) -> Result<SharedSecret, Failure> {
     let mut drawn = [0; 64];
     let filled = SystemRandom::new().fill(&mut drawn);
-    filled.map_err(|_| Failure::new("the system has no randomness to give"))?;
+    filled.map_err(|_| Failure::new("the system has no random numbers available"))?;
     let kept = store.write(ShareSecret(drawn)).await;
     let kept = kept.map_err(|error| Failure::new(format!("the database of security events: {error}")))?;
     let (mut tags, mut root) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
@@ -169,7 +170,7 @@ async fn sweep(store: Store) {
         if let Err(error) = store.sweep(SystemClock.now().wall, LOG_KEPT).await
             && !error.is_outage()
         {
-            tracing::warn!(%error, "security events that are over stay in the database for now");
+            tracing::warn!(%error, "deleting expired security events failed; retrying");
         }
     }
 }

@@ -111,15 +111,14 @@ pub fn run(
     // A second signal ends the process, even with requests in flight.
     std::thread::spawn(move || {
         signals.wait_for_stop();
-        tracing::warn!("told twice: ending at once");
+        tracing::warn!("second signal, stopping at once");
         std::process::exit(3);
     });
     if process.drain() {
         tracing::info!("drained");
         return Ok(Outcome::Good);
     }
-    let what =
-        "the drain timeout is over and requests were cut off; `server.drain_timeout` is how long they have";
+    let what = "the drain timeout expired and requests were cut off; `server.drain_timeout` sets it";
     Err(Failure::new(what))
 }
 
@@ -143,7 +142,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
                     retry.forget();
                     tracing::info!(config = %path.display(), "configuration applied");
                     for key in postponed {
-                        tracing::warn!(key, "changed, which takes effect with the next start");
+                        tracing::warn!(key, "key changed, takes effect at the next start");
                     }
                 }
                 Err(failure) => {
@@ -153,9 +152,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
                     if is_known {
                         tracing::debug!(again_in = ?again, "configuration still not applied: {failure}");
                     } else {
-                        tracing::error!(
-                            "configuration not applied, the last good one stays and this one is tried again: {failure}"
-                        );
+                        tracing::error!("configuration not applied, retrying: {failure}");
                     }
                 }
             }
@@ -165,7 +162,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut
             retry.forget();
             // The fault may be in a file that was not read before.
             watcher.also(refused.files);
-            tracing::error!(config = %path.display(), "configuration refused, the last good one stays");
+            tracing::error!(config = %path.display(), "configuration refused, the last valid one stays applied");
             for fault in refused.report.lines() {
                 tracing::error!("{fault}");
             }
@@ -216,9 +213,7 @@ impl Retry {
         }
         if !by_change {
             self.forget();
-            tracing::warn!(
-                "the configuration has changed since it could not be applied and is not tried again: send SIGHUP"
-            );
+            tracing::warn!("configuration changed after a failed apply, not retried; send SIGHUP");
         }
         false
     }

@@ -40,7 +40,7 @@ mod tests {
 
     const ISSUER: &str =
         "[[issuer]]\nname = \"NAME\"\nissuer = \"https://NAME.example\"\naudiences = [\"orders\"]\n";
-    const AUTHORITY: &str = "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"https://c.example/introspect\"\n\
+    const AUTHORITY: &str = "[[token_authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"https://c.example/introspect\"\n\
          prefixes = [\"c_\"]\naudiences = [\"orders\"]\n";
 
     fn configured(policy: &str, more: &[&str]) -> Config {

@@ -91,7 +91,7 @@ impl Sessions {
         Box::pin(async move {
             match self.runtime.spawn(question(self.store.clone())).await {
                 Ok(answer) => answer.map_err(fault),
-                Err(ended) => Err(StoreFault(format!("the question was given up: {ended}"))),
+                Err(ended) => Err(StoreFault(format!("the query was cancelled: {ended}"))),
             }
         })
     }
@@ -221,7 +221,7 @@ mod tests {
         let again = sessions.insert(one.clone()).await.unwrap_err();
         assert_eq!(
             again.to_string(),
-            "sessions cannot be looked up: the name of a login session is taken already"
+            "session store unavailable: the name of a login session is already in use: choose another"
         );
 
         let until = NOW.plus(MINUTE);
@@ -282,11 +282,11 @@ mod tests {
         home.block_on(store.close());
         let worker = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let closed = worker.block_on(sessions.find([0; 32], NOW)).unwrap_err();
-        assert!(closed.0.starts_with("the database is not available"), "{closed}");
+        assert!(closed.0.starts_with("database unavailable"), "{closed}");
         assert!(worker.block_on(sessions.remove([0; 32])).is_err());
         home.shutdown_background();
         let gone = worker.block_on(sessions.find([0; 32], NOW)).unwrap_err();
-        assert!(gone.0.starts_with("the question was given up"), "{gone}");
+        assert!(gone.0.starts_with("the query was cancelled"), "{gone}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -36,7 +36,7 @@ pub struct Recorded {
 /// The chain is broken. The number is that of the first entry that does not follow from the one
 /// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the audit log is not as it was written: entry {0} was changed or is missing, or one before it is")]
+#[error("audit log: chain broken at entry {0}: it or an earlier entry was modified or deleted")]
 pub struct Broken(pub u64);
 
 /// A change together with its audit entry, in one transaction. The entry is written only if the

@@ -60,7 +60,7 @@ pub struct BackupContents {
 /// Omits the key ring.
 impl fmt::Debug for BackupContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Copied").field("rows", &self.rows).finish_non_exhaustive()
+        f.debug_struct("BackupContents").field("rows", &self.rows).finish_non_exhaustive()
     }
 }
 
@@ -83,22 +83,24 @@ pub enum BackupError {
     Database(#[from] StoreError),
     /// The commit of the import was sent, but not answered: either all of the copy was imported or
     /// nothing was. The caller must inspect the database.
-    #[error("no answer when the copy was made durable: {0}")]
+    #[error("commit of the import was not answered, it may have succeeded: {0}; inspect the database")]
     Unclear(StoreError),
     /// The caller rejected the copy, with this reason.
     #[error("{0}")]
     Unwanted(String),
     /// The file could not be read or written.
-    #[error("the copy cannot be read or written: {0}")]
+    #[error("reading or writing the copy failed: {0}")]
     File(#[from] std::io::Error),
     /// The database has rows in this table: a copy is never merged into existing data.
-    #[error("the database is not empty: there is something in {0}; read the copy into a new database")]
+    #[error("the database is not empty: table {0} has rows; import the copy into a new database")]
     NotEmpty(&'static str),
     /// The first line is not the header of a copy.
-    #[error("line 1: this is no copy of Postern's store")]
+    #[error("line 1: not a copy of Postern's store: choose a file written by the export")]
     Foreign,
     /// A newer program wrote the copy.
-    #[error("line 1: the copy has version {copy} of the schema, this program knows versions up to {known}")]
+    #[error(
+        "line 1: the copy has schema version {copy}, this program supports versions up to {known}: use a newer program"
+    )]
     Newer {
         /// Schema version of the copy.
         copy: u64,
@@ -124,13 +126,13 @@ pub enum BackupError {
         error: StoreError,
     },
     /// The copy ends at this line, without its trailer.
-    #[error("line {0}: the copy ends here without its last line: it was cut")]
+    #[error("line {0}: the copy is truncated: its last line is missing")]
     Cut(u64),
     /// The file has data after the trailer.
-    #[error("line {0}: something follows the copy's last line")]
+    #[error("line {0}: unexpected data after the end of the copy")]
     Longer(u64),
     /// The trailer does not match: the copy was modified or damaged.
-    #[error("line {0}: digest or number of rows differ: the copy was changed after it was written")]
+    #[error("line {0}: digest or number of rows differ: the copy was modified or damaged")]
     Changed(u64),
 }
 

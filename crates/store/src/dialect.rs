@@ -135,9 +135,9 @@ impl Dialect {
     ) -> Result<T, StoreError> {
         match self {
             Self::Sqlite => Ok(answer.await),
-            Self::Postgres => {
-                tokio::time::timeout(limit, answer).await.map_err(|_| lost("no answer in time"))
-            }
+            Self::Postgres => tokio::time::timeout(limit, answer)
+                .await
+                .map_err(|_| lost("the database did not answer in time")),
         }
     }
 
@@ -303,7 +303,7 @@ impl Incarnation {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    "the database does not tell its timeline: after a failover that loses something, caches go on with what they know"
+                    "database timeline unavailable, failovers cannot be detected"
                 );
                 Self::Untold
             }

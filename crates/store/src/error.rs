@@ -9,26 +9,26 @@ use std::sync::Arc;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be reached, does not answer in time, or closed the connection.
-    #[error("the database is not available: {0}")]
+    #[error("database unavailable: {0}")]
     Unavailable(Arc<sqlx::Error>),
     /// The queue of waiting changes is full.
-    #[error("too many writes are waiting for the database")]
+    #[error("too many changes are waiting for the database: retry later")]
     Busy,
     /// The disk of the database is full.
-    #[error("the database has no room left: {0}")]
+    #[error("the database's disk is full: {0}")]
     Full(Arc<sqlx::Error>),
     /// A unique value, named here, is already in use.
-    #[error("{0} is taken already")]
+    #[error("{0} is already in use: choose another")]
     Taken(&'static str),
     /// A row that the new row references does not exist, or no longer exists.
-    #[error("the row refers to one that does not exist")]
+    #[error("the row references one that does not exist")]
     Dangling,
     /// The database refused a statement, or a row does not have the form in which it was written.
-    #[error("the database and this program do not understand each other: {0}")]
+    #[error("unexpected answer of the database: {0}")]
     Mismatch(Arc<sqlx::Error>),
     /// The transaction was aborted in favour of another one (deadlock or serialization failure). It
     /// has no effect and may be retried.
-    #[error("the transaction gave way to another one")]
+    #[error("the transaction was aborted in favour of another: retry")]
     GaveWay,
 }
 
@@ -212,7 +212,7 @@ mod tests {
         assert!(StoreError::GaveWay.is_of_one_change() && StoreError::GaveWay.is_worth_retrying());
         assert_eq!(
             StoreError::Taken("x").naming("the name of it").to_string(),
-            "the name of it is taken already"
+            "the name of it is already in use: choose another"
         );
     }
 }

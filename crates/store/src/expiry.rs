@@ -122,7 +122,7 @@ pub(crate) async fn steps(
     loop {
         let mut loan = PooledConnection::of(pool).await?;
         let Ok(rows) = timeout(PATIENCE, step(loan.connection(), dialect, &statement, before)).await else {
-            return Err(loan.silent("no answer to a step in time"));
+            return Err(loan.silent("deleting expired rows timed out"));
         };
         let rows = rows?;
         deleted += rows;

@@ -150,7 +150,7 @@ pub(crate) async fn write(
                 .bind(applied.map_or(0, |head| i64::try_from(head.seq).unwrap_or(i64::MAX)));
         }
         let Ok(noted) = timeout(PATIENCE, note.execute(loan.connection())).await else {
-            return Err(loan.silent("no answer in time"));
+            return Err(loan.silent("writing the list of followers timed out"));
         };
         noted?;
     }

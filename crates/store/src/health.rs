@@ -19,7 +19,7 @@ const CALM: Duration = Duration::from_secs(10);
 
 /// The [`Outage`] of a database, to be shared by everything that uses the database.
 pub fn outage_of(name: &str) -> Outage {
-    Outage::of(name).with_effect("what needs it is answered 503").with_calm(CALM)
+    Outage::of(name).with_effect("requests that need it are answered 503").with_calm(CALM)
 }
 
 /// Records the outcome of a database access.

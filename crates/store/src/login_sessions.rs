@@ -48,7 +48,7 @@ pub struct LoginSessionRow {
 
 impl fmt::Debug for LoginSessionRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoginSession")
+        f.debug_struct("LoginSessionRow")
             .field("began", &self.began)
             .field("ends", &self.ends)
             .field("version", &self.version)

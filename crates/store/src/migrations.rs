@@ -74,8 +74,8 @@ impl Migrated {
         let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         (!named.is_empty()).then(|| {
             format!(
-                "stored clients with introspects = true introspect everybody's tokens (\"all\"), as before: {}{rest}; \"audience\" is \
-                 enough for one that asks about tokens meant for it: change it with `postern admin client replace`",
+                "clients with introspects = true can still introspect all tokens (\"all\"): {}{rest}; \"audience\" is \
+                 enough for a client that introspects only tokens issued for it: change it with `postern admin client replace`",
                 named.join(", ")
             )
         })

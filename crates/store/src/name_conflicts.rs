@@ -75,26 +75,26 @@ impl fmt::Display for NameConflict {
         match self {
             Self::SameName(one, other) => write!(
                 f,
-                "users {one} and {other} have one name: each logs in by the exact spelling only; rename one of them"
+                "users {one} and {other} have equivalent names and can sign in only with the exact spelling: rename one of them"
             ),
             Self::SameAddress(one, other) => write!(
                 f,
-                "users {one} and {other} have one address: each logs in by the exact spelling only; change one of them"
+                "users {one} and {other} have equivalent addresses and can sign in only with the exact spelling: change one of them"
             ),
             Self::NameIsAddress(named, addressed) => write!(
                 f,
-                "the name of user {named} is the address of user {addressed}, who cannot log in by it: rename the first"
+                "the name of user {named} is the address of user {addressed}, who cannot sign in with it: rename the first"
             ),
             Self::NameRefused(user, why) => {
-                write!(f, "the name of user {user} would be refused now: {why}; rename it")
+                write!(f, "the name of user {user} is no longer allowed: {why}; rename the user")
             }
             Self::AddressRefused(user, why) => {
-                write!(f, "the address of user {user} would be refused now: {why}; change it")
+                write!(f, "the address of user {user} is no longer allowed: {why}; change it")
             }
             Self::Group(name, why) => {
                 write!(
                     f,
-                    "the name of group {} would be refused now: {why}; make another group",
+                    "the name of group {} is no longer allowed: {why}; create another group",
                     visible(name)
                 )
             }
@@ -319,7 +319,7 @@ impl Store {
         if !stale.is_empty()
             && let Err(error) = self.write(Fold(stale)).await
         {
-            tracing::debug!(%error, "forms of names that do not fit were not mended");
+            tracing::debug!(%error, "correcting name forms failed");
         }
         Ok(())
     }
@@ -333,7 +333,7 @@ impl Store {
             let name: String = row.try_get(0)?;
             let why = match group_name(&name) {
                 Ok(kept) if kept == name => continue,
-                Ok(kept) => format!("it is written {} now", visible(&kept)),
+                Ok(kept) => format!("its stored form is now {}", visible(&kept)),
                 Err(fault) => fault.to_string(),
             };
             found.insert(NameConflict::Group(name, why));

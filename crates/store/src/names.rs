@@ -19,12 +19,10 @@ use precis_profiles::{Nickname, OpaqueString, UsernameCaseMapped, UsernameCasePr
 pub enum NameFault {
     /// An invisible or control character, a symbol, or a character whose equivalent must be used
     /// instead.
-    #[error("{} may not be in it (RFC 8264): leave it out", shown(*.0))]
+    #[error("{} is not allowed (RFC 8264): remove it", shown(*.0))]
     Character(char),
     /// One word mixes left-to-right and right-to-left letters.
-    #[error(
-        "a word mixes directions of writing in a way that cannot be told apart (RFC 5893 section 2): use one direction"
-    )]
+    #[error("one word mixes left-to-right and right-to-left letters (RFC 5893 section 2): use one direction")]
     Direction,
     /// The name has no characters.
     #[error("it is empty")]
@@ -158,7 +156,7 @@ mod tests {
             assert_eq!(user_name(name), Err(fault), "{name:?}");
         }
         let refused = NameFault::Character('\u{200b}').to_string();
-        assert_eq!(refused, "the character U+200B may not be in it (RFC 8264): leave it out");
+        assert_eq!(refused, "the character U+200B is not allowed (RFC 8264): remove it");
         assert_eq!(folded("No\u{200b}Ra"), "no\u{200b}ra", "found as it is kept");
     }
 

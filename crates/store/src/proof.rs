@@ -126,7 +126,7 @@ impl Proof {
             Err(error) if is_missing(&error) => {
                 tracing::warn!(
                     %error,
-                    "the database lets no message be written to its log: while it takes no changes, nobody who follows is answered"
+                    "pg_logical_emit_message unavailable, revocation queries need writes"
                 );
                 Ok(Self::Change)
             }
@@ -172,7 +172,7 @@ impl ProofConnections {
             let mut loan = PooledConnection::of(&self.pool).await?;
             let committed = committed(loan.connection(), self.incarnation, asked.asks());
             let Ok(found) = timeout(PATIENCE, committed).await else {
-                return Err(loan.silent("what was read was not proved in time"));
+                return Err(loan.silent("the proving transaction timed out"));
             };
             let (row, answers) = found?;
             if row.try_get::<i64, _>(2)? == 1 {
@@ -183,7 +183,7 @@ impl ProofConnections {
             drop(loan);
             self.writer.write(ProveHead).await?;
         }
-        Err(lost("the database fails over"))
+        Err(lost("the database is failing over: retry"))
     }
 }
 

@@ -24,7 +24,8 @@ impl Store {
         match self.proof() {
             Proof::Message(proof) => {
                 let asked = proof.heads.ask().await;
-                let head = asked.unwrap_or_else(|| Err(lost("the head's reading was abandoned")));
+                let head =
+                    asked.unwrap_or_else(|| Err(lost("reading the head of the revocation log was aborted")));
                 health::note(self.proving(), &head);
                 head
             }
@@ -88,7 +89,7 @@ impl Store {
         // This kind of proof needs a change, but the caller needs the list only when changes are
         // impossible.
         if matches!(self.proof(), Proof::Change) {
-            return Err(lost("nothing can be proved while no changes are made"));
+            return Err(lost("the database cannot prove reads while it accepts no changes"));
         }
         let (head, rows) = self.prove(ProofQuestion::Listed).await?;
         let ids = rows.iter().flatten().map(|row| row.try_get::<Vec<u8>, _>(0));

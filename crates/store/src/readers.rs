@@ -159,7 +159,7 @@ impl LentReader<'_> {
 
     fn give_back<T>(self, answer: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, StoreError> {
         let Ok(answer) = answer else {
-            return Err(self.held.loan.silent("no answer to a question in time"));
+            return Err(self.held.loan.silent("the database did not answer a read in time"));
         };
         let answer = answer?;
         let mut rested = self.readers.rested.lock();

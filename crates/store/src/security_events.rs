@@ -318,8 +318,7 @@ impl Change for ShareSecret {
             .await?;
         let secret: Vec<u8> = row.try_get(0)?;
         secret.try_into().map_err(|_| {
-            sqlx::Error::ColumnDecode { index: "secret".into(), source: "it has another length".into() }
-                .into()
+            sqlx::Error::ColumnDecode { index: "secret".into(), source: "unexpected length".into() }.into()
         })
     }
 }

@@ -32,7 +32,7 @@ impl StoredDigest {
     fn of_bytes(bytes: Vec<u8>, column: usize) -> Result<Self, StoreError> {
         let malformed = |_| sqlx::Error::ColumnDecode {
             index: column.to_string(),
-            source: "a digest has another length".into(),
+            source: "unexpected length of a digest".into(),
         };
         Ok(Self(bytes.try_into().map_err(malformed)?))
     }
@@ -44,7 +44,7 @@ impl StoredDigest {
 
 impl fmt::Debug for StoredDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Digest(..)")
+        f.write_str("StoredDigest(..)")
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn number(seq: i64) -> u64 {
 }
 
 pub(crate) fn malformed(column: &str) -> StoreError {
-    sqlx::Error::ColumnDecode { index: column.into(), source: "it has another length".into() }.into()
+    sqlx::Error::ColumnDecode { index: column.into(), source: "unexpected length".into() }.into()
 }
 
 /// Milliseconds since 1970 as both databases store them. [`Timestamp::MAX`] becomes `i64::MAX`.

@@ -227,8 +227,8 @@ impl Writer {
         }
         match tokio::time::timeout(PATIENCE, heard).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(lost("the transaction was abandoned")),
-            Err(_) => Err(lost("no answer in time")),
+            Ok(Err(_)) => Err(lost("the transaction was aborted")),
+            Err(_) => Err(lost("the change timed out, it may have been made")),
         }
     }
 }
@@ -239,7 +239,7 @@ type Waiting = Arc<Mutex<mpsc::Receiver<Box<dyn Queued>>>>;
 /// an error.
 async fn kept(place: WriteSlot, waiting: Waiting) {
     while tokio::spawn(lane(place.clone(), waiting.clone())).await.is_err_and(|end| end.is_panic()) {
-        tracing::error!("a change panicked; the others that shared its transaction were not made either");
+        tracing::error!("change panicked, its transaction was rolled back");
     }
 }
 
@@ -305,7 +305,7 @@ async fn together(place: &WriteSlot, jobs: &mut [Box<dyn Queued>]) -> Result<(),
 async fn over_a_connection(place: &WriteSlot, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
     let mut loan = PooledConnection::of(&place.pool).await?;
     let made = tokio::time::timeout(PATIENCE, transact(place, loan.connection(), jobs)).await;
-    made.unwrap_or_else(|_| Err(loan.silent("no answer to a transaction in time")))
+    made.unwrap_or_else(|_| Err(loan.silent("the transaction timed out")))
 }
 
 /// Makes the changes on one connection.

@@ -72,7 +72,7 @@ pub fn raise_descriptor_limit() -> usize {
 }
 
 fn strange(file: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("cannot understand {file}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("unexpected format of {file}"))
 }
 
 /// The relevant fields of `/proc/self/stat` (proc(5)).

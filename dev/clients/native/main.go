@@ -1,5 +1,6 @@
-// Command native logs in as a program on somebody's own machine does (RFC 8252), with golang.org/x/oauth2 and
-// github.com/coreos/go-oidc: `native BROWSER...` opens addresses with that command, and prints a line of JSON for each check.
+// Command native logs in as a native application does (RFC 8252), with golang.org/x/oauth2 and
+// github.com/coreos/go-oidc. `native BROWSER...` opens addresses with that command, and prints a
+// line of JSON for each check.
 package main
 
 import (
@@ -25,7 +26,7 @@ type verdict struct {
 	Fault   string  `json:"fault,omitempty"`
 }
 
-// native is the program, step by step.
+// native runs the checks, step by step.
 type native struct {
 	browser  []string
 	provider *oidc.Provider
@@ -84,7 +85,7 @@ func (n *native) discover(ctx context.Context) error {
 	return nil
 }
 
-// logIn listens on a port that is free, opens the browser and waits for it to come back.
+// logIn listens on a free port, opens the browser and waits for the redirect.
 func (n *native) logIn(ctx context.Context) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -128,7 +129,7 @@ func (n *native) logIn(ctx context.Context) error {
 	return n.read(ctx, nonce)
 }
 
-// read verifies the ID token that came along.
+// read verifies the ID token of the response.
 func (n *native) read(ctx context.Context, nonce string) error {
 	text, ok := n.token.Extra("id_token").(string)
 	if !ok {

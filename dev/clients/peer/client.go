@@ -106,7 +106,7 @@ func (w way) do(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// all sends a request and reads the whole answer.
+// all sends a request and reads the whole response.
 func (w way) all(method, url string, body io.Reader) (*http.Response, []byte, error) {
 	request, err := http.NewRequest(method, url, body)
 	if err != nil {
@@ -139,7 +139,7 @@ func request(w way, base string) error {
 	return nil
 }
 
-// turns sends each line only after the one before has come back.
+// turns sends each line only after the previous one has come back.
 func turns(w way, base string) error {
 	reader, writer := io.Pipe()
 	defer writer.Close()
@@ -148,7 +148,7 @@ func turns(w way, base string) error {
 		return err
 	}
 	if w.major == 1 {
-		// net/http begins to read an HTTP/1.1 answer only when a first part of the body was sent
+		// net/http starts to read an HTTP/1.1 response only after a first part of the body was sent
 		go fmt.Fprintln(writer, "begin")
 	}
 	response, err := w.do(request)
@@ -221,7 +221,7 @@ func large(w way, base string) error {
 }
 
 func trailersBothWays(w way, base string) error {
-	// an unknown length, for HTTP/1.1 has trailers behind chunks alone
+	// an unknown length, because HTTP/1.1 has trailers only after chunks
 	body := io.MultiReader(bytes.NewReader(make([]byte, 10_000)))
 	request, err := http.NewRequest("POST", base+"/trailers", body)
 	if err != nil {
@@ -249,12 +249,13 @@ func breaksOff(w way, base string) error {
 	if err == nil {
 		return fmt.Errorf("half an answer was taken for a whole one: %q", content)
 	}
-	// and the way stays open for others
+	// and the connection stays open for other requests
 	_, _, err = w.all("GET", base+"/bytes/10", nil)
 	return err
 }
 
-// abandoned gives up 40 large answers after their first byte; over HTTP/2 the connection's window must not leak away.
+// abandoned cancels 40 large responses after their first byte. Over HTTP/2 the connection's window
+// must not leak.
 func abandoned(w way, base string) error {
 	for range 40 {
 		request, err := http.NewRequest("GET", base+"/bytes/5000000", nil)

@@ -1,5 +1,6 @@
-// Command peer is Go's net/http on either side of the gateway: `peer serve ADDRESS` is an upstream that speaks
-// HTTP/1.1 and HTTP/2 in plain text, `peer client` runs the checks and prints a line of JSON for each.
+// Command peer is Go's net/http on either side of the gateway: `peer serve ADDRESS` is an upstream
+// that speaks HTTP/1.1 and HTTP/2 in plain text, `peer client` runs the checks and prints a line of
+// JSON for each.
 package main
 
 import (

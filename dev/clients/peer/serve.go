@@ -31,7 +31,7 @@ type arrived struct {
 	Header http.Header
 }
 
-// who tells what arrived.
+// who reports the request that arrived.
 func who(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(arrived{r.Proto, r.Method, r.Host, r.Header})
 }
@@ -39,7 +39,8 @@ func who(w http.ResponseWriter, r *http.Request) {
 // duplex sends every part back as soon as it arrives.
 func duplex(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
-	// HTTP/1.1: read on after the answer has begun; HTTP/2 always can, and says that it need not be asked
+	// HTTP/1.1: continue to read after the response has begun; HTTP/2 always can, and reports that
+	// the call is not needed
 	if err := control.EnableFullDuplex(); err != nil && r.ProtoMajor == 1 {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -61,7 +62,7 @@ func duplex(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// trailers answers the request's trailers as its own.
+// trailers returns the request's trailers as its own.
 func trailers(w http.ResponseWriter, r *http.Request) {
 	count, err := io.Copy(io.Discard, r.Body)
 	if err != nil {
@@ -70,13 +71,13 @@ func trailers(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Trailer", "X-Count, X-Said")
 	fmt.Fprintln(w, "trailers follow")
-	// else HTTP/2 would tell a length, behind which HTTP/1.1 has no place for trailers
+	// otherwise HTTP/2 would send a length, after which HTTP/1.1 has no place for trailers
 	_ = http.NewResponseController(w).Flush()
 	w.Header().Set("X-Count", strconv.FormatInt(count, 10))
 	w.Header().Set("X-Said", r.Trailer.Get("X-Say"))
 }
 
-// bytesOf answers so many bytes.
+// bytesOf returns that many bytes.
 func bytesOf(w http.ResponseWriter, r *http.Request) {
 	count, err := strconv.Atoi(r.PathValue("count"))
 	if err != nil {
@@ -93,7 +94,7 @@ func bytesOf(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// broken ends in the middle of its answer.
+// broken ends in the middle of its response.
 func broken(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Length", "1000")
 	fmt.Fprint(w, "half")

@@ -1,4 +1,5 @@
-"""Authlib at the provider: a web application with Flask, a resource server, and a client with a key of its own."""
+"""Authlib at the provider: a web application with Flask, a resource server, and a client with its
+own key."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ ada = Person("ada")
 
 
 def told(page: requests.Response, status: int = 200) -> dict:
-    """What a page of the application says."""
+    """Text of a page of the application."""
     equal("status of the application's page", page.status_code, status)
     found = re.search(r"<pre id=told>(.*)</pre>", page.text, re.DOTALL)
     assert found, f"{page.url} is not a page of the application"
@@ -35,12 +36,12 @@ def told(page: requests.Response, status: int = 200) -> dict:
 
 
 def ask(person: Person, path: str, status: int = 200) -> dict:
-    """What the application says of a person's browser."""
+    """What the application knows about a user's browser."""
     return told(person.get(APP + path), status)
 
 
 def worth(token: str) -> dict:
-    """What the resource server hears of a token."""
+    """Result of the resource server for a token."""
     with OAuth2Session("orders", SECRET) as orders:
         answer = orders.introspect_token(METADATA["introspection_endpoint"], token=token)
     equal("status of the introspection", answer.status_code, 200)
@@ -48,7 +49,8 @@ def worth(token: str) -> dict:
 
 
 def log_in() -> None:
-    """With every parameter that Authlib sends by itself; it checks state, nonce, at_hash and signature."""
+    """With every parameter that Authlib sends by default. It verifies state, nonce, at_hash and
+    signature."""
     claims = told(ada.visit(f"{APP}/login"))["claims"]
     equal("pages", ada.asked, ["password", "decision"])
     equal("iss and aud", (claims["iss"], claims["aud"]), (ISSUER, "shop"))
@@ -57,7 +59,7 @@ def log_in() -> None:
 
 
 def silently() -> None:
-    """Nobody is asked for the same thing twice."""
+    """The user is not asked for the same consent twice."""
     claims = told(ada.visit(f"{APP}/login"))["claims"]
     equal("pages", ada.asked, [])
     equal("iss", claims["iss"], ISSUER)
@@ -66,13 +68,13 @@ def silently() -> None:
 
 
 def form_post() -> None:
-    """The answer as a form."""
+    """The response as a form (form_post)."""
     told(ada.visit(f"{APP}/login?response_mode=form_post"))
     equal("pages", ada.asked, ["return"])
 
 
 def userinfo() -> None:
-    """What the scopes tell."""
+    """Claims by scope."""
     claims = ask(ada, "/userinfo")
     equal("sub", claims["sub"], ask(ada, "/")["claims"]["sub"])
     wanted = {
@@ -83,7 +85,7 @@ def userinfo() -> None:
 
 
 def introspection() -> None:
-    """The resource server asks."""
+    """The resource server introspects tokens."""
     access = ask(ada, "/")["tokens"]["access_token"]
     found = worth(access)
     wanted = {"active": True, "client_id": "shop", "iss": ISSUER, "aud": "orders", "sub": ask(ada, "/")["claims"]["sub"]}
@@ -93,7 +95,7 @@ def introspection() -> None:
 
 
 def refresh() -> None:
-    """Both tokens are new; the old refresh token used again ends all that came of it."""
+    """Both tokens are new. Using the old refresh token again revokes the whole grant."""
     person = Person("ada")
     old = told(person.visit(f"{APP}/login"))["tokens"]
     new = ask(person, "/refresh")["tokens"]
@@ -107,7 +109,7 @@ def refresh() -> None:
 
 
 def revocation() -> None:
-    """What is revoked, and what came of it, is worth nothing."""
+    """A revoked token, and tokens derived from it, are invalid."""
     person = Person("ada")
     held = told(person.visit(f"{APP}/login"))["tokens"]
     equal("status", ask(person, "/revoke")["status"], 200)
@@ -116,7 +118,7 @@ def revocation() -> None:
 
 
 def refusals() -> None:
-    """The application hears why not, by the registered codes."""
+    """The application receives the registered error codes."""
     nobody = Person("ada")
     equal("prompt=none", told(nobody.visit(f"{APP}/login?prompt=none"), 400)["error"], "login_required")
     answer = nobody.visit(f"{APP}/login?prompt=consent", decision="deny")
@@ -126,7 +128,7 @@ def refusals() -> None:
 
 
 def code_twice() -> None:
-    """A code that comes a second time voids what it was good for."""
+    """Using a code twice revokes the tokens of the first use."""
     with OAuth2Session("shop", SECRET, scope="openid", redirect_uri=f"{APP}/callback", code_challenge_method="S256") as client:
         verifier = "a-verifier-of-sufficient-length-0123456789-abc"
         url, _ = client.create_authorization_url(METADATA["authorization_endpoint"], code_verifier=verifier)
@@ -143,7 +145,8 @@ def code_twice() -> None:
 
 
 def log_out() -> None:
-    """Through the application; it hears of it again behind people's backs, and ends its own session."""
+    """Logout through the application. It is also notified by back-channel logout, and ends its own
+    session."""
     sid, before = ask(ada, "/")["claims"]["sid"], len(ask(ada, "/heard"))
     bye = told(ada.visit(f"{APP}/logout"))
     equal("pages", ada.asked, [])
@@ -161,7 +164,7 @@ def log_out() -> None:
 
 
 def key_client() -> None:
-    """private_key_jwt; the access token is read with the provider's keys alone (RFC 9068)."""
+    """private_key_jwt. The access token is verified with the provider's keys alone (RFC 9068)."""
     key = RSAKey.import_key(Path(os.environ["CLIENTS_ROBOT_KEY"]).read_text(), {"kid": os.environ["CLIENTS_ROBOT_KEY_ID"]})
     endpoint = METADATA["token_endpoint"]
     with OAuth2Session("robot", key, token_endpoint_auth_method="private_key_jwt") as robot:

@@ -1,4 +1,5 @@
-"""Chromium for the checks: visits that note what must not be, pages looked at by the rules of accessibility, screenshots."""
+"""Chromium for the checks: visits that record violations, accessibility rules for pages,
+screenshots."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ LOOPBACK = {"127.0.0.1", "localhost", None}
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 WIDE = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
-# The narrowest that WCAG 2.2 asks for (1.4.10).
+# The narrowest width that WCAG 2.2 requires (1.4.10).
 NARROWEST = {"width": 320, "height": 640}
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -30,7 +31,8 @@ FLAGS = [
 
 
 class Trap(socketserver.ThreadingTCPServer):
-    """Poses as the proxy for everything beyond loopback, lets nothing through, and remembers what asked."""
+    """Acts as the proxy for everything beyond loopback, forwards nothing, and records the
+    requests."""
 
     daemon_threads = True
 
@@ -41,11 +43,12 @@ class Trap(socketserver.ThreadingTCPServer):
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """Address of the trap."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def wanted(self) -> list[str]:
-        """What asked, but for the browser itself, which not all of its switches keep from calling its makers."""
+        """The recorded requests, except those of the browser itself: not all of its switches stop
+        it from calling its maker."""
         own = re.compile(r"\S+ (http://)?[a-z0-9.-]+\.(google|googleapis|gvt1)\.com[:/]")
         return [line for line in self.asked if not own.match(line)]
 
@@ -56,18 +59,19 @@ class Asked(socketserver.StreamRequestHandler):
     server: Trap
 
     def handle(self) -> None:
-        """Notes the request line and closes."""
+        """Records the request line and closes."""
         self.server.asked.append(self.rfile.readline(500).decode(errors="replace").strip())
 
 
 def launch(playwright: Playwright, trap: Trap) -> Browser:
-    """Chromium without a window; its profile is a new one, in the folder of the run."""
+    """Chromium without a window. Its profile is new, in the run's folder."""
     flags = [*FLAGS, f"--proxy-server={trap.address}"]
     return playwright.chromium.launch(executable_path=os.environ["CLIENTS_CHROMIUM"], args=flags)
 
 
 class Visit:
-    """A browser of its own kind: cookies, language and settings; what it complains about is kept."""
+    """A browser context with its own cookies, language and settings. Its complaints are
+    recorded."""
 
     def __init__(self, browser: Browser, **settings: object) -> None:
         self.context = browser.new_context(**({"locale": "en-GB", "viewport": WIDE} | settings))
@@ -79,7 +83,8 @@ class Visit:
         self.page: Page = self.context.new_page()
 
     def _said(self, message: ConsoleMessage) -> None:
-        # statuses such as that of a wrong password are meant; everything else in the console is not
+        # statuses such as that of a wrong password are expected; everything else in the console is
+        # not
         refused = message.text.startswith("Failed to load resource: the server responded with a status of 4")
         if message.type in ("error", "warning") and not refused:
             self.complaints.append(f"console: {message.text[:300]}")
@@ -89,11 +94,11 @@ class Visit:
             self.complaints.append(f"request to {url}")
 
     def cookies(self) -> dict[str, dict]:
-        """Those of the provider by their names."""
+        """The provider's cookies by their names."""
         return {cookie["name"]: cookie for cookie in self.context.cookies(ISSUER)}
 
     def close(self) -> None:
-        """Ends it; fails with what it complained about."""
+        """Ends the context. Fails if there were complaints."""
         self.context.close()
         assert not self.complaints, "; ".join(dict.fromkeys(self.complaints))
 
@@ -111,7 +116,8 @@ def visit(browser: Browser, **settings: object) -> Iterator[Visit]:
 
 
 def look(page: Page, name: str) -> None:
-    """Judges a page in light and dark, takes its pictures, and insists that it fits the narrowest screen."""
+    """Checks a page in light and dark mode, takes screenshots, and verifies that it fits the
+    narrowest screen."""
     SCREENS.mkdir(parents=True, exist_ok=True)
     faults = []
     for scheme in ("light", "dark"):
@@ -130,7 +136,8 @@ def look(page: Page, name: str) -> None:
 
 
 def violations(page: Page) -> list[str]:
-    """What axe-core finds, one line each. It comes by the debugging protocol, which no policy of a page forbids."""
+    """The findings of axe-core, one line each. It is injected by the debugging protocol, which no
+    policy of a page blocks."""
     options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
     found = Axe().run(page, options=options).response
     assert len(found["passes"]) >= 5, f"axe-core applied {len(found['passes'])} rules only"

@@ -1,4 +1,4 @@
-"""Somebody at Chromium: logs in at the application through the provider, and sees every page there is."""
+"""A user at Chromium who logs in at the application through the provider, and sees every page."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.
 
 
 def told(page: Page) -> dict:
-    """What the application's page says."""
+    """Text of the application's page."""
     expect(page).to_have_url(re.compile(re.escape(APP)))
     return json.loads(page.locator("#told").inner_text())
 
 
 def type_in(page: Page, password: str = PASSWORD, name: str = NAME) -> None:
-    """Fills the login page in, as people do who use no mouse."""
+    """Fills in the login page with the keyboard only."""
     page.get_by_label(re.compile("User name|Benutzername")).fill(name)
     page.keyboard.press("Tab")
     page.keyboard.type(password)
@@ -37,18 +37,18 @@ def type_in(page: Page, password: str = PASSWORD, name: str = NAME) -> None:
 
 
 def button(page: Page, name: str) -> None:
-    """Presses the button of that name."""
+    """Presses the button with that name."""
     page.get_by_role("button", name=name, exact=True).click()
 
 
 def heading(page: Page, text: str) -> None:
-    """Fails unless this is the page with that heading, and its title says the same."""
+    """Fails unless the page has that heading, and the same title."""
     expect(page.get_by_role("heading", level=1)).to_have_text(text)
     expect(page).to_have_title(f"{text} · Example Works")
 
 
 def log_in(page: Page, path: str = "/login", password: str = PASSWORD) -> None:
-    """Logs in at the application and allows what it asks."""
+    """Logs in at the application and gives the consent that it needs."""
     page.goto(APP + path)
     type_in(page, password)
     expect(page.get_by_role("heading", level=1)).not_to_have_text("Sign in")
@@ -58,7 +58,7 @@ def log_in(page: Page, path: str = "/login", password: str = PASSWORD) -> None:
 
 
 class Grace:
-    """What one browser does, from the first login to the last logout."""
+    """The visit of one browser, from the first login to the last logout."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
@@ -66,7 +66,7 @@ class Grace:
         self.page = self.visit.page
 
     def wrong_password(self) -> None:
-        """The error is announced, the name is kept, and the fields say what is wrong with them."""
+        """The error is announced, the name is kept, and the fields are marked with the problem."""
         page = self.page
         page.goto(f"{APP}/login")
         heading(page, "Sign in")
@@ -85,7 +85,7 @@ class Grace:
         look(page, "login-error")
 
     def consent(self) -> None:
-        """What is asked is said, and allowing it leads to the application."""
+        """The consent page shows what is requested. Allowing it leads to the application."""
         page = self.page
         type_in(page)
         heading(page, "Allow access?")
@@ -98,7 +98,7 @@ class Grace:
         assert told(page)["claims"]["sid"]
 
     def cookies(self) -> None:
-        """Scripts cannot read the session, and other sites' forms do not carry it."""
+        """Scripts cannot read the session cookie, and forms of other sites do not send it."""
         cookies = self.visit.cookies()
         equal("cookies", set(cookies), {"postern_browser", "postern_session"})
         for name, cookie in cookies.items():
@@ -108,7 +108,7 @@ class Grace:
         equal("what scripts see", self.page.evaluate("document.cookie"), "")
 
     def silent(self) -> None:
-        """From another site, without a page in between."""
+        """A navigation from another site, without a page in between."""
         shown = []
         self.page.on("framenavigated", lambda frame: shown.append(frame.url))
         self.page.goto(f"{APP}/login")
@@ -116,12 +116,12 @@ class Grace:
         assert not [url for url in shown if url.startswith(ISSUER)], f"pages were shown: {shown}"
 
     def form_post(self) -> None:
-        """The one script there is sends the form; the policy lets it, and nothing else."""
+        """The only script submits the form. The policy permits it, and nothing else."""
         page = self.page
         page.goto(f"{APP}/login?response_mode=form_post")
         assert told(page)["claims"]["sub"]
         equal("where it ended", page.url, f"{APP}/")
-        # to whom the application answers that there is nothing to show stays on the page
+        # with a 204 of the application the browser stays on the page
         page.route(f"{APP}/callback", lambda route: route.fulfill(status=204))
         page.goto(f"{APP}/login?response_mode=form_post", wait_until="commit")
         heading(page, "One moment")
@@ -129,7 +129,8 @@ class Grace:
         page.unroute_all()
 
     def sent_on(self) -> None:
-        """Chromium holds the policy of a form against every redirect that follows, also the application's own."""
+        """Chromium applies the form's policy to every redirect that follows, also to the
+        application's own."""
         with visit(self.browser) as other:
             page = other.page
             elsewhere = APP.replace("localhost", "127.0.0.1") + "/heard"
@@ -139,7 +140,7 @@ class Grace:
             expect(page).to_have_url(elsewhere)
 
     def device(self) -> None:
-        """A code typed wrong, then right; then the television has its tokens."""
+        """A code typed wrong, then right. Then the device gets its tokens."""
         page, form = self.page, {"client_id": "tv", "scope": "openid profile offline_access"}
         begun = requests.post(f"{ISSUER}/device_authorization", form, timeout=10).json()
         page.goto(f"{ISSUER}/device")
@@ -163,7 +164,8 @@ class Grace:
         assert "refresh_token" in answer, f"the television got {answer}"
 
     def passing(self) -> None:
-        """Access that was not asked to last is shown apart, and can be taken back before the session ends."""
+        """Access without offline_access is listed separately, and can be revoked before the session
+        ends."""
         page, back, verifier = self.page, "http://127.0.0.1:9/callback", secrets.token_urlsafe(32)
         challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         page.route(f"{back}*", lambda route: route.fulfill(body="Return to your terminal."))
@@ -188,7 +190,7 @@ class Grace:
         expect(passing).to_have_count(0)
 
     def end_session(self) -> None:
-        """Another browser's session, told by its name, ends from here."""
+        """The session of another browser, identified by its name, is ended from here."""
         with visit(self.browser, user_agent=FIREFOX) as other:
             log_in(other.page)
             page = self.page
@@ -203,7 +205,7 @@ class Grace:
             heading(other.page, "Sign in")
 
     def withdraw(self) -> None:
-        """The application has to ask again, and its tokens are void."""
+        """The application must request consent again, and its tokens are invalid."""
         page = self.page
         page.goto(f"{ISSUER}/account")
         consents = page.get_by_role("region", name="Apps you have allowed")
@@ -217,7 +219,7 @@ class Grace:
         equal("denied", told(page).get("error"), "access_denied")
 
     def revoke(self) -> None:
-        """The television's lasting access ends."""
+        """The lasting access of the device is revoked."""
         page = self.page
         page.goto(f"{ISSUER}/account")
         lasting = page.get_by_role("region", name="Lasting access")
@@ -226,7 +228,8 @@ class Grace:
         expect(lasting.get_by_role("button", name="Revoke Living Room TV")).to_have_count(0)
 
     def change_password(self) -> None:
-        """Not without the old one; then all other sessions are over, and the old one is of no use."""
+        """The old password is required. Afterwards all other sessions have ended, and the old
+        password is invalid."""
         page = self.page
         with visit(self.browser, user_agent=FIREFOX) as other:
             log_in(other.page)
@@ -236,7 +239,7 @@ class Grace:
             ):
                 self.fill_in(current, new)
                 expect(page.get_by_role("alert")).to_have_text(message)
-                # it stands far down the page
+                # the form is far down the page
                 expect(page.get_by_role("alert")).to_be_in_viewport()
             look(page, "account-error")
             self.fill_in(PASSWORD, FRESH)
@@ -249,7 +252,7 @@ class Grace:
             heading(other.page, "Your account")
 
     def fill_in(self, current: str, new: str) -> None:
-        """The form for another password."""
+        """The form for a new password."""
         page = self.page
         page.goto(f"{ISSUER}/account")
         page.get_by_label("Current password").fill(current)
@@ -258,7 +261,7 @@ class Grace:
         button(page, "Change password")
 
     def logout(self) -> None:
-        """Who comes without proof is asked."""
+        """A sign-out without an ID token hint needs confirmation."""
         page = self.page
         page.goto(f"{ISSUER}/logout")
         heading(page, "Sign out?")
@@ -276,7 +279,7 @@ class Grace:
         equal("back at", told(page)["bye"]["post_logout_redirect_uri"], f"{APP}/bye")
 
     def errors(self) -> None:
-        """Pages for those whom no application awaits."""
+        """Pages for users who do not come from an application."""
         page = self.page
         page.goto(f"{ISSUER}/authorize?response_type=code&client_id=shop&redirect_uri=https://elsewhere.example/")
         heading(page, "The way back is not known")
@@ -288,12 +291,12 @@ class Grace:
         look(page, "error-logout-hint")
 
     def end(self) -> None:
-        """The console of the whole visit, and where its requests went."""
+        """The console of the whole visit, and the destinations of its requests."""
         self.visit.close()
 
 
 def german(browser: Browser) -> None:
-    """By Accept-Language alone; a client may ask for another."""
+    """By Accept-Language alone. A client may request another language."""
     with visit(browser, locale="de-DE") as begun:
         page = begun.page
         page.goto(f"{APP}/login?prompt=consent")
@@ -308,7 +311,7 @@ def german(browser: Browser) -> None:
 
 
 def dark(browser: Browser) -> None:
-    """By the system's setting: dark paper, light ink, and the browser's own parts alike."""
+    """By the system's setting: dark background, light text, and the browser's own parts alike."""
     with visit(browser, color_scheme="dark") as begun:
         page = begun.page
         page.goto(f"{ISSUER}/account")
@@ -323,7 +326,7 @@ def dark(browser: Browser) -> None:
 
 
 def no_scripts(browser: Browser) -> None:
-    """The whole way, also by form_post: there is a button."""
+    """The whole login, also with form_post: there is a button."""
     with visit(browser, java_script_enabled=False) as begun:
         page = begun.page
         page.goto(f"{APP}/login?response_mode=form_post&prompt=consent")
@@ -353,7 +356,7 @@ def framed(browser: Browser) -> None:
 
 
 def main() -> None:
-    """One browser for all; each visit has cookies of its own."""
+    """One browser for all visits. Each visit has its own cookies."""
     trap = Trap()
     with sync_playwright() as playwright:
         browser = launch(playwright, trap)

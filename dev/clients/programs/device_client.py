@@ -1,4 +1,4 @@
-"""A television (RFC 8628) that knows nothing but requests."""
+"""A device client (RFC 8628) that can only send requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class Tv:
-    """A television that shows a code."""
+    """A device that shows a code."""
 
     def __init__(self) -> None:
         form = {"client_id": "tv", "scope": "openid profile offline_access"}
@@ -22,17 +22,17 @@ class Tv:
         self.shown = answer.json()
 
     def poll(self) -> dict:
-        """Asks whether somebody has decided."""
+        """Asks for the tokens once."""
         form = {"client_id": "tv", "grant_type": GRANT, "device_code": self.shown["device_code"]}
         return requests.post(METADATA["token_endpoint"], form, timeout=10).json()
 
     def wait(self) -> None:
-        """For as long as it was told to."""
+        """Waits as long as the provider's interval says."""
         time.sleep(self.shown["interval"] + 0.2)
 
 
 def decide(carol: Person, tv: Tv, decision: str, typed: str | None = None) -> None:
-    """Types the code at the address that the television shows, and decides."""
+    """Types the code at the address that the device shows, and decides."""
     page = carol.get(tv.shown["verification_uri"])
     page = carol.submit(page, user_code=typed or tv.shown["user_code"])
     if 'name="password"' in page.text:
@@ -44,7 +44,7 @@ def decide(carol: Person, tv: Tv, decision: str, typed: str | None = None) -> No
 
 
 def main() -> None:
-    """Three televisions wait at the same time."""
+    """Three devices wait at the same time."""
     allowed, denied, hasty = Tv(), Tv(), Tv()
     carol = Person("carol")
 

@@ -13,7 +13,7 @@ INTERVAL_S = 0.2
 
 
 def one_by_one(base: str, http2: bool) -> None:
-    """Reads a stream of events and when each came."""
+    """Reads a stream of events and the arrival time of each."""
     verify = ssl.create_default_context(cafile=CA)
     arrivals: list[tuple[str, float]] = []
     with httpx.Client(http2=http2, verify=verify, headers=BEARER, base_url=base, trust_env=False) as session:
@@ -27,7 +27,8 @@ def one_by_one(base: str, http2: bool) -> None:
     equal("events", [line for line, _ in arrivals], [f"data: event {n}" for n in range(1, COUNT + 1)])
     times = [when for _, when in arrivals]
     gaps = sorted(later - earlier for earlier, later in zip(times, times[1:], strict=False))
-    # Held back and delivered together they would have no gaps; half an interval leaves room for a busy machine.
+    # Buffered events would arrive together, without gaps. Half an interval leaves room for a busy
+    # machine.
     middle = gaps[len(gaps) // 2]
     assert middle > INTERVAL_S / 2, f"events came in bunches: gaps of {[round(gap, 3) for gap in gaps]} s"
     spread = times[-1] - times[0]

@@ -1,4 +1,5 @@
-"""gRPC through the gateway: every kind of call, errors, deadlines and metadata, over h2c and TLS."""
+"""gRPC through the gateway: every kind of call, errors, deadlines and metadata, over h2c and
+TLS."""
 
 from __future__ import annotations
 
@@ -28,26 +29,26 @@ class Peer:
         self.channel, self._service = channel, service
 
     def unary(self, method: str, request: bytes = b"", metadata=METADATA, timeout: float = TIMEOUT_S, **options):
-        """The answer and the call."""
+        """Unary call: returns the response and the call."""
         call = self.channel.unary_unary(f"/{self._service}/{method}")
         return call.with_call(request, metadata=metadata, timeout=timeout, **options)
 
     def server_stream(self, method: str, request: bytes = b"", timeout: float = TIMEOUT_S):
-        """A stream of answers."""
+        """Server streaming: returns the stream of responses."""
         return self.channel.unary_stream(f"/{self._service}/{method}")(request, metadata=METADATA, timeout=timeout)
 
     def client_stream(self, method: str, requests):
-        """The answer to a stream."""
+        """Client streaming: returns the response to a stream."""
         return self.channel.stream_unary(f"/{self._service}/{method}")(requests, metadata=METADATA, timeout=TIMEOUT_S)
 
     def bidirectional(self, method: str, requests):
-        """A stream for a stream."""
+        """Bidirectional streaming."""
         call = self.channel.stream_stream(f"/{self._service}/{method}")
         return call(requests, metadata=METADATA, timeout=TIMEOUT_S)
 
 
 def error(call, *arguments, **options) -> grpc.RpcError:
-    """The error of a call that must fail."""
+    """Returns the error of a call that must fail."""
     try:
         answer = call(*arguments, **options)
     except grpc.RpcError as found:
@@ -56,7 +57,7 @@ def error(call, *arguments, **options) -> grpc.RpcError:
 
 
 def unary(peer: Peer) -> None:
-    """Answer, and metadata before and after it."""
+    """Response, and metadata before and after it."""
     for request in (b"", b"x", bytes(range(256)) * 100):
         answer, call = peer.unary("Echo", request)
         equal("answer", answer, request)
@@ -74,18 +75,18 @@ def concurrent(peer: Peer) -> None:
 
 
 def server_stream(peer: Peer) -> None:
-    """1000 messages in order."""
+    """1000 messages downstream, in order."""
     equal("messages", [int(m) for m in peer.server_stream("Count", b"1000")], list(range(1000)))
     equal("messages of an empty stream", list(peer.server_stream("Count", b"0")), [])
 
 
 def client_stream(peer: Peer) -> None:
-    """1000 messages up."""
+    """1000 messages upstream."""
     equal("count and bytes", peer.client_stream("Gather", (bytes(1000) for _ in range(1000))), b"1000 1000000")
 
 
 def ping_pong(peer: Peer) -> None:
-    """Each message is sent only after the answer to the one before."""
+    """Each message is sent only after the response to the previous one."""
     turns: queue.Queue = queue.Queue()
     call = peer.bidirectional("PingPong", iter(turns.get, None))
     for number in range(1000):
@@ -97,7 +98,7 @@ def ping_pong(peer: Peer) -> None:
 
 
 def large(peer: Peer) -> None:
-    """16 MiB up and down, and 4 MiB in each of eight calls at once."""
+    """16 MiB in both directions, and 4 MiB in each of eight calls at once."""
     payload = os.urandom(16 << 20)
     equal("16 MiB came back", peer.unary("Echo", payload)[0] == payload, True)
     part = payload[: 4 << 20]
@@ -107,13 +108,13 @@ def large(peer: Peer) -> None:
 
 
 def compressed(peer: Peer) -> None:
-    """Compressed messages are none of the gateway's business."""
+    """The gateway passes compressed messages unchanged."""
     request = b"a" * 100_000
     equal("answer", peer.unary("Echo", request, compression=grpc.Compression.Gzip)[0], request)
 
 
 def deadline(peer: Peer) -> None:
-    """The client gives up in time, and the server hears of it."""
+    """The client's deadline expires in time, and the server is notified."""
     before = int(peer.unary("GivenUp")[0])
     began = time.monotonic()
     found = error(peer.unary, "Sleep", timeout=0.5)
@@ -123,7 +124,7 @@ def deadline(peer: Peer) -> None:
 
 
 def cancel(peer: Peer) -> None:
-    """A stream that is cancelled ends at the server."""
+    """A cancelled stream ends at the server."""
     before = int(peer.unary("GivenUp")[0])
     call = peer.server_stream("Drip")
     equal("first message", next(call), b"first")
@@ -133,7 +134,7 @@ def cancel(peer: Peer) -> None:
 
 
 def await_given_up(peer: Peer, wanted: int) -> None:
-    """Waits until the server knows of so many calls given up."""
+    """Waits until the server has counted this many cancelled calls."""
     end = time.monotonic() + 10
     while (count := int(peer.unary("GivenUp")[0])) != wanted:
         assert time.monotonic() < end, f"the server knows of {count} calls given up, not {wanted}"
@@ -141,14 +142,14 @@ def await_given_up(peer: Peer, wanted: int) -> None:
 
 
 def timeout_arrives(peer: Peer) -> None:
-    """The server is told how long it has (grpc-timeout)."""
+    """The server receives the deadline (grpc-timeout)."""
     left = json.loads(peer.unary("Who", timeout=12)[0])["seconds_left"]
-    # clients round what they send up to a few digits
+    # clients round the value that they send to a few digits
     assert left is not None and 5 < left < 13, f"seconds left at the server: {left}"
 
 
 def statuses(peer: Peer) -> None:
-    """Errors before any message (trailers only): code, message and metadata arrive as sent."""
+    """Errors before any message (trailers only): code, message and metadata arrive unchanged."""
     for wanted in grpc.StatusCode:
         if wanted is grpc.StatusCode.OK:
             continue
@@ -161,7 +162,7 @@ def statuses(peer: Peer) -> None:
 
 
 def late_error(peer: Peer) -> None:
-    """An error behind messages: the messages arrive, and then the error."""
+    """An error after messages: the messages arrive, then the error."""
     call = peer.server_stream("FailLate")
     messages = []
     found = error(lambda: messages.extend(call))
@@ -170,7 +171,8 @@ def late_error(peer: Peer) -> None:
 
 
 def identity(peer: Peer) -> None:
-    """The server sees who calls, and neither the token nor what a client claims."""
+    """The server receives the caller's identity, but neither the token nor a client's claims about
+    it."""
     forged = (("x-forwarded-user", "root"), ("x-forwarded-groups", "admins"), ("x-mine", "kept"), ("x-mine-bin", b"\x07"))
     pairs = json.loads(peer.unary("Who", metadata=METADATA + forged)[0])["metadata"]
 
@@ -184,7 +186,8 @@ def identity(peer: Peer) -> None:
 
 
 def refused(peer: Peer) -> None:
-    """No token is UNAUTHENTICATED, a missing group PERMISSION_DENIED, no route UNIMPLEMENTED; streams too."""
+    """No token is UNAUTHENTICATED, a missing group PERMISSION_DENIED, no route UNIMPLEMENTED; for
+    streams too."""
     equal("without a token", error(peer.unary, "Echo", metadata=()).code(), grpc.StatusCode.UNAUTHENTICATED)
     admin, nobody = Peer(peer.channel, "clients.Admin"), Peer(peer.channel, "clients.Nobody")
     equal("without the group", error(admin.unary, "Echo").code(), grpc.StatusCode.PERMISSION_DENIED)
@@ -222,6 +225,6 @@ for way, channel in WAYS.items():
     with channel() as opened:
         peer = Peer(opened)
         for name, run in CHECKS.items():
-            # the gateway's own refusals do not depend on what is behind it
+            # the gateway's own refusals do not depend on the upstream
             if way != "TLS to TLS" or run is not refused:
                 check(f"{name}, {way}", run, peer)

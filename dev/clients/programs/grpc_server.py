@@ -1,4 +1,4 @@
-"""A gRPC service for the client beside this file. Messages are bytes: what is tested is what carries them.
+"""gRPC service for the client beside this file. Messages are bytes: the tests concern transport only.
 
     grpc_server.py PLAIN_PORT TLS_PORT CERTIFICATE KEY
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 
 LARGEST = 64 << 20
-# How many calls the other end gave up, for the client to ask.
+# Number of calls that the client cancelled, which the client queries.
 _given_up = 0
 _lock = threading.Lock()
 
@@ -32,38 +32,38 @@ def _count_given_up(context: grpc.ServicerContext, done: threading.Event) -> Non
 
 
 def echo(request: bytes, context: grpc.ServicerContext) -> bytes:
-    """The request."""
+    """Returns the request."""
     context.send_initial_metadata((("x-initial", "first"), ("x-initial-bin", b"\x00\xff")))
     context.set_trailing_metadata((("x-trailing", "last"), ("x-trailing-bin", b"\x01\xfe")))
     return request
 
 
 def who(request: bytes, context: grpc.ServicerContext) -> bytes:
-    """The metadata that arrived."""
+    """Returns the received metadata."""
     pairs = [(key, value.hex() if isinstance(value, bytes) else value) for key, value in context.invocation_metadata()]
     return json.dumps({"metadata": pairs, "seconds_left": context.time_remaining()}).encode()
 
 
 def count(request: bytes, context: grpc.ServicerContext):
-    """As many messages as asked for."""
+    """Sends the requested number of messages."""
     for number in range(int(request)):
         yield str(number).encode()
 
 
 def gather(requests, context: grpc.ServicerContext) -> bytes:
-    """How many messages and bytes came."""
+    """Returns the number of messages and bytes received."""
     sizes = [len(message) for message in requests]
     return f"{len(sizes)} {sum(sizes)}".encode()
 
 
 def ping_pong(requests, context: grpc.ServicerContext):
-    """An answer to each message before the next is read."""
+    """Answers each message before it reads the next."""
     for message in requests:
         yield b"pong " + message
 
 
 def sleep(request: bytes, context: grpc.ServicerContext) -> bytes:
-    """Never answers; notices when the other end gives up."""
+    """Never answers; notices when the client cancels."""
     done = threading.Event()
     _count_given_up(context, done)
     done.wait(30)
@@ -71,7 +71,7 @@ def sleep(request: bytes, context: grpc.ServicerContext) -> bytes:
 
 
 def drip(request: bytes, context: grpc.ServicerContext):
-    """A first message, then silence until the other end gives up."""
+    """Sends a first message, then nothing until the client cancels."""
     done = threading.Event()
     _count_given_up(context, done)
     yield b"first"
@@ -79,19 +79,19 @@ def drip(request: bytes, context: grpc.ServicerContext):
 
 
 def given_up(request: bytes, context: grpc.ServicerContext) -> bytes:
-    """How many calls were given up."""
+    """Returns the number of cancelled calls."""
     with _lock:
         return str(_given_up).encode()
 
 
 def fail(request: bytes, context: grpc.ServicerContext) -> bytes:
-    """The status that the request names, before any message."""
+    """Returns the status that the request names, before any message."""
     context.set_trailing_metadata((("x-reason", "asked for"), ("grpc-status-details-bin", b"\x08\x05\x12\x00")))
     context.abort(next(c for c in grpc.StatusCode if c.value[0] == int(request)), "100% wrong: grün\nnext line")
 
 
 def fail_late(request: bytes, context: grpc.ServicerContext):
-    """Three messages, then an error."""
+    """Sends three messages, then an error."""
     yield from (b"1", b"2", b"3")
     context.abort(grpc.StatusCode.DATA_LOSS, "the rest is lost")
 

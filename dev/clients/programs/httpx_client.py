@@ -14,7 +14,7 @@ ONE_CONNECTION = httpx.Limits(max_connections=1, max_keepalive_connections=1)
 
 
 def client(**options: object) -> httpx.AsyncClient:
-    """A client that trusts the gateway's authority."""
+    """A client that trusts the gateway's certificate authority."""
     settings = {
         "http2": True, "verify": ssl.create_default_context(cafile=CA), "headers": BEARER, "limits": ONE_CONNECTION,
         "base_url": f"https://{SECURE}", "timeout": 30, "trust_env": False,
@@ -23,13 +23,13 @@ def client(**options: object) -> httpx.AsyncClient:
 
 
 def h2(answer: httpx.Response) -> httpx.Response:
-    """Fails unless it is a 200 over HTTP/2."""
+    """Fails unless the response is a 200 over HTTP/2."""
     equal("status and version", (answer.status_code, answer.http_version), (200, "HTTP/2"))
     return answer
 
 
 async def streams(count: int) -> None:
-    """Each stream sends a body of its own and must get the answer to that one."""
+    """Each stream sends its own body and must get the response to that one."""
     spring = random.Random(7)
     bodies = [spring.randbytes(spring.randrange(0, 60_000)) for _ in range(count)]
     async with client() as session:
@@ -41,7 +41,7 @@ async def streams(count: int) -> None:
 
 
 async def both_ways() -> None:
-    """Large bodies up and down at the same time share the connection's windows."""
+    """Large bodies in both directions at once share the connection's windows."""
     up = bytes(4 << 20)
     async with client() as session:
         jobs = [session.post("/api/up", content=up) for _ in range(4)]
@@ -54,7 +54,7 @@ async def both_ways() -> None:
 
 
 async def slow_reader() -> None:
-    """A stream that nobody reads must not hold up the others on the connection."""
+    """A stream that the client does not read must not block the others on the connection."""
     async with client() as session:
         async with session.stream("GET", "/api/bytes/1000000") as unread:
             answers = await asyncio.gather(*(session.get(f"/api/{n}") for n in range(50)))
@@ -64,7 +64,8 @@ async def slow_reader() -> None:
 
 
 async def slow_answers() -> None:
-    """Answers that take half a second, 100 at once on one connection, take about that long together."""
+    """100 responses of half a second each, at once on one connection, take about that long
+    together."""
     async with client() as session:
         jobs = [session.get("/api/slow", params={"delay": "500ms"}) for _ in range(100)]
         began = asyncio.get_running_loop().time()
@@ -83,12 +84,12 @@ async def many_fields() -> None:
             values = [value for name, value in told if name.lower() == "x-list"]
             equal("x-list", values, [str(n) for n in range(40)])
             equal("x-long", [len(v) for k, v in told if k.lower() == "x-long"], [8000])
-            # RFC 9113 section 8.2.3: crumbs are joined before they go to HTTP/1.1
+            # RFC 9113 section 8.2.3: cookie crumbs are joined before they are sent over HTTP/1.1
             equal("cookie", [v for k, v in told if k.lower() == "cookie"], ["a=1; b=2"])
 
 
 async def http1() -> None:
-    """The same client over HTTP/1.1: keep-alive and a generator as body."""
+    """The same client over HTTP/1.1: keep-alive, and a generator as the body."""
 
     async def parts():
         for n in range(100):
@@ -102,7 +103,7 @@ async def http1() -> None:
 
 
 async def refused_beside_granted() -> None:
-    """Refused and granted streams interleave on one connection."""
+    """Refused and permitted streams interleave on one connection."""
     async with client(headers={}) as session:
         jobs = [session.get(f"/api/{n}", headers=BEARER if n % 2 else {}) for n in range(100)]
         answers = await asyncio.gather(*jobs)

@@ -1,4 +1,5 @@
-"""People at Chromium who log in at the gateway through Keycloak, with sessions in cookies and in a database."""
+"""Users at Chromium who log in at the gateway through Keycloak, with sessions in cookies and in a
+database."""
 
 from __future__ import annotations
 
@@ -26,17 +27,17 @@ keycloak = Administration(os.environ["CLIENTS_KEYCLOAK"], os.environ["CLIENTS_KE
 
 
 def person(name: str) -> str:
-    """Somebody's identifier at Keycloak."""
+    """Identifier of a user at Keycloak."""
     return keycloak.admin("GET", f"/{REALM}/users?exact=true&username={name}")[0]["id"]
 
 
 def told(page: Page) -> dict:
-    """What arrived at the service behind the gateway."""
+    """The request as it arrived at the service behind the gateway."""
     return json.loads(page.locator("pre").inner_text())
 
 
 def sent(page: Page, name: str) -> list[str]:
-    """The values of a header field that arrived there."""
+    """Values of a header field that arrived there."""
     return [value for key, value in told(page)["headers"] if key.lower() == name]
 
 
@@ -47,14 +48,14 @@ def asks_for_password(page: Page) -> None:
 
 
 def type_in(page: Page, name: str) -> None:
-    """Fills Keycloak's login page in."""
+    """Fills in Keycloak's login page."""
     page.locator("#username").fill(name)
     page.locator("#password").fill(f"password of {name}")
     page.locator("#kc-login").click()
 
 
 def redirects(response: Response | None) -> list[str]:
-    """The addresses that led to a page."""
+    """The addresses of the redirects that led to a page."""
     found, request = [], response.request.redirected_from if response else None
     while request is not None:
         found.append(request.url)
@@ -74,7 +75,7 @@ class At:
         self.due = 0.0
 
     def log_in(self, name: str = "alice", path: str = "/") -> None:
-        """From nothing to the page that was wanted."""
+        """Logs in from a new browser to the requested page."""
         self.page.goto(self.home + path)
         asks_for_password(self.page)
         type_in(self.page, name)
@@ -85,7 +86,7 @@ class At:
         return At(self.browser, self.gateway)
 
     def count(self, metric: str, **labels: str) -> int:
-        """A counter of the gateway's."""
+        """A counter of the gateway."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.gateway['admin']}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         label = ",".join(f'{name}="{value}"' for name, value in labels.items())
@@ -94,31 +95,31 @@ class At:
         return int(found[1])
 
     def renewals(self) -> tuple[int, int, int]:
-        """Renewals by their outcome."""
+        """Refreshes by their outcome."""
         good, refused, failed = (
             self.count("postern_session_renewals", result=result) for result in ("good", "refused", "failed")
         )
         return good, refused, failed
 
     def events(self, kind: str) -> int:
-        """How many events of a kind Keycloak noted of this client."""
+        """Number of events of a kind that Keycloak recorded for this client."""
         query = urllib.parse.urlencode({"type": kind, "client": self.name, "max": 1000})
         return len(keycloak.admin("GET", f"/{REALM}/events?{query}"))
 
 
 class Checks:
-    """Each does the same at both gateways; waiting is done once for both."""
+    """Runs the same steps at both gateways; waits once for both."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
         self.all = [At(browser, gateway) for gateway in GATEWAYS]
 
     def await_due(self) -> None:
-        """Until every session has to be renewed."""
+        """Waits until every session must be refreshed."""
         time.sleep(REFRESH_S + 0.5)
 
     def deep_link(self) -> None:
-        """The query is kept, and the service hears who it is and nothing of the session."""
+        """The query is kept. The service receives the user, and nothing of the session."""
         for at in self.all:
             at.visit.context.add_cookies([{"name": "theme", "value": "dark", "url": at.home}])
             at.log_in(path=DEEP)
@@ -130,7 +131,7 @@ class Checks:
             equal("Authorization at the service", sent(at.page, "authorization"), [])
 
     def cookies(self) -> None:
-        """Scripts see none of ours; a database's is a short name."""
+        """Scripts see none of our cookies. With a database the cookie is a short identifier."""
         for at in self.all:
             ours = {c["name"]: c for c in at.visit.context.cookies(at.home) if c["name"].startswith("postern")}
             equal("cookies", set(ours), {"postern", "postern-login"})
@@ -141,7 +142,7 @@ class Checks:
             equal(f"a short cookie at {at.name} ({length} bytes)", length < 100, at.name == "login-database")
 
     def second_origin(self) -> None:
-        """Another origin of the gateway, another cookie; Keycloak asks nothing."""
+        """Another origin of the gateway needs another cookie; Keycloak asks nothing."""
         for at in self.all:
             page = at.visit.context.new_page()
             shown: list[str] = []
@@ -153,7 +154,8 @@ class Checks:
             page.close()
 
     def tabs(self) -> None:
-        """Several tabs wait for the password; it is typed once, and each comes to its own page."""
+        """Several tabs wait for the password. It is typed once, and each tab reaches its own
+        page."""
         for at in self.all:
             new = at.other()
             pages = [new.page, *(new.visit.context.new_page() for _ in range(TABS - 1))]
@@ -170,7 +172,7 @@ class Checks:
             new.visit.close()
 
     def renewal(self) -> None:
-        """Keycloak is asked once; nobody is led anywhere."""
+        """Keycloak is asked once; the browser is not redirected."""
         before = {at.name: at.renewals() for at in self.all}
         self.await_due()
         for at in self.all:
@@ -181,7 +183,8 @@ class Checks:
             equal(f"renewals at {at.name}", at.renewals(), (good + 1, refused, failed))
 
     def race(self) -> None:
-        """However many requests want it, Keycloak sees one refresh token, once; the next one is good as well."""
+        """However many requests need it, Keycloak sees one refresh token once. The next one is
+        valid as well."""
         refreshed = {at.name: (at.events("REFRESH_TOKEN"), at.renewals()) for at in self.all}
         for turn in (1, 2):
             self.await_due()
@@ -197,7 +200,7 @@ class Checks:
                 equal("refused by Keycloak", at.events("REFRESH_TOKEN_ERROR"), 0)
 
     def new_key(self) -> None:
-        """A new key signs and the old one is gone: sessions and logins go on."""
+        """A new key signs and the old one is gone: sessions and logins continue."""
         keycloak.add_key(REALM, "second", 200)
         keycloak.disable_key(REALM, "rsa-generated")
         before = {at.name: at.renewals() for at in self.all}
@@ -213,7 +216,7 @@ class Checks:
             equal(f"renewals at {at.name}", at.renewals(), (good + 1, refused, failed))
 
     def group(self) -> None:
-        """A group that somebody was taken out of counts until the next renewal."""
+        """A removed group membership counts until the next refresh."""
         alice = person("alice")
         for at in self.all:
             equal("status before", at.page.goto(f"{at.home}/managers/1").status, 200)
@@ -226,7 +229,7 @@ class Checks:
             equal("groups", sent(at.page, "x-forwarded-groups"), ["staff"])
 
     def backchannel(self) -> None:
-        """An operator logs somebody out at Keycloak: the next request is asked for a password."""
+        """An operator ends a session at Keycloak: the next request is redirected to the login."""
         before = {at.name: at.count("postern_logouts", by="provider") for at in self.all}
         keycloak.admin("POST", f"/{REALM}/users/{person('alice')}/logout")
         ended = time.monotonic()
@@ -239,13 +242,13 @@ class Checks:
             assert at.count("postern_logouts", by="provider") > before[at.name], "no message arrived"
 
     def again(self) -> None:
-        """Whoever was logged out comes back to the page they wanted."""
+        """A user who was logged out returns to the requested page."""
         for at in self.all:
             type_in(at.page, "alice")
             expect(at.page).to_have_url(f"{at.home}/reports")
 
     def sign_out(self) -> None:
-        """Keycloak's session ends as well; the cookie from before is worth nothing."""
+        """Keycloak's session ends as well; the former cookie is refused."""
         alice = person("alice")
         for at in self.all:
             sessions = keycloak.admin("GET", f"/{REALM}/users/{alice}/sessions")
@@ -263,7 +266,7 @@ class Checks:
             asks_for_password(at.page)
 
     def hoard(self) -> None:
-        """Somebody of whom there is much to say: a page that says so, or a database."""
+        """A user with too many claims for a cookie: a page that says so, or a database."""
         for at in self.all:
             new = at.other()
             new.page.goto(at.home)
@@ -275,17 +278,17 @@ class Checks:
             else:
                 expect(new.page.get_by_role("heading", level=1)).to_have_text("You cannot be signed in")
                 look(new.page, "gateway-too-large")
-                # the console speaks of the page's status
+                # the console reports the page's status
                 new.visit.context.close()
 
     def end(self) -> None:
-        """The console of all visits, and where their requests went."""
+        """The console of all visits, and the destinations of their requests."""
         for at in self.all:
             at.visit.close()
 
 
 def main() -> None:
-    """One browser for all; each visit has cookies of its own."""
+    """One browser for all visits. Each visit has its own cookies."""
     trap = Trap()
     with sync_playwright() as playwright:
         browser = launch(playwright, trap)

@@ -1,4 +1,5 @@
-"""Somebody without scripts who logs in where other proxies ask the gateway: nginx, Envoy and Caddy."""
+"""A user without scripts who logs in where other proxies query the gateway: nginx, Envoy and
+Caddy."""
 
 from __future__ import annotations
 
@@ -13,14 +14,14 @@ from verdicts import check, equal
 
 FRONTS = json.loads(os.environ["CLIENTS_FRONTS"])
 REFRESH_S = float(os.environ["CLIENTS_REFRESH_S"])
-# A message waits in the provider's queue for a moment.
+# A logout notification waits in the provider's queue for a moment.
 PATIENCE_S = 3
 READY_S = 10
 OURS = {"postern", "postern-login"}
 
 
 class Visitor(Person):
-    """A browser that says so."""
+    """A client that identifies itself as a browser."""
 
     def __init__(self, base: str, name: str = "ada") -> None:
         super().__init__(name)
@@ -28,40 +29,40 @@ class Visitor(Person):
         self.session.headers["accept"] = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"
 
     def open(self, path: str) -> requests.Response:
-        """A page, without going on."""
+        """A page, without following redirects."""
         return self.session.get(self.base + path, allow_redirects=False, timeout=20)
 
     def cookie(self) -> str | None:
-        """The session's."""
+        """The session cookie."""
         return next((cookie.value for cookie in self.session.cookies if cookie.name == "postern"), None)
 
 
 def arrived(page: requests.Response) -> dict:
-    """What arrived at the service; fails when nothing did."""
+    """The request as it arrived at the service. Fails if none did."""
     equal("status", page.status_code, 200)
     return page.json()
 
 
 def sent(page: requests.Response, name: str) -> list[str]:
-    """The values of a header field that arrived there, but for empty ones."""
+    """Values of a header field that arrived there, except empty ones."""
     return [value for key, value in arrived(page)["headers"] if key.lower() == name and value]
 
 
 class Front:
-    """What holds behind each of them."""
+    """The checks behind each proxy."""
 
     def __init__(self, name: str, port: int) -> None:
         self.name, self.base = name, f"http://127.0.0.1:{port}"
         self.ada = Visitor(self.base)
 
     def await_ready(self) -> None:
-        """Envoy begins with a look at whether Postern is well."""
+        """Waits until the proxy forwards: Envoy first checks Postern's health."""
         deadline = time.monotonic() + READY_S
         while self.ada.open("/").status_code in (502, 503) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def log_in(self) -> None:
-        """There and back, to the page that was wanted; the service hears who it is."""
+        """Login and return to the requested page; the service receives the user."""
         self.await_ready()
         first = self.ada.open("/notes?q=a%20b&z=%26")
         wanted = f"{self.base}/oauth2/start?rd=%2Fnotes%3Fq%3Da%2520b%26z%3D%2526"
@@ -75,27 +76,30 @@ class Front:
         equal("managers' pages", self.ada.open("/managers/1").status_code, 403)
 
     def cookies(self) -> None:
-        """Envoy takes ours off; the others are told to keep nothing there but a name, or to do it themselves."""
+        """Envoy removes our cookies. Behind the others the service gets only an identifier, or the
+        proxy must remove them."""
         crumbs = ";".join(sent(self.ada.open("/"), "cookie")).split(";")
         seen = {crumb.split("=")[0].strip() for crumb in crumbs}
         equal("ours at the service", seen & OURS, set() if self.name == "envoy" else OURS)
 
     def programs(self) -> None:
-        """A program is told, and not led."""
+        """A program gets a status, not a redirect."""
         headers = {"accept": "application/json"}
         answer = requests.get(self.base + "/notes", headers=headers, timeout=20, allow_redirects=False)
         equal("status and location", (answer.status_code, answer.headers.get("location")), (401, None))
         assert answer.headers.get("www-authenticate", "").startswith("Bearer"), dict(answer.headers)
 
     def forms(self) -> None:
-        """Whoever sends a form without a session is told how it is not lost; nginx has a page of its own for 401."""
+        """A form that is sent without a session gets a page about how to keep it; nginx has its own
+        page for 401."""
         headers = {"accept": "text/html", "sec-fetch-mode": "navigate"}
         answer = requests.post(self.base + "/notes", {"note": "x"}, headers=headers, timeout=20, allow_redirects=False)
         equal("status", answer.status_code, 401)
         equal("the page says so", "<h1>Sign in again</h1>" in answer.text, self.name != "nginx")
 
     def pages(self) -> None:
-        """Pages of the login's are shown, and let nobody through, whatever a client says it asks about."""
+        """The login's own pages are shown, and let no request pass, whatever a client claims to
+        check."""
         headers = {"accept": "text/html", "x-forwarded-user": "root", "x-original-method": "GET"}
         headers |= {"x-forwarded-method": "GET", "x-forwarded-uri": "/oauth2/done", "x-original-uri": "/oauth2/done"}
         for name, text in (("sign_in", "Sign in"), ("signed_out", "You are signed out"), ("done", "You are signed in")):
@@ -106,7 +110,8 @@ class Front:
                 assert more is headers or f"<h1>{text}</h1>" in answer.text, said
 
     def renewal(self) -> None:
-        """A renewed session's cookie comes to the browser, and is good; a database's stays as it is."""
+        """The cookie of a refreshed session reaches the browser and is valid; with a database it
+        stays the same."""
         before = self.ada.cookie()
         for _ in range(2):
             time.sleep(REFRESH_S + 0.5)
@@ -117,7 +122,7 @@ class Front:
             before = self.ada.cookie()
 
     def sign_out(self) -> None:
-        """Here and at the provider."""
+        """Sign-out here and at the provider."""
         page = self.ada.get(f"{self.base}/oauth2/sign_out")
         assert "You are signed out" in page.text, f"{page.url} {page.status_code}: {page.text[:200]}"
         assert any(step.url.startswith(ISSUER) for step in page.history), [step.url for step in page.history]
@@ -128,11 +133,11 @@ class Front:
         equal("address", page.url, f"{self.base}/notes/again")
 
     def logged_out(self) -> None:
-        """The operator of the provider ends everything: it tells the gateway."""
+        """The operator of the provider ends all sessions; the provider notifies the gateway."""
         bob = Visitor(self.base, "bob")
         equal("before", bob.visit(f"{self.base}/notes").status_code, 200)
         command = [os.environ["CLIENTS_POSTERN"], "admin", "--config", os.environ["CLIENTS_CONFIGURATION"]]
-        command += ["user", "end", "bob"]
+        command += ["user", "revoke", "bob"]
         subprocess.run(command, check=True, capture_output=True, timeout=30)
         began = time.monotonic()
         while bob.open("/notes").status_code != 302:
@@ -141,7 +146,7 @@ class Front:
 
 
 def main() -> None:
-    """One after another."""
+    """Runs the checks one after another."""
     for name, port in FRONTS.items():
         front = Front(name, port)
         for what, run in {

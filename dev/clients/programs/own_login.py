@@ -1,4 +1,5 @@
-"""Somebody at Chromium who logs in at the gateway through Postern's own provider, and sees every page of the gateway."""
+"""A user at Chromium who logs in at the gateway through Postern's own provider, and sees every page
+of the gateway."""
 
 from __future__ import annotations
 
@@ -22,27 +23,27 @@ PASSWORD = os.environ["CLIENTS_PASSWORD"]
 FORM = """<!doctype html><html lang="en"><title>A form</title><form method="post" action="/notes">
 <textarea name="note" aria-label="note"></textarea><button>Save</button></form></html>"""
 NOTE = "the tide was high & the wind = 7\nsecond line"
-# A message waits in the provider's queue for a moment.
+# A logout notification waits in the provider's queue for a moment.
 PATIENCE_S = 3
 
 
 def told(page: Page) -> dict:
-    """What arrived at the service behind the gateway."""
+    """The request as it arrived at the service behind the gateway."""
     return json.loads(page.locator("pre").inner_text())
 
 
 def sent(page: Page, name: str) -> list[str]:
-    """The values of a header field that arrived there."""
+    """Values of a header field that arrived there."""
     return [value for key, value in told(page)["headers"] if key.lower() == name]
 
 
 def heading(page: Page, text: str) -> None:
-    """Fails unless this is the page with that heading."""
+    """Fails unless the page has that heading."""
     expect(page.get_by_role("heading", level=1)).to_have_text(text)
 
 
 def type_in(page: Page, name: str) -> None:
-    """The provider's login page, and the consent if it asks."""
+    """The provider's login page, and the consent page if it is shown."""
     heading(page, "Sign in")
     page.get_by_label("User name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
@@ -50,13 +51,13 @@ def type_in(page: Page, name: str) -> None:
 
 
 def allow(page: Page) -> None:
-    """The consent."""
+    """The consent page."""
     heading(page, "Allow access?")
     page.get_by_role("button", name="Allow", exact=True).click()
 
 
 def log_in(page: Page, url: str, name: str = "ada") -> None:
-    """From nothing to a page; consent is asked for once."""
+    """Logs in from a new browser to a page; consent is needed once."""
     page.goto(url)
     type_in(page, name)
     page.wait_for_url(lambda found: found == url or "/login" in found or "/consent" in found)
@@ -66,19 +67,19 @@ def log_in(page: Page, url: str, name: str = "ada") -> None:
 
 
 def operator(*words: str) -> None:
-    """What an operator does at the provider."""
+    """Runs an operator's command at the provider."""
     command = [os.environ["CLIENTS_POSTERN"], "admin", "--config", os.environ["CLIENTS_CONFIGURATION"], *words]
     subprocess.run(command, check=True, capture_output=True, timeout=30)
 
 
 def ours(context: BrowserContext, origin: str) -> dict[str, dict]:
-    """The gateway's cookies; those of the provider, which may have the same host, have other names."""
+    """The gateway's cookies. Those of the provider may have the same host, but other names."""
     cookies = context.cookies(origin)
     return {c["name"]: c for c in cookies if re.fullmatch("(__Host-)?postern(-login)?", c["name"])}
 
 
 def is_over(page: Page, url: str) -> float:
-    """How long it takes until a page asks to log in."""
+    """Returns how long it takes until a page requires a login."""
     began = time.monotonic()
     while True:
         page.goto(url)
@@ -89,7 +90,7 @@ def is_over(page: Page, url: str) -> float:
 
 
 class Ada:
-    """One browser, from the first login to the last logout."""
+    """The visit of one browser, from the first login to the last logout."""
 
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
@@ -97,7 +98,7 @@ class Ada:
         self.page = self.visit.page
 
     def deny(self) -> None:
-        """Who allows nothing is not logged in, and can think better of it."""
+        """A user who denies consent is not logged in, and can try again."""
         page = self.page
         page.goto(f"{SECOND}/notes")
         type_in(page, "ada")
@@ -110,20 +111,21 @@ class Ada:
         expect(page).to_have_url(f"{SECOND}/notes")
 
     def identity(self) -> None:
-        """A deep link at the other origin, without a page; who it is, and nothing of the session."""
+        """A deep link at the other origin, without a page. The service receives the user, and
+        nothing of the session."""
         page = self.page
         page.goto(f"{HOME}/notes/1?q=a%20b&z=%26")
         expect(page).to_have_url(f"{HOME}/notes/1?q=a%20b&z=%26")
         equal("target at the service", told(page)["target"], "/notes/1?q=a%20b&z=%26")
         equal("X-Forwarded-Email", sent(page, "x-forwarded-email"), ["ada@works.example"])
         equal("X-Forwarded-Groups", sent(page, "x-forwarded-groups"), ["friends of Ada"])
-        # At this host the provider has cookies as well: ports do not tell them apart.
+        # The provider has cookies at this host as well: cookies do not distinguish ports.
         arrived = {crumb.split("=")[0].strip() for value in sent(page, "cookie") for crumb in value.split(";")}
         assert not arrived & {"postern", "postern-login"}, f"cookies at the service: {arrived}"
         equal("cookies", set(ours(self.visit.context, HOME)), {"postern", "postern-login"})
 
     def signed_out_there(self) -> None:
-        """Signing out at one origin ends the provider's session, which tells the other origin."""
+        """Sign-out at one origin ends the provider's session, which notifies the other origin."""
         other = self.visit.context.new_page()
         other.goto(f"{SECOND}/oauth2/sign_out")
         heading(other, "You are signed out")
@@ -135,7 +137,7 @@ class Ada:
         other.close()
 
     def account(self) -> None:
-        """The account page's button does the same; and the operator's word, everywhere."""
+        """The account page's button does the same, and so does an operator, for all sessions."""
         log_in(self.page, f"{HOME}/notes/3")
         with visit(self.browser) as begun:
             log_in(begun.page, f"{SECOND}/notes/4")
@@ -147,18 +149,19 @@ class Ada:
             expect(begun.page).to_have_url(f"{SECOND}/notes/4")
             page.close()
             log_in(self.page, f"{HOME}/notes/3")
-            operator("user", "end", "ada")
+            operator("user", "revoke", "ada")
             is_over(self.page, f"{HOME}/notes/3")
             is_over(begun.page, f"{SECOND}/notes/4")
 
     def form(self) -> None:
-        """A form is sent when the session is over: a page, a tab to log in at, and loading again sends it."""
+        """A form is sent after the session has ended: a page, a tab to log in at, and a reload
+        sends it."""
         page, context = self.page, self.visit.context
         log_in(page, f"{SECOND}/start", "bob")
         page.route(f"{SECOND}/form", lambda route: route.fulfill(content_type="text/html", body=FORM))
         page.goto(f"{SECOND}/form")
         page.get_by_label("note").fill(NOTE)
-        operator("user", "end", "bob")
+        operator("user", "revoke", "bob")
         time.sleep(1)
         page.get_by_role("button", name="Save").click()
         heading(page, "Sign in again")
@@ -179,7 +182,8 @@ class Ada:
         equal("X-Forwarded-Email", sent(page, "x-forwarded-email"), ["bob@works.example"])
 
     def from_elsewhere(self) -> None:
-        """A link of another site asks before it signs anybody out; its own link does it."""
+        """A link of another site needs confirmation before it signs a user out; the site's own link
+        does not."""
         page = self.page
         page.route(f"{HOME}/links", lambda route: route.fulfill(
             content_type="text/html", body=f'<html lang="en"><a href="{SECOND}/oauth2/sign_out">out</a></html>'
@@ -194,7 +198,7 @@ class Ada:
         heading(page, "Sign in")
 
     def end(self) -> None:
-        """The console of the whole visit, and where its requests went."""
+        """The console of the whole visit, and the destinations of its requests."""
         self.visit.close()
 
 
@@ -222,14 +226,14 @@ def tls(browser: Browser) -> None:
 
 
 def problems(browser: Browser) -> None:
-    """What somebody is told whose login cannot go on."""
+    """Pages for a user whose login cannot continue."""
     pages = {
         "gateway-no-cookie": (f"{HOME}/oauth2/callback?code=x&state=y", "Your browser sent no cookie"),
         "gateway-not-begun": (f"{HOME}/oauth2/callback?code=x&state=y", "This sign-in did not begin here"),
         "gateway-no-provider": (f"{HOME}/oauth2/start?provider=nobody", "There is no such account provider"),
         "gateway-silent": (f"{SECURE}/oauth2/start?provider=partner&rd=/x", "You cannot be signed in right now"),
     }
-    # A provider that is silent is a 503, of which the console speaks.
+    # A provider that does not answer is a 503, which the console reports.
     begun = Visit(browser, ignore_https_errors=True)
     for name, (url, text) in pages.items():
         begun.page.goto(url)
@@ -240,7 +244,7 @@ def problems(browser: Browser) -> None:
 
 
 def main() -> None:
-    """One browser for all; each visit has cookies of its own."""
+    """One browser for all visits. Each visit has its own cookies."""
     trap = Trap()
     with sync_playwright() as playwright:
         browser = launch(playwright, trap)

@@ -1,7 +1,7 @@
-"""Somebody with a browser that knows cookies, redirects and forms, and no scripts.
+"""A user with a browser that supports cookies, redirects and forms, and no scripts.
 
-As a program, `person.py NAME URL` is what a native application opens: it logs in, allows what is asked and goes on until the
-last page.
+As a program, `person.py NAME URL` is the browser that a native application opens. It logs in, gives
+consent and continues until the last page.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import requests
 
 ISSUER = os.environ["CLIENTS_ISSUER"]
 PASSWORD = os.environ["CLIENTS_PASSWORD"]
-# Login, consent, and the form that takes the answer to the client: nothing asks for more.
+# Login, consent, and the form that takes the response to the client: no flow needs more.
 MOST_FORMS = 3
 
 
 @dataclass
 class Form:
-    """A form: where it is sent, its fields with their values, and its buttons with theirs."""
+    """A form: its target, its fields with their values, and its buttons with theirs."""
 
     action: str
     fields: dict[str, str] = field(default_factory=dict)
@@ -46,18 +46,18 @@ class _Forms(HTMLParser):
 
 
 class Person:
-    """Somebody who logs in by that name."""
+    """A user who logs in with that name."""
 
     def __init__(self, name: str, language: str = "en") -> None:
         self.name = name
         self.session = requests.Session()
         self.session.trust_env = False
         self.session.headers["accept-language"] = language
-        # what was filled in since the last `visit`: names of fields and decisions
+        # what was filled in since the last `visit`: field names and decisions
         self.asked: list[str] = []
 
     def get(self, url: str) -> requests.Response:
-        """A page, wherever redirects lead."""
+        """Opens a page and follows redirects."""
         return self.session.get(url, timeout=20)
 
     def submit(self, page: requests.Response, **values: str) -> requests.Response:
@@ -66,7 +66,8 @@ class Person:
         return self.session.post(urljoin(page.url, form.action), data=form.fields | values, timeout=20)
 
     def visit(self, url: str, decision: str = "allow") -> requests.Response:
-        """Opens a page and does what the provider's pages ask, up to the first page that is not the provider's."""
+        """Opens a page and completes the provider's pages, up to the first page that is not the
+        provider's."""
         self.asked = []
         page = self.get(url)
         for _ in range(MOST_FORMS):

@@ -1,7 +1,8 @@
-"""A web application that people log in to, with Authlib and Flask.
+"""A web application with an OpenID login, with Authlib and Flask.
 
-What it knows of whoever asks it tells at `/` as JSON in a page. It also does, when asked by address, what such applications
-do by themselves: refresh, revoke, sign out. Sessions are kept here and end when the provider says so.
+At `/` it shows, as JSON in a page, what it knows about the user. Other addresses make it do what
+such applications do: refresh, revoke, sign out. Sessions are kept here and end when the provider
+says so.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SCOPE = "openid profile email groups offline_access orders:read"
 
 app = Flask(__name__)
 app.secret_key = secrets.token_bytes(32)
-# No SameSite: the answer by form_post comes from another site, and has to find the state of its request.
+# No SameSite: the form_post response comes from another site, and must find the state of its
+# request.
 app.config.update(SESSION_COOKIE_NAME="shop")
 oauth = OAuth(app)
 provider = oauth.register(
@@ -35,38 +37,39 @@ provider = oauth.register(
     client_kwargs={"scope": SCOPE, "code_challenge_method": "S256"},
 )  # fmt: skip
 
-# Tokens of each browser, and the logout tokens that came, with what was wrong with them.
+# Tokens of each browser, and the logout tokens that arrived, with their errors.
 kept: dict[str, dict] = {}
 heard: list[dict] = []
 
 
 def page(told: object, status: int = 200) -> Response:
-    """A page with JSON to read, for people and programs."""
+    """A page with JSON, for users and programs."""
     text = escape(json.dumps(told))
     markup = f"<!doctype html><html lang=en><title>The Shop</title><h1>The Shop</h1><pre id=told>{text}</pre></html>"
     return Response(markup, status, mimetype="text/html")
 
 
 def tokens() -> dict:
-    """Those of the browser that asks."""
+    """The tokens of the requesting browser."""
     return kept.get(session.get("id", ""), {})
 
 
 @app.errorhandler(OAuthError)
 def refused(error: OAuthError) -> Response:
-    """What the provider refused, by its code."""
+    """The error code of the provider."""
     return page({"error": error.error, "description": error.description}, 400)
 
 
 @app.get("/")
 def home() -> Response:
-    """Who is logged in."""
+    """The logged-in user."""
     return page({"claims": tokens().get("userinfo"), "tokens": tokens()})
 
 
 @app.get("/login")
 def login() -> Response:
-    """To the provider; what is in the query goes along, but for `then`, where the way ends."""
+    """Redirects to the provider with the query's parameters, except `then`, which is the final
+    page."""
     asked = request.args.to_dict()
     session["then"] = asked.pop("then", "/")
     return provider.authorize_redirect(f"{APP}/callback", nonce=secrets.token_urlsafe(16), **asked)
@@ -74,7 +77,7 @@ def login() -> Response:
 
 @app.route("/callback", methods=["GET", "POST"])
 def callback() -> Response:
-    """And back, by query or by form."""
+    """The callback, by query or by form."""
     token = provider.authorize_access_token()
     session["id"] = secrets.token_urlsafe(16)
     kept[session["id"]] = dict(token)
@@ -83,14 +86,14 @@ def callback() -> Response:
 
 @app.get("/userinfo")
 def userinfo() -> Response:
-    """What the provider tells for the access token."""
+    """The provider's userinfo for the access token."""
     return page(provider.userinfo(token=tokens()))
 
 
 @app.get("/refresh")
 def refresh() -> Response:
-    """New tokens for old ones."""
-    with provider._get_oauth_client() as client:  # the one way to the OAuth2Session of this registration
+    """Refreshes the tokens."""
+    with provider._get_oauth_client() as client:  # the only way to the OAuth2Session of this registration
         new = client.refresh_token(provider.load_server_metadata()["token_endpoint"], refresh_token=tokens()["refresh_token"])
     kept[session["id"]] = tokens() | dict(new)
     return home()
@@ -98,7 +101,7 @@ def refresh() -> Response:
 
 @app.get("/revoke")
 def revoke() -> Response:
-    """Gives the refresh token up."""
+    """Revokes the refresh token."""
     with provider._get_oauth_client() as client:
         endpoint = provider.load_server_metadata()["revocation_endpoint"]
         done = client.revoke_token(endpoint, token=tokens()["refresh_token"], token_type_hint="refresh_token")
@@ -107,14 +110,14 @@ def revoke() -> Response:
 
 @app.get("/logout")
 def logout() -> Response:
-    """To the provider, with proof of who is to be signed out."""
+    """Redirects to the provider's logout, with an ID token hint."""
     hint = tokens().get("id_token")
     return provider.logout_redirect(post_logout_redirect_uri=f"{APP}/bye", id_token_hint=hint)
 
 
 @app.get("/bye")
 def bye() -> Response:
-    """And back."""
+    """The return from the provider's logout."""
     return page({"bye": provider.validate_logout_response()})
 
 
@@ -134,7 +137,7 @@ def logged_out() -> Response:
 
 
 def logout_claims(text: str) -> dict:
-    """What a logout token says; raises when it is not one."""
+    """The claims of a logout token. Raises if it is invalid."""
     metadata = provider.load_server_metadata()
     keys = KeySet.import_key_set(provider.fetch_jwk_set(force=True))
     token = jwt.decode(text, keys, algorithms=metadata["id_token_signing_alg_values_supported"])
@@ -155,7 +158,7 @@ def logout_claims(text: str) -> dict:
 
 @app.get("/heard")
 def told() -> Response:
-    """The logout tokens that came."""
+    """The logout tokens that arrived."""
     return page(heard)
 
 

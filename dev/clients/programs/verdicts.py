@@ -1,4 +1,4 @@
-"""How a client program tells what it found: one line of JSON per check. And what it is told."""
+"""How a client program reports its results: one line of JSON per check. Also its settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BEARER = {"authorization": f"Bearer {TOKEN}"}
 
 
 def check(name: str, run: Callable[..., object], *arguments: object) -> None:
-    """Runs a check and tells its verdict; one that fails does not end the others."""
+    """Runs a check and reports its verdict. A failed check does not end the others."""
     began = time.monotonic()
     fault = None
     try:
         run(*arguments)
-    except Exception as problem:  # noqa: BLE001 - whatever a library throws is this check's failure
+    except Exception as problem:  # noqa: BLE001 - any exception of a library is this check's failure
         traceback.print_exc()
         text = " ".join(str(problem).split())[:500]
         fault = text if isinstance(problem, AssertionError) and text else f"{type(problem).__name__}: {text}"
@@ -30,5 +30,5 @@ def check(name: str, run: Callable[..., object], *arguments: object) -> None:
 
 
 def equal(what: str, found: object, wanted: object) -> None:
-    """Fails unless two values are the same."""
+    """Fails unless two values are equal."""
     assert found == wanted, f"{what} is {found!r}, not {wanted!r}"

@@ -1,4 +1,4 @@
-"""websocket-client through the gateway to an echo."""
+"""websocket-client through the gateway to an echo service."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def binary(scheme: str) -> None:
 
 
 def ping(scheme: str) -> None:
-    """A ping is answered by the other end with its payload."""
+    """The other end answers a ping with its payload."""
     socket = connect(scheme)
     socket.ping(b"are you there")
     opcode, frame = socket.recv_data_frame(control_frame=True)
@@ -67,7 +67,7 @@ def large(scheme: str) -> None:
 
 
 def fragments(scheme: str) -> None:
-    """A message in three frames comes back whole."""
+    """A message in three frames comes back complete."""
     socket = connect(scheme)
     socket.send_frame(ABNF.create_frame("one ", ABNF.OPCODE_TEXT, fin=0))
     socket.send_frame(ABNF.create_frame("two ", ABNF.OPCODE_CONT, fin=0))
@@ -77,7 +77,7 @@ def fragments(scheme: str) -> None:
 
 
 def close(scheme: str) -> None:
-    """The closing handshake carries its code and reason both ways, and then the connection ends."""
+    """The closing handshake carries its code and reason both ways; then the connection ends."""
     socket = connect(scheme)
     socket.send_close(4001, b"that is all")
     opcode, frame = socket.recv_data_frame(control_frame=True)
@@ -87,7 +87,7 @@ def close(scheme: str) -> None:
 
 
 def refused() -> None:
-    """Without a token there is no switch of protocols."""
+    """Without a token the protocol is not switched."""
     try:
         connect("ws", header=[])
     except websocket.WebSocketBadStatusException as refusal:

@@ -1,13 +1,18 @@
-//! How a server proves that the head it has read is that of the log, without changing anything.
+//! Proof of a head: a server proves that the head it has read is that of the log, without changing
+//! anything.
 //!
-//! Two servers of one database: a primary that waits for its standby with each commit, and that standby, which is promoted at some moment. Nobody
-//! tells the former primary. Either may take no changes. A revocation is durable when its commit is acknowledged, and somebody is answered
-//! afterwards. A question comes to either server; it reads the head, writes a message to its log, commits, and answers when the commit is
-//! acknowledged. Whatever is sent between the servers arrives late or never. What was read before a server was promoted is not proved by it: it tells that
-//! another one wrote last, and the head is read anew.
+//! There are two servers of one database: a primary that waits for its standby with each commit,
+//! and that standby, which is promoted at some moment. The former primary is not notified. Either
+//! server may refuse changes. A revocation is durable when its commit is acknowledged; its caller
+//! is answered afterwards.
 //!
-//! What has to hold: an answer counts every revocation that was answered before its question came. The lease rests on that, and so does what is said of
-//! single tokens.
+//! A query comes to either server. The server reads the head, writes a message to its log, commits,
+//! and answers when the commit is acknowledged. Messages between the servers arrive late or never.
+//! A head that was read before a promotion is not proved by the promoted server: it reports that
+//! another server wrote last, and the head is read again.
+//!
+//! The promise: an answer includes every revocation that was answered before its query came. The
+//! lease depends on that, and so do the answers about single tokens.
 
 use stateright::{Model, Property};
 
@@ -15,25 +20,25 @@ use crate::Checked;
 
 const REVOCATIONS: u8 = 3;
 const QUESTIONS: usize = 2;
-/// How often a server begins to take no changes, or takes them again.
+/// How often a server starts to refuse changes, or accepts them again.
 const SWITCHES: u8 = 2;
 const PRIMARY: usize = 0;
 const STANDBY: usize = 1;
 
-/// A line that is left out.
+/// A line of the protocol that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// A server that takes no changes answers what it has read.
+    /// A server that refuses changes answers with what it has read.
     ReadWhileReadOnly,
-    /// The commit is not waited for.
+    /// The server does not wait for the commit to be acknowledged.
     NotAcknowledged,
-    /// A standby answers what it has read.
+    /// A standby answers with what it has read.
     StandbyAnswers,
-    /// A question that comes after the head was read gets the same answer.
+    /// A query that comes after the head was read gets the same answer.
     JoinedLate,
-    /// The head is answered that was read for the question before.
+    /// The answer is the head that was read for the previous query.
     FromMemory,
-    /// Nobody looks whether another server wrote last.
+    /// The server does not check whether another server wrote last.
     PromotedMeanwhile,
 }
 
@@ -46,38 +51,39 @@ const FAULTS: [Fault; 6] = [
     Fault::PromotedMeanwhile,
 ];
 
-/// What a server writes to its log.
+/// Entry of a server's write-ahead log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Entry {
     Revocation,
-    /// Of this question.
+    /// The message that proves the head for this query.
     Proof(usize),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Question {
     server: usize,
-    /// Revocations that had been answered when it came, or when the last came that joined it.
+    /// Number of revocations answered before it came, or before the last query came that joined it.
     answered: u8,
     read: Option<u8>,
-    /// The standby had been promoted by then.
+    /// Whether the standby had been promoted when the head was read.
     read_promoted: bool,
-    /// Its message is in the server's log.
+    /// Whether its message is in the server's log.
     written: bool,
     done: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// What the primary has written and its commits wait for; the standby has received the first of them.
+    /// Entries that the primary has written and whose commits wait.
     log: Vec<Entry>,
+    /// Number of entries that the standby has received.
     received: usize,
-    /// Of those, what whoever reads at the standby sees.
+    /// Number of received entries that a reader at the standby sees.
     applied: usize,
-    /// Of what was received, what the primary knows to be received.
+    /// Number of received entries that the primary knows about.
     acknowledged: usize,
     promoted: bool,
-    /// Revocations that whoever reads at a server sees.
+    /// Revocations that a reader at each server sees.
     visible: [u8; 2],
     revoked: u8,
     answered: u8,
@@ -86,27 +92,28 @@ struct State {
     questions: Vec<Question>,
     /// The head that each server read last.
     remembered: [Option<u8>; 2],
-    /// An answer did not count what it had to.
+    /// Whether an answer missed a revocation that it had to include.
     wrong: bool,
-    /// Somebody was answered: by a server that takes no changes, and by one that was promoted.
+    /// Whether a query was answered: by a server that refuses changes, and by one that was
+    /// promoted.
     proved: [bool; 2],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Action {
     Revoke(usize),
-    /// Whoever revoked is answered.
+    /// The caller of a revocation is answered.
     Answer,
     /// The standby receives the next entry.
     Receive,
-    /// It applies it.
+    /// The standby applies the next entry.
     Apply,
-    /// The primary hears of it.
+    /// The primary learns that the standby received the entry.
     Acknowledge,
     Promote,
     Switch(usize),
     Ask(usize),
-    /// A question joins one that is under way.
+    /// A query joins one that is in flight.
     Join(usize),
     Read(usize),
     /// Writes and commits the message.
@@ -148,7 +155,7 @@ impl Heads {
         self.0 == Some(fault)
     }
 
-    /// Whether a server answers what it has read, and nothing else.
+    /// Whether a server answers with what it has read, without a proof.
     fn only_reads(&self, state: &State, server: usize) -> bool {
         self.is(Fault::ReadWhileReadOnly) && state.read_only[server]
             || self.is(Fault::StandbyAnswers) && !state.is_primary(server)
@@ -227,7 +234,7 @@ impl Model for Heads {
         match action {
             Action::Revoke(server) => {
                 state.revoked += 1;
-                // Whoever was promoted waits for nobody.
+                // A promoted server has no standby to wait for.
                 if server == PRIMARY {
                     state.log.push(Entry::Revocation);
                 } else {
@@ -287,21 +294,21 @@ impl Model for Heads {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("an answer counts what was answered before its question", |_, state: &State| {
+            Property::always("an answer includes what was answered before its query", |_, state: &State| {
                 !state.wrong
             }),
             Property::sometimes(
-                "somebody is answered by a server that takes no changes",
+                "reachable: a query is answered by a server that refuses changes",
                 |_, state: &State| state.proved[0],
             ),
-            Property::sometimes("somebody is answered by a server that was promoted", |_, state: &State| {
+            Property::sometimes("reachable: a query is answered by a promoted server", |_, state: &State| {
                 state.proved[1]
             }),
         ]
     }
 }
 
-/// Looks at all states, and at each fault.
+/// Checks all states, and each fault.
 pub fn check(threads: usize) -> Checked {
     crate::check("the head", threads, Heads, &FAULTS)
 }

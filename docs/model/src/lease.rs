@@ -1,9 +1,11 @@
-//! Lease, flush and fill of the coherence protocol (`crates/coherence`), small enough for every state to be looked at.
+//! Lease, flush and fill of the coherence protocol (`crates/coherence`), small enough to check
+//! every state.
 //!
-//! One authority, one node, two credentials. There is no network: whatever was sent may arrive at any time, in any order, any number of
-//! times, or never, so an arrival is an action that is possible from then on. An echo tells of any head that there was
-//! since it was asked for. An answer about a credential is as of any event up to the last one, as replicas give it that lag
-//! behind. The node may flush, forget its oldest tombstone, and be started anew.
+//! There is one authority, one node and two credentials, and no network. A message that was sent
+//! may arrive at any time, in any order, any number of times, or never. So an arrival is an action
+//! that is possible from then on. An echo reports any head that existed since its probe. An answer
+//! about a credential includes the log up to any event, as lagging replicas give it. The node may
+//! flush, forget its oldest tombstone, and restart.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +13,9 @@ use stateright::{Model, Property};
 
 use crate::Checked;
 
-/// Time goes from 0 to here.
+/// Last point of time; the first is 0.
 const END: u8 = 4;
-/// How long a lease lasts from when it was asked for.
+/// Length of a lease, from its probe.
 const LEASE: u8 = 2;
 const KEYS: usize = 2;
 const PROBES: u8 = 2;
@@ -24,7 +26,7 @@ const STARTS: u8 = 1;
 /// A line of the protocol that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The lease counts from when the echo arrives.
+    /// The lease counts from the arrival of the echo.
     LeaseAtReceive,
     /// The authority answers with a head that it remembers.
     HeadFromMemory,
@@ -32,9 +34,9 @@ enum Fault {
     NoGenerationNoFloor,
     /// A tombstone is forgotten, and the floor stays.
     ForgetFirst,
-    /// Answers are kept whatever is known of revocations.
+    /// Answers are cached regardless of known revocations.
     NoFillCheck,
-    /// A denial leaves everything as it is.
+    /// A denial changes nothing.
     DenialNotApplied,
 }
 
@@ -56,30 +58,30 @@ struct Node {
     flushing: bool,
     lease: u8,
     tombstones: [u8; KEYS],
-    /// Version and generation.
+    /// Version and generation of the cached entries.
     entries: [Option<(u8, u8)>; KEYS],
-    /// Those that are under way.
+    /// Probes in flight.
     probes: BTreeSet<Probe>,
-    /// About which credential, and in which generation.
+    /// Queries in flight: the credential and the generation.
     questions: BTreeSet<(usize, u8)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Probe {
-    /// When it was asked.
+    /// When it was sent.
     at: u8,
     generation: u8,
-    /// How far the log had got then.
+    /// Head of the log at that time.
     head: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
     now: u8,
-    /// What was revoked, and when that was durable; the first is event 1.
+    /// Revoked credentials and when each revocation became durable; the first is event 1.
     log: Vec<(usize, u8)>,
     node: Node,
-    /// Whatever was refused, by any life of the node.
+    /// Whether each credential was ever refused, also before a restart.
     refused: [bool; KEYS],
     probed: u8,
     asked: u8,
@@ -97,7 +99,7 @@ enum Action {
     /// An echo arrives, with a head.
     Echo(Probe, u8),
     Ask(usize),
-    /// An answer arrives, as of an event.
+    /// An answer arrives that includes the log up to this event.
     Answer((usize, u8), u8),
     Forget,
     Flush,
@@ -107,7 +109,7 @@ enum Action {
 struct Protocol(Option<Fault>);
 
 impl Node {
-    /// Knows nothing of the log, unless it follows it from the beginning.
+    /// A node that knows nothing of the log, unless it follows it from the beginning.
     fn new(generation: u8, flushing: bool) -> Self {
         Self {
             contiguous: 0,
@@ -137,7 +139,7 @@ impl State {
         u8::try_from(self.log.len()).expect("few")
     }
 
-    /// The event that revoked it.
+    /// Number and time of the event that revoked the credential.
     fn revoked(&self, key: usize) -> Option<(u8, u8)> {
         let at = self.log.iter().position(|(revoked, _)| *revoked == key)?;
         Some((u8::try_from(at + 1).expect("few"), self.log[at].1))
@@ -149,7 +151,7 @@ impl Protocol {
         self.0 == Some(fault)
     }
 
-    /// Whether the node would admit the credential now, without asking.
+    /// Whether the node would admit the credential now, without a query.
     fn believes(&self, state: &State, key: usize) -> bool {
         let node = &state.node;
         let Some((version, generation)) = node.entries[key] else { return false };
@@ -233,7 +235,7 @@ impl Model for Protocol {
         if state.now < END {
             actions.push(Action::Tick);
         }
-        // Which of them is the first makes no difference.
+        // The order of the credentials makes no difference.
         if state.log.len() < KEYS {
             actions.push(Action::Revoke(state.log.len()));
         }
@@ -303,7 +305,7 @@ impl Model for Protocol {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(
-                "nobody is believed for longer than a lease after the revocation",
+                "no credential is admitted for longer than a lease after its revocation",
                 |model, state: &State| {
                     (0..KEYS).all(|key| {
                         let late = state.revoked(key).is_some_and(|(_, at)| state.now >= at + LEASE);
@@ -311,14 +313,14 @@ impl Model for Protocol {
                     })
                 },
             ),
-            Property::always("who was refused is not believed again", |model, state: &State| {
+            Property::always("a refused credential is not admitted again", |model, state: &State| {
                 (0..KEYS).all(|key| !(state.refused[key] && model.believes(state, key)))
             }),
-            Property::sometimes("somebody is believed", |model, state: &State| {
+            Property::sometimes("reachable: a credential is admitted", |model, state: &State| {
                 (0..KEYS).any(|key| model.believes(state, key))
             }),
             Property::sometimes(
-                "somebody is believed after a flush that followed a revocation",
+                "reachable: a credential is admitted after a flush that followed a revocation",
                 |model, state: &State| {
                     state.flushed > 0
                         && state.node.floor > 0
@@ -329,7 +331,7 @@ impl Model for Protocol {
     }
 }
 
-/// Looks at all states, and at each fault.
+/// Checks all states, and each fault.
 pub fn check(threads: usize) -> Checked {
     crate::check("the lease", threads, Protocol, &FAULTS)
 }

@@ -49,14 +49,14 @@ pub enum IntrospectionUnclear {
     Member(&'static str),
     /// The answer says that the token is valid, and that it could not be checked.
     #[error(
-        "the answer calls the token good beside an error that kept it from being checked; see the log of the api server"
+        "the answer says that the token is valid and that it could not be checked; see the log of the API server"
     )]
     Contradictory,
     /// The answer must be signed, and is not, or not as required.
-    #[error("the answer cannot be believed as a signed one: {0}")]
+    #[error("the signed answer is not valid: {0}")]
     Signed(TokenError),
     /// As [`Self::Signed`], but newer keys of the signer may fit.
-    #[error("the answer cannot be believed as a signed one, with the keys at hand: {0}")]
+    #[error("the signed answer is not valid with the current keys: {0}")]
     Keys(TokenError),
 }
 

@@ -48,7 +48,7 @@ pub enum HeaderFault {
     #[error("the header {0} has a meaning of its own and cannot carry an identity: choose an x- name")]
     Taken(String),
     /// Many servers take the two fields for one.
-    #[error("the headers {0} and {1} are one and the same to many servers: keep one")]
+    #[error("many servers treat the headers {0} and {1} as the same: keep one")]
     Alias(String, String),
 }
 

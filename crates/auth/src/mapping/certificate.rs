@@ -92,7 +92,7 @@ pub enum CertificateMappingError {
     #[error("certificate authority has no name")]
     NoName,
     /// Many holders have the same value of this field.
-    #[error("`{0}` does not tell holders apart; use san_uri, san_dns, san_email, subject_cn or subject_dn")]
+    #[error("`{0}` does not identify a holder; use san_uri, san_dns, san_email, subject_cn or subject_dn")]
     NotASubject(&'static str),
 }
 

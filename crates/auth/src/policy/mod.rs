@@ -28,7 +28,7 @@ pub struct PolicyFault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyProblem {
     /// A host pattern that no request's host can match.
-    #[error("{host:?} is no host pattern, {fault}: write example.com, *.example.com or *, without a port")]
+    #[error("{host:?} is not a host pattern, {fault}: write example.com, *.example.com or *, without a port")]
     Host {
         /// The host pattern as configured.
         host: String,
@@ -36,7 +36,7 @@ pub enum PolicyProblem {
         fault: Malformed,
     },
     /// A path that no request's path can match.
-    #[error("no request has the path {path:?}: {fault}")]
+    #[error("no request can have the path {path:?}: {fault}")]
     Path {
         /// The path as configured.
         path: String,
@@ -44,7 +44,7 @@ pub enum PolicyProblem {
         fault: Malformed,
     },
     /// A path pattern with parameters, which [`route::RouteTable::find`] does not distinguish.
-    #[error("the path {0:?} holds path parameters (;), which take no part in routing")]
+    #[error("the path {0:?} has path parameters (;), which routing ignores: remove them")]
     PathParameters(String),
     /// A path pattern with an escape of a character that may stand raw, which is not distinguished
     /// either.
@@ -79,7 +79,7 @@ pub enum PolicyProblem {
     HeaderName(String),
     /// A header condition on a field that describes one connection, and that each hop replaces.
     #[error(
-        "the header {0} is of the connection to this gateway and is written anew behind it, so no route can rest on it{remedy}",
+        "the header {0} belongs to the connection to this gateway and is not forwarded, so no route can depend on it{remedy}",
         remedy = if .0.eq_ignore_ascii_case("upgrade") { ": list the protocols that clients may switch to in `upgrades`" } else { "" }
     )]
     HeaderPerHop(String),
@@ -87,7 +87,7 @@ pub enum PolicyProblem {
     #[error("the value for header {0} is empty, padded or holds a control character")]
     HeaderValue(String),
     /// A route that another one makes unreachable.
-    #[error("route {route:?} can never be told apart from route {by:?} for host {host} and the same path")]
+    #[error("route {route:?} cannot be distinguished from route {by:?} for host {host} and the same path")]
     Indistinguishable {
         /// The route that is never chosen.
         route: String,
@@ -97,7 +97,7 @@ pub enum PolicyProblem {
         host: String,
     },
     /// A set of rules that permits no request.
-    #[error("there is no allow rule, so nobody could pass: add one, or make the route public")]
+    #[error("there is no allow rule, so no request is permitted: add one, or make the route public")]
     NoAllowRule,
     /// A rule without any condition.
     #[error("the rule is empty: to match every verified caller write authenticated = true")]
@@ -109,13 +109,15 @@ pub enum PolicyProblem {
     #[error("a value is empty")]
     EmptyValue,
     /// A value that no identity can have.
-    #[error("the value {0:?} holds a control character, which no identity does")]
+    #[error("the value {0:?} has a control character, which no identity has")]
     ControlValue(String),
     /// A condition `all` with several values, on an attribute that has one value.
-    #[error("a request has one value of this, so all of several can never hold: use any, or several rules")]
+    #[error(
+        "a request has only one value of this, so all of several can never match: use any, or several rules"
+    )]
     AllOfOne,
     /// A condition `present`, on an attribute that is always present.
-    #[error("every verified caller has this, so the condition says nothing: list values")]
+    #[error("every verified caller has this, so the condition is always true: list values")]
     AlwaysPresent,
     /// A scope that RFC 6749 §3.3 does not allow.
     #[error("{0:?} is not a scope: no spaces, quotes or backslashes, ascii only")]

@@ -105,7 +105,7 @@ pub enum NameSource {
 pub enum TemplateFault {
     /// A brace is not closed, or not opened.
     #[error(
-        "{0:?} is no template: write {{path.NAME}}, {{query.NAME}}, {{header.NAME}}, {{method}} or {{path}}"
+        "{0:?} is not a template: write {{path.NAME}}, {{query.NAME}}, {{header.NAME}}, {{method}} or {{path}}"
     )]
     Braces(String),
     /// A placeholder of an unknown kind.
@@ -119,11 +119,11 @@ pub enum TemplateFault {
     )]
     NoCapture(String),
     /// The text of an attribute is empty.
-    #[error("the text is empty: leave the key out if nothing is meant")]
+    #[error("the text is empty: remove the key if it is not needed")]
     Empty,
     /// A second parameter or header, each of which may be repeated.
     #[error(
-        "{0:?} may be repeated too, and only one part of a review may be: take all from one parameter or header"
+        "{0:?} may be repeated too, but only one parameter or header of a review may be: use one for all attributes"
     )]
     Several(String),
 }
@@ -167,16 +167,16 @@ pub struct ReviewQuestion<'q> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unaskable {
     /// A value that the question needs is absent or empty.
-    #[error("the review needs {0}, and the request does not say it")]
+    #[error("the review needs {0}, which the request does not have")]
     Missing(NeededFields),
     /// A value that the question cannot contain.
     #[error("the {0} of the request cannot be part of a review")]
     Unusable(NeededFields),
     /// The method corresponds to no verb.
-    #[error("the method stands for no verb of Kubernetes")]
+    #[error("the method has no Kubernetes verb")]
     Method,
     /// The caller has no name, or one that the cluster reserves.
-    #[error("the caller has no name that can be asked about")]
+    #[error("the caller has no name that a review can use")]
     Caller,
     /// The request has more values than [`MAX_QUESTIONS`].
     #[error("the request names more than {MAX_QUESTIONS} objects")]

@@ -225,7 +225,7 @@ pub enum Disputed {
     Path,
     /// A header condition read a field that the service could read differently.
     #[error(
-        "the header {0}, by which a route is chosen, is there more than once, in another spelling, or named by connection"
+        "the header {0}, which selects a route, is repeated, has another spelling, or is named in Connection"
     )]
     Header(Box<str>),
 }

@@ -48,7 +48,7 @@ pub enum Malformed {
     #[error("the target begins with //, which reads as an authority")]
     AuthorityTarget,
     /// The target is `*`, and the method is not `OPTIONS` (RFC 9112 §3.2.4).
-    #[error("the target * belongs to OPTIONS alone")]
+    #[error("the target * is valid for OPTIONS only")]
     AsteriskMethod,
     /// The target has a raw `#`: fragments are never sent (RFC 9110 §7.1).
     #[error("the target holds a fragment")]
@@ -60,7 +60,7 @@ pub enum Malformed {
     #[error("the target holds a space or a control character")]
     Control,
     /// The target has a raw byte outside ASCII.
-    #[error("the target holds a byte outside of ascii: it must be percent-encoded")]
+    #[error("the target has a byte outside ASCII: it must be percent-encoded")]
     NonAscii,
     /// The target has a `%` that is not followed by two hexadecimal digits.
     #[error("a percent sign is not followed by two hexadecimal digits")]

@@ -295,7 +295,9 @@ fn read<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(), 
         "aliases" => {
             let all = subject.get("identifiers").and_then(Value::items);
             let all = all.filter(|all| (1..=MAX_NAMES).contains(&all.len()));
-            for alias in all.ok_or(TokenError::UnsupportedSubject("its `identifiers` are no list of them"))? {
+            for alias in
+                all.ok_or(TokenError::UnsupportedSubject("its `identifiers` are not a list of subjects"))?
+            {
                 // Aliases of aliases are forbidden (RFC 9493 §3.2.8), and would permit nesting.
                 names.push(simple(alias)?);
             }
@@ -318,11 +320,11 @@ fn complex<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(
             "session" => session = Some(simple(value)?),
             "application" => application = Some(simple(value)?),
             "tenant" => {
-                return Err(TokenError::UnsupportedSubject("a tenant cannot be told from the rest here"));
+                return Err(TokenError::UnsupportedSubject("tenants are not supported"));
             }
             _ => {
                 return Err(TokenError::UnsupportedSubject(
-                    "of a complex one only `user`, `session` and `application` are understood",
+                    "a complex subject may have only `user`, `session` and `application`",
                 ));
             }
         }
@@ -343,7 +345,7 @@ fn complex<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(
             Some(SubjectName::Opaque(client) | SubjectName::User(_, client)),
         ) => SubjectName::Consent(user, client),
         _ => {
-            return Err(TokenError::UnsupportedSubject("its parts together name nothing that is known here"));
+            return Err(TokenError::UnsupportedSubject("this combination of its parts is not supported"));
         }
     };
     names.push(whole);
@@ -354,7 +356,7 @@ fn complex<'t>(subject: Value<'t>, names: &mut Vec<SubjectName<'t>>) -> Result<(
 fn simple(subject: Value<'_>) -> Result<SubjectName<'_>, TokenError> {
     let member = |name: &'static str| {
         text(subject, name)?
-            .ok_or(TokenError::UnsupportedSubject("it lacks what its format (RFC 9493) demands"))
+            .ok_or(TokenError::UnsupportedSubject("it lacks a member that its format (RFC 9493) requires"))
     };
     Ok(match format(subject)? {
         "iss_sub" => SubjectName::User(Some(member("iss")?), member("sub")?),
@@ -364,7 +366,7 @@ fn simple(subject: Value<'_>) -> Result<SubjectName<'_>, TokenError> {
         "sid" => SubjectName::Session(member("sid")?),
         _ => {
             return Err(TokenError::UnsupportedSubject(
-                "of formats only iss_sub, opaque, email, jwt_id, sid, aliases and complex are understood",
+                "supported formats are iss_sub, opaque, email, jwt_id, sid, aliases and complex",
             ));
         }
     })
@@ -373,7 +375,7 @@ fn simple(subject: Value<'_>) -> Result<SubjectName<'_>, TokenError> {
 /// The format of a subject; in earlier drafts a complex subject had none.
 fn format(subject: Value<'_>) -> Result<&str, TokenError> {
     if !subject.is_object() {
-        return Err(TokenError::UnsupportedSubject("it is no object"));
+        return Err(TokenError::UnsupportedSubject("it is not an object"));
     }
     match claims::string(subject, "format")? {
         Some(format) => Ok(format),

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use auth::decide::explain::NoTrace;
-use auth::decide::{Denial, Permit, Reviews, RuleContext, decide, decide_in};
+use auth::decide::{Denial, MatchedRoute, Permit, Reviews, RuleContext, decide, decide_in};
 use auth::identity::Facts;
 use auth::policy::review::{
     Attributes, NameSource, OwnedReviewQuestion, ReviewQuestion, ReviewSpec, ReviewSubject, ReviewTemplate,
@@ -80,7 +80,8 @@ fn decided(
 ) -> (Result<(), Denial>, Vec<OwnedReviewQuestion>) {
     let (table, request, oracle) = (table(), request(method, target), Oracle { says, ..Oracle::default() });
     let court = RuleContext { fields, captures: table.captures(0, &request), reviews: &oracle };
-    let verdict = decide_in(&court, policy, 0, &request, Some(facts), NOW, &mut NoTrace);
+    let verdict =
+        decide_in(&court, MatchedRoute { index: 0, policy }, &request, Some(facts), NOW, &mut NoTrace);
     let verdict = verdict.map(|_: Permit<'_>| ());
     (verdict, oracle.asked.into_inner())
 }
@@ -303,7 +304,15 @@ fn a_rewrite_keeps_the_answer_and_another_guard_asks_its_own() {
     let facts = facts();
     let permit = || {
         let court = RuleContext { fields: &[], captures: table.captures(0, &request), reviews: &yes };
-        decide_in(&court, &policy, 0, &request, Some(&facts), NOW, &mut NoTrace).unwrap()
+        decide_in(
+            &court,
+            MatchedRoute { index: 0, policy: &policy },
+            &request,
+            Some(&facts),
+            NOW,
+            &mut NoTrace,
+        )
+        .unwrap()
     };
     let rewritten = permit().rewrite(&policy, "/mine", NOW, &mut NoTrace).unwrap();
     assert_eq!(rewritten.request().path(), "/mine");

@@ -55,7 +55,7 @@ fn tokens_issued_in_the_future_are_refused() {
         let error = verify_with(&token, &config).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "token claim `iat` is in the future; compare the issuer's clock with ours",
+            "token claim `iat` is in the future; compare the issuer's clock with this host's",
             "{types:?}"
         );
     }

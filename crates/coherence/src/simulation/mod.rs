@@ -20,6 +20,8 @@ mod adversary;
 mod asking;
 mod database;
 mod lossy;
+mod mischief;
+mod runs;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -463,56 +465,6 @@ impl World {
         }
     }
 
-    fn mischief(&mut self) {
-        self.repeats();
-        self.deafens();
-        if self.random.chance(50) {
-            self.revoke();
-        }
-        if self.random.chance(20) {
-            self.push_again();
-        }
-        if self.random.below(10_000) < self.full {
-            self.fill_up();
-        }
-        if self.has_room_again() {
-            (0..3).for_each(|_| self.revoke());
-        }
-        if self.random.chance(3) {
-            let (who, inbound) = (self.random.index(CONSUMERS), self.random.chance(500));
-            let until = self.tick + self.random.between(10, 300);
-            self.parted.insert((who, inbound), until);
-        }
-        if self.random.chance(2) {
-            let node = self.random.index(NODES);
-            self.nodes[node] = LogAuthority::new();
-            self.rosters[node] = Consumers::default();
-            self.started[node] = self.tick;
-            self.down_until[node] = self.tick + self.random.between(1, 100);
-        }
-        if self.random.chance(1) {
-            self.fail_over();
-        }
-        for at in 0..CONSUMERS {
-            if self.random.chance(self.pause) {
-                self.caches[at].paused_until = self.tick + self.random.between(5, 200);
-            }
-            if self.random.chance(self.crash) {
-                self.next += CONSUMERS as u64;
-                let started = self.next;
-                self.caches[at].machine = consumer(started, self.limit);
-                self.caches[at].life = started;
-                self.caches[at].entries.clear();
-                self.caches[at].flights.clear();
-                self.caches[at].load = None;
-                self.caches[at].denied.clear();
-            }
-            if self.random.chance(self.forget) {
-                self.caches[at].machine.view().forget_one();
-            }
-        }
-    }
-
     fn step(&mut self) {
         self.remember_head();
         if !self.healed {
@@ -560,27 +512,6 @@ impl World {
         self.tick += 1;
     }
 
-    /// Removes all faults: every consumer must admit requests again, and from the cache.
-    fn heal(&mut self) {
-        self.healed = true;
-        self.parted.clear();
-        self.down_until.fill(0);
-        self.repair();
-        // Nodes that wait for a read from before get its result; nodes that were restarted are new.
-        self.caches.iter_mut().for_each(|cache| cache.paused_until = 0);
-        let last = *self.tokens.last_key_value().expect("some").1;
-        self.revoke_token(last, true);
-        // Issued after all tokens of the subject were revoked, and nothing happens afterwards.
-        let asked = self.issue_to(last.subject, false);
-        let local = self.issue_to(last.subject, true);
-        (0..HEALED).for_each(|_| self.step());
-        self.all_are_admitted(&[asked, local]);
-        // For two leases and more, nothing can be written; this must have no effect.
-        self.fill_up_for(u64::MAX);
-        (0..HEALED).for_each(|_| self.step());
-        self.all_are_admitted(&[asked, local]);
-    }
-
     /// Checks that every cache admits these tokens.
     fn all_are_admitted(&mut self, numbers: &[u64]) {
         for (at, number) in (0..CONSUMERS).flat_map(|at| numbers.iter().map(move |number| (at, *number))) {
@@ -613,86 +544,4 @@ fn consumer(number: u64, limit: usize) -> Consumer {
         ConsumerSettings::default(),
         Arc::new(View::new(limit).with_denials(limit * 100)),
     )
-}
-
-/// Runs seeds on all cores until one breaks a promise; returns the seed, and what it broke.
-fn first_broken(
-    seeds: std::ops::Range<u64>,
-    mutation: Option<Mutation>,
-) -> Option<(u64, (Broken, u64, u64))> {
-    let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
-    let found = std::sync::atomic::AtomicBool::new(false);
-    let work = |offset: u64| {
-        mutation::choose(mutation);
-        let mut mine = seeds
-            .clone()
-            .skip(usize::try_from(offset).expect("few"))
-            .step_by(usize::try_from(threads).expect("few"));
-        mine.find_map(|seed| {
-            if found.load(std::sync::atomic::Ordering::Relaxed) {
-                return None;
-            }
-            let broken = World::run(seed).first().copied().map(|broken| (seed, broken));
-            found.fetch_or(broken.is_some(), std::sync::atomic::Ordering::Relaxed);
-            broken
-        })
-    };
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|offset| scope.spawn(move || work(offset))).collect();
-        running.into_iter().filter_map(|thread| thread.join().expect("a run")).min_by_key(|(seed, _)| *seed)
-    })
-}
-
-#[test]
-fn the_promises_hold_in_bad_worlds() {
-    assert_eq!(first_broken(0..2_000, None), None);
-}
-
-#[test]
-#[ignore = "minutes: run once for the figure in the documentation"]
-fn the_promises_hold_in_a_hundred_thousand_bad_worlds() {
-    assert_eq!(first_broken(0..100_000, None), None);
-}
-
-#[test]
-fn every_line_of_the_protocol_is_needed() {
-    use Mutation as M;
-    let all = [
-        M::LeaseAtReceive,
-        M::HeadFromMemory,
-        M::Sequence,
-        M::NoGeneration,
-        M::NoFloor,
-        M::ForgetFirst,
-        M::OldFlight,
-        M::JoinedUnheard,
-        M::OnceAfterOpening,
-        M::ErrorsCached,
-        M::OverflowIgnored,
-        M::DenialNotApplied,
-        M::ReplyBeforeCommit,
-        M::EpochIgnored,
-        M::NotLoaded,
-        M::OldCopy,
-        M::VersionCompare,
-        M::Unlisted,
-        M::EndlessSilence,
-        M::HastySilence,
-        M::HeadUnproven,
-        M::ConfirmUnproven,
-        M::UnlistedReadOnly,
-        M::StruckAtOnce,
-        M::OldPage,
-        M::PageUnproven,
-        M::MessageMac,
-        M::EchoNonce,
-        M::AnswerMac,
-        M::AnswerNonce,
-        M::AnswerQuestion,
-        M::AnswerHead,
-        M::AnswerMore,
-        M::AnswerDenied,
-    ];
-    let unnoticed: Vec<_> = all.into_iter().filter(|m| first_broken(0..1_000, Some(*m)).is_none()).collect();
-    assert_eq!(unnoticed, [], "the simulation does not notice these faults");
 }

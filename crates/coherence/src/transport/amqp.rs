@@ -119,7 +119,7 @@ impl AmqpLogin {
     /// The login, as diagnosis sentences name it.
     fn who(&self) -> String {
         match self {
-            Self::Anonymous => "of nobody (ANONYMOUS)".into(),
+            Self::Anonymous => "without credentials (ANONYMOUS)".into(),
             Self::External => "by certificate (EXTERNAL)".into(),
             Self::Plain { user, .. } => format!("of \"{user}\" (PLAIN)"),
         }
@@ -341,7 +341,7 @@ struct Lost {
 impl Keeper {
     async fn keep(mut self) {
         if self.settings.brokers.is_empty() {
-            self.shared.tell(TransportState::Down("no broker is named".into()));
+            self.shared.tell(TransportState::Down("no broker is configured".into()));
             return dropped(&mut self.wanted).await;
         }
         let settings = self.settings.clone();
@@ -379,7 +379,7 @@ impl Keeper {
     async fn live(&mut self, mut live: Live) -> Result<Lost, Dropped> {
         let began = Instant::now();
         if *self.shared.state.borrow() == TransportState::Starting {
-            tracing::info!(transport = "AMQP", broker = live.broker, "messages between nodes go through");
+            tracing::info!(transport = "AMQP", broker = live.broker, "message transport connected");
         }
         self.shared.connected(TransportState::Up);
         let shared = self.shared.clone();
@@ -415,7 +415,7 @@ impl Keeper {
                         Wanted::Receiver(topic)
                     }
                     Ok(Ended::Broken(cause)) => return Ok(live.why(cause, &self.settings).await),
-                    Err(error) => return Ok(format!("a link ended: {error}")),
+                    Err(error) => return Ok(format!("a link task failed: {error}")),
                 },
                 outcome = live.connection.on_close() => {
                     let broker = Broker { address: &live.broker, login: &self.settings.login };

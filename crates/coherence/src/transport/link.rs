@@ -155,9 +155,9 @@ impl<S: Server> Keeper<S> {
         match &state {
             TransportState::Down(why) => self.outage.failed(why),
             _ if *self.told.borrow() == TransportState::Starting => {
-                tracing::info!(transport = S::KIND, "messages between nodes go through");
+                tracing::info!(transport = S::KIND, "message transport connected");
             }
-            _ => tracing::debug!(transport = S::KIND, "connected anew"),
+            _ => tracing::debug!(transport = S::KIND, "message transport reconnected"),
         }
         self.told.send_if_modified(|told| {
             let news = *told != state;
@@ -202,7 +202,7 @@ fn named<S: Server>(address: &Address, why: impl fmt::Display) -> String {
 /// The cause when there is no answer in time.
 pub(super) fn silent(after: Duration) -> String {
     format!(
-        "no answer for {} s; is it stopped or overloaded, or is the network between cut?",
+        "no answer for {} s; check that it runs, its load, and the network in between",
         after.as_secs_f32()
     )
 }

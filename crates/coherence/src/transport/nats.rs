@@ -72,7 +72,7 @@ impl Server for NatsConfig {
                 encrypted(stream, tls, address, &greeting).await?
             }
             None if greeting["tls_required"] == true => {
-                return Err("it insists on TLS; configure TLS".to_owned());
+                return Err("the server requires TLS; configure TLS".to_owned());
             }
             None => stream,
         };
@@ -92,9 +92,9 @@ async fn greeting(stream: &mut Stream, arrived: &mut BytesMut) -> Result<Value, 
     loop {
         match protocol::next(arrived)? {
             Some(ServerSaid::Info(info)) => {
-                return serde_json::from_slice(&info).map_err(|_| "its greeting is not JSON".to_owned());
+                return serde_json::from_slice(&info).map_err(|_| "the server's INFO is not JSON".to_owned());
             }
-            Some(said) => return Err(format!("it begins with {said:?}")),
+            Some(said) => return Err(format!("the server begins with {said:?} instead of INFO")),
             None => fill(stream, arrived).await?,
         }
     }
@@ -109,7 +109,7 @@ async fn encrypted(
     if greeting["tls_required"] == true || greeting["tls_available"] == true {
         return socket::secure(stream, tls, address).await;
     }
-    Err("it offers no TLS, which is configured here; look at `tls` of its configuration".to_owned())
+    Err("the server offers no TLS, which is configured here; check `tls` in its configuration".to_owned())
 }
 
 /// Waits for more from the server.
@@ -238,11 +238,11 @@ impl Listener {
 fn refused(fault: &str) -> String {
     let lower = fault.to_lowercase();
     let look = if lower.starts_with("authorization") || lower.starts_with("user authentication") {
-        "look at user, password, token or credentials here, and at `authorization` there"
+        "check user, password, token or credentials here, and `authorization` on the server"
     } else if lower.starts_with("permissions") {
-        "let this user publish and subscribe to postern.>"
+        "allow this user to publish and subscribe to postern.>"
     } else {
-        "look at its log"
+        "check its log"
     };
     format!("{fault}; {look}")
 }

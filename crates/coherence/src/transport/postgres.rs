@@ -147,7 +147,7 @@ async fn encrypted(mut stream: Stream, tls: &Tls, address: &Address) -> Result<S
     match answer {
         [b'S'] => socket::secure(stream, &tls.config, address).await,
         [b'N'] if !tls.demanded => Ok(stream),
-        _ => Err("it offers no TLS, which is configured here; look at its `ssl` setting".to_owned()),
+        _ => Err("the server offers no TLS, which is required here; check its `ssl` setting".to_owned()),
     }
 }
 
@@ -299,14 +299,14 @@ fn explain(error: &tokio_postgres::Error) -> String {
 fn look(code: &SqlState) -> Option<&'static str> {
     Some(match *code {
         SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
-            "look at user and password of its URL, and at pg_hba.conf there"
+            "check user and password in the URL, and pg_hba.conf on the server"
         }
-        SqlState::INVALID_CATALOG_NAME => "look at the database in its URL",
+        SqlState::INVALID_CATALOG_NAME => "check the database name in the URL",
         SqlState::READ_ONLY_SQL_TRANSACTION | SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => {
-            "this is a replica; name the primary"
+            "this server is a replica; use the primary's address"
         }
-        SqlState::TOO_MANY_CONNECTIONS => "look at max_connections",
-        SqlState::PROGRAM_LIMIT_EXCEEDED => "look for a session that listens inside a long transaction",
+        SqlState::TOO_MANY_CONNECTIONS => "check max_connections",
+        SqlState::PROGRAM_LIMIT_EXCEEDED => "check for a session that listens inside a long transaction",
         _ => return None,
     })
 }

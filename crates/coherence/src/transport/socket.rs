@@ -86,7 +86,7 @@ pub(super) async fn secure(
 ) -> Result<Stream, String> {
     let Address::Tcp { host, .. } = address else { return Ok(stream) };
     let name = ServerName::try_from(host.clone())
-        .map_err(|_| format!("no certificate can be for {host:?}; look at its address"))?;
+        .map_err(|_| format!("no certificate can name {host:?}; check the address"))?;
     match TlsConnector::from(Arc::clone(tls)).connect(name, stream).await {
         Ok(stream) => Ok(Box::new(stream)),
         Err(error) => Err(untrusted(&error)),
@@ -97,9 +97,9 @@ fn untrusted(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let look = match tls {
         Some(rustls::Error::InvalidCertificate(_)) => {
-            "look at the server's certificate, its names, and who is trusted here"
+            "check the server's certificate, its names, and the trusted authorities here"
         }
-        _ => "look at whether the server speaks TLS at this address, and its versions",
+        _ => "check that the server speaks TLS at this address, and its TLS versions",
     };
     format!("TLS: {error}; {look}")
 }
@@ -107,13 +107,13 @@ fn untrusted(error: &io::Error) -> String {
 /// An error of a socket, with what to check.
 pub(super) fn explain(error: &io::Error) -> String {
     let look = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "is it running, and is this its address?",
+        io::ErrorKind::ConnectionRefused => "check that it runs, and its address",
         io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            "look at the network between"
+            "check the network in between"
         }
-        io::ErrorKind::NotFound => "look at the path",
-        io::ErrorKind::UnexpectedEof => return "it closed the connection; look at its log".to_owned(),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "did it end? look at its log",
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::UnexpectedEof => return "it closed the connection; check its log".to_owned(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "it may have ended; check its log",
         _ => return error.to_string(),
     };
     format!("{}; {look}", plain(error))
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn faults_say_what_to_look_at() {
         let refused = io::Error::from_raw_os_error(111);
-        assert_eq!(explain(&refused), "connection refused; is it running, and is this its address?");
+        assert_eq!(explain(&refused), "connection refused; check that it runs, and its address");
         let ended = io::Error::from(io::ErrorKind::UnexpectedEof);
-        assert_eq!(explain(&ended), "it closed the connection; look at its log");
+        assert_eq!(explain(&ended), "it closed the connection; check its log");
     }
 
     #[test]

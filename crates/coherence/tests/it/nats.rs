@@ -108,8 +108,11 @@ async fn the_next_server_is_used_when_the_first_is_not_there() {
 async fn a_server_that_is_not_there_is_named() {
     let port = free_port();
     let way = anonymous(local(port));
-    servers::stays_down(&way, &[&format!("NATS at 127.0.0.1:{port}: connection refused; is it running")])
-        .await;
+    servers::stays_down(
+        &way,
+        &[&format!("NATS at 127.0.0.1:{port}: connection refused; check that it runs")],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -119,7 +122,7 @@ async fn users_and_tokens_are_let_in_and_others_told_so() {
         let _server = server(port, "authorization { user: postern, password: right }").await;
         servers::carrying(&connect(vec![local(port)], password("right"))).await;
         let wrong = connect(vec![local(port)], password("wrong"));
-        servers::stays_down(&wrong, &["Authorization Violation", "look at user, password"]).await;
+        servers::stays_down(&wrong, &["Authorization Violation", "check user, password"]).await;
     }
     let _server = server(port, "authorization { token: right }").await;
     servers::carrying(&connect(vec![local(port)], NatsLogin::Token("right".to_owned()))).await;
@@ -178,10 +181,13 @@ async fn tls_is_used_and_a_stranger_is_not_trusted() {
     };
     let trusted = way(certified.trusted(), "localhost");
     servers::carrying(&trusted).await;
-    servers::stays_down(&way(servers::nobody(), "localhost"), &["TLS", "certificate", "who is trusted here"])
-        .await;
+    servers::stays_down(
+        &way(servers::nobody(), "localhost"),
+        &["TLS", "certificate", "the trusted authorities here"],
+    )
+    .await;
     servers::stays_down(&way(certified.trusted(), "127.0.0.1"), &["certificate", "its names"]).await;
-    servers::stays_down(&anonymous(local(port)), &["it insists on TLS"]).await;
+    servers::stays_down(&anonymous(local(port)), &["the server requires TLS"]).await;
 }
 
 #[tokio::test]

@@ -195,7 +195,11 @@ async fn a_replica_is_told_apart_and_the_primary_used() {
     let (replica, primary) = (Cluster::new(), Cluster::new());
     fs::write(replica.data().join("standby.signal"), "").unwrap();
     let _servers = (replica.run(&[]).await, primary.run(&[]).await);
-    servers::stays_down(&connect(&local(replica.port)), &["this is a replica; name the primary"]).await;
+    servers::stays_down(
+        &connect(&local(replica.port)),
+        &["this server is a replica; use the primary's address"],
+    )
+    .await;
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", replica.port, primary.port);
     servers::carrying(&open(&format!("postgres://postern:right@{hosts}/postgres"))).await;
 }
@@ -206,11 +210,12 @@ async fn who_is_not_let_in_is_told_why() {
     let _server = cluster.run(&[]).await;
     let address = local(cluster.port);
     let named = format!("PostgreSQL at {address}: password authentication failed");
-    servers::stays_down(&open(&url(&address, "wrong")), &[&named, "look at user and password"]).await;
+    servers::stays_down(&open(&url(&address, "wrong")), &[&named, "check user and password"]).await;
     let nowhere = format!("postgres://postern:right@{address}/nowhere");
-    servers::stays_down(&open(&nowhere), &["\"nowhere\" does not exist", "look at the database"]).await;
+    servers::stays_down(&open(&nowhere), &["\"nowhere\" does not exist", "check the database name"]).await;
     let absent = local(free_port());
-    servers::stays_down(&connect(&absent), &[&format!("{absent}: connection refused; is it running")]).await;
+    servers::stays_down(&connect(&absent), &[&format!("{absent}: connection refused; check that it runs")])
+        .await;
 }
 
 /// Trusts the issuer of this certificate.
@@ -260,7 +265,7 @@ async fn tls_is_used_and_a_stranger_is_not_trusted() {
         for mode in ["verify-full", "VERIFY-FULL"] {
             servers::carrying(&cluster.way("localhost", mode, trusting(&certified))).await;
             let stranger = cluster.way("localhost", mode, nobody());
-            servers::stays_down(&stranger, &["certificate", "who is trusted here"]).await;
+            servers::stays_down(&stranger, &["certificate", "the trusted authorities here"]).await;
             let renamed = cluster.way("127.0.0.1", mode, trusting(&certified));
             servers::stays_down(&renamed, &["certificate", "its names"]).await;
         }
@@ -268,7 +273,7 @@ async fn tls_is_used_and_a_stranger_is_not_trusted() {
     let _server = cluster.run(&[]).await;
     for mode in ["verify-full", "verify-ca", "require"] {
         let plain = cluster.way("localhost", mode, trusting(&certified));
-        servers::stays_down(&plain, &["it offers no TLS"]).await;
+        servers::stays_down(&plain, &["the server offers no TLS"]).await;
     }
     servers::carrying(&cluster.way("localhost", "prefer", trusting(&certified))).await;
 }
@@ -281,7 +286,7 @@ async fn a_weaker_mode_asks_less_and_is_encrypted_all_the_same() {
     let _server = cluster.run(&settings).await;
     servers::carrying(&cluster.way("127.0.0.1", "verify-ca", trusting(&certified))).await;
     let stranger = cluster.way("127.0.0.1", "verify-ca", nobody());
-    servers::stays_down(&stranger, &["certificate", "who is trusted here"]).await;
+    servers::stays_down(&stranger, &["certificate", "the trusted authorities here"]).await;
     for mode in ["require", "prefer"] {
         servers::carrying(&cluster.way("127.0.0.1", mode, nobody())).await;
     }

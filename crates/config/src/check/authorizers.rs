@@ -21,8 +21,8 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Authorize
         let references =
             sound.file.route.iter().filter_map(|route| Some(route.authorizer.as_ref()?.0.as_str()));
         if !used(&authorizer.name.0, references, &known) && !sound.any_unfit("route") {
-            let what = format!("no route asks the authorizer {:?}", authorizer.name.0);
-            let hint = "name it with `authorizer` in a route, or take it out";
+            let what = format!("no route uses the authorizer {:?}", authorizer.name.0);
+            let hint = "name it with `authorizer` in a route, or remove it";
             context.faults.add(&path.key("name"), what, hint);
         }
     }
@@ -48,7 +48,7 @@ fn one(
         shown: shown?,
         given: given?,
         max_age: raw.max_age.0,
-        max_age_followed: raw.max_age_followed.0,
+        max_age_with_revocation: raw.max_age_with_revocation.0,
         cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
     })
 }
@@ -79,24 +79,22 @@ fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) ->
             Some(QuestionForm::Itself { prefix: prefix.into() })
         }
         (Asking::Envoy, prefix, Some(_)) => {
-            let what = "a question of Envoy's kind has the path of the request in question";
+            let what = "`path` has no effect with `http = \"envoy\"`: the query has the path of the original request";
             let hint = match prefix {
-                Some(_) => "keep `path_prefix`, which comes before that, and take `path` out",
-                None => {
-                    "write `http = \"x-original\"` or \"x-forwarded\" for questions at one path, or take it out"
-                }
+                Some(_) => "keep `path_prefix`, and remove `path`",
+                None => "write `http = \"x-original\"` or \"x-forwarded\" to query one path, or remove it",
             };
             context.faults.add(&path.key("path"), what, hint);
             None
         }
         (_, Some(_), _) => {
-            let what = format!("questions of the kind {word:?} all have one path");
-            let hint = "write that with `path`; a prefix comes with `http = \"envoy\"`";
+            let what = format!("queries of the kind {word:?} all have the same path");
+            let hint = "set it with `path`; a prefix needs `http = \"envoy\"`";
             context.faults.add(&path.key("path_prefix"), what, hint);
             None
         }
         (_, None, None) => {
-            let hint = "say where it is asked, such as `path = \"/oauth2/auth\"`";
+            let hint = "name the path of the query, such as `path = \"/oauth2/auth\"`";
             context.faults.add(path, "missing key `path`", hint);
             None
         }
@@ -105,8 +103,8 @@ fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) ->
             let whole = canonical(text);
             if whole.as_deref() != Ok(plain) || text.contains('#') || query.is_some_and(str::is_empty) {
                 let hint = match whole {
-                    Ok(read) if read != plain => format!("it would be read as {read:?}"),
-                    Ok(_) => "write a path, and a query if there is one".to_owned(),
+                    Ok(read) if read != plain => format!("its canonical form is {read:?}"),
+                    Ok(_) => "write a path, optionally with a query".to_owned(),
                     Err(problem) => problem,
                 };
                 context.faults.add(&path.key("path"), format!("{text:?} is not a plain path"), hint);
@@ -132,18 +130,18 @@ fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Op
         let of_the_body = ["content-", "transfer-encoding", "trailer", "expect", "host", "range", "if-"];
         let lower = name.to_ascii_lowercase();
         let problem = if name.contains('*') {
-            Some("write the whole name of each header")
+            Some("write the complete name of each header")
         } else if is_per_hop(name) || of_the_body.iter().any(|own| lower.starts_with(own)) {
-            Some("it belongs to the connection, or to a body, which is never shown")
+            Some("it belongs to the connection, or to a body, which is never sent")
         } else if strip.strips(name) {
-            Some("clients could say in it who they are; the gateway tells of the request by itself")
+            Some("clients could claim an identity with it; the gateway describes the request itself")
         } else if raw.request_headers[..index].iter().any(|FieldName(other)| is_same(other, name)) {
-            Some("it is there already")
+            Some("it occurs twice")
         } else {
             None
         };
         if let Some(hint) = problem {
-            context.faults.add(&path.index(index), format!("{name:?} cannot be shown"), hint);
+            context.faults.add(&path.index(index), format!("{name:?} cannot be sent to an authorizer"), hint);
             good = false;
         }
     }
@@ -184,7 +182,7 @@ fn given(
         let ours = assertion.filter(|own| is_same(own, name));
         let others = || names.iter().copied();
         let fault = if ours.is_some() {
-            Some("the gateway's own assertion is in it; name another with `assertion.header`".to_owned())
+            Some("it carries the gateway's own assertion; choose another with `assertion.header`".to_owned())
         } else if is_token_of_its_own(name) {
             let alias = others().find(|other| is_same(other, name));
             alias.map(|other| HeaderFault::Alias(other.into(), name.clone()).to_string())
@@ -192,7 +190,7 @@ fn given(
             HeaderFault::of(name, others()).map(|fault| fault.to_string())
         };
         if let Some(hint) = fault {
-            context.faults.add(&path.index(index), format!("{name:?} cannot be given to services"), hint);
+            context.faults.add(&path.index(index), format!("{name:?} cannot be forwarded to services"), hint);
             good = false;
         }
         names.push(name);

@@ -11,7 +11,7 @@ use http_engine::url::Url;
 use zeroize::Zeroizing;
 
 use super::super::fault::KeyPath;
-use super::super::raw::{self, AuthorityKind, Claims, LoginKind};
+use super::super::raw::{self, Claims, LoginKind, TokenAuthorityKind};
 use super::super::scalar::Timespan;
 use super::database::StatedDatabase;
 use super::reach::Reach;
@@ -52,11 +52,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Securi
         .map(|(at, one)| (path.key("transmitter").index(at), one))
         .collect();
     if all.is_empty() {
-        context.faults.add(
-            &path,
-            "there is nobody to tell of anything",
-            "add [[security_events.transmitter]]",
-        );
+        context.faults.add(&path, "there is no transmitter", "add [[security_events.transmitter]]");
     }
     unique(all.iter().map(|(path, one)| (path.clone(), &one.name)), "transmitters", &mut context.faults);
     for (at, (path, one)) in all.iter().enumerate() {
@@ -64,8 +60,8 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Securi
             one.endpoint.is_some() && other.endpoint == one.endpoint
         };
         if let Some((first, _)) = all[..at].iter().find(same) {
-            let hint = format!("{first} has it already; nobody could say whose token it is");
-            context.faults.add(&path.key("endpoint"), "two transmitters push to the same place", hint);
+            let hint = format!("{first} has it already; a token could not be assigned to one of them");
+            context.faults.add(&path.key("endpoint"), "two transmitters push to the same endpoint", hint);
         }
     }
     let database = database(sound, raw, &path, context);
@@ -92,7 +88,7 @@ fn database(
     if sound.file.provider.is_some() {
         return Some(EventsDatabase::Provider);
     }
-    let what = "it is not said where to keep what was told, and a restart would bring back what was refused";
+    let what = "no database for security events; a restart would accept revoked tokens again";
     let hint = "name a `database`, such as \"sqlite:///var/lib/postern/events.db?mode=rwc\"";
     context.faults.add(path, what, hint);
     None
@@ -112,12 +108,12 @@ fn one(
         (None, Some(url)) => fetched(raw, url, path, context),
         (None, None) => {
             let hint =
-                "name the `endpoint` that they are pushed to, or the `poll_url` that they are fetched from";
-            context.faults.add(path, "it is not said how its events come", hint);
+                "name the `endpoint` that events are pushed to, or the `poll_url` that they are polled from";
+            context.faults.add(path, "the transmitter has no delivery method", hint);
             None
         }
         (Some(_), Some(_)) => {
-            let what = "its events are pushed and fetched at the same time";
+            let what = "events are pushed and polled at the same time";
             context.faults.add(&path.key("poll_url"), what, "keep `endpoint` or `poll_url`");
             None
         }
@@ -149,8 +145,7 @@ fn as_issuer(raw: &raw::Transmitter) -> raw::Issuer {
         clock_skew: raw.clock_skew,
         refresh: Timespan(std::time::Duration::from_mins(5)),
         max_stale: Timespan(std::time::Duration::from_hours(1)),
-        follow_secret_file: None,
-        follow_url: None,
+        revocation: None,
         claims: Claims::default(),
     }
 }
@@ -179,23 +174,23 @@ fn tokens_of(
             .flat_map(|login| &login.provider)
             .any(|provider| provider.kind == LoginKind::Openid && provider.url == *issuer);
         let by_issuer = file.issuer.iter().find(|known| known.issuer == *issuer);
-        let by_authority = file
-            .authority
-            .iter()
-            .any(|known| known.kind == AuthorityKind::Introspection && known.issuer.as_ref() == Some(issuer));
-        let unfit = ["issuer", "authority", "login"].iter().any(|section| sound.any_unfit(section));
+        let by_authority = file.token_authority.iter().any(|known| {
+            known.kind == TokenAuthorityKind::Introspection && known.issuer.as_ref() == Some(issuer)
+        });
+        let unfit = ["issuer", "token_authority", "login"].iter().any(|section| sound.any_unfit(section));
         if !(by_login || by_issuer.is_some() || by_authority || unfit) {
-            let what =
-                format!("nobody here believes tokens of {issuer:?}, so there is nothing to be taken back");
-            let hint = "write the `issuer` of an [[issuer]] or [[authority]], or the `url` of a [[login.provider]], \
+            let what = format!(
+                "security events from {issuer:?} have no effect: no [[issuer]], [[token_authority]] or [[login.provider]] has that issuer"
+            );
+            let hint = "write the `issuer` of an [[issuer]] or [[token_authority]], or the `url` of a [[login.provider]], \
                         in `tokens_of`";
             context.faults.add(&path, what, hint);
             good = false;
         }
-        let followed = by_issuer.is_some_and(|known| known.follow_secret_file.is_some());
+        let followed = by_issuer.is_some_and(|known| known.revocation.is_some());
         if followed || file.provider.as_ref().is_some_and(|provider| provider.issuer == *issuer) {
-            let what = format!("{issuer:?} is followed already, which tells more, and sooner");
-            context.faults.add(&path, what, "take the transmitter out, or `follow_secret_file`");
+            let what = format!("{issuer:?} is already followed, which is faster and more complete");
+            context.faults.add(&path, what, "take the transmitter out, or `revocation` of the [[issuer]]");
             good = false;
         }
     }
@@ -210,19 +205,19 @@ fn pushed(
     context: &mut Context<'_>,
 ) -> Option<EventDelivery> {
     if raw.poll_token_file.is_some() {
-        let what = "its events are pushed";
-        context.faults.add(&path.key("poll_token_file"), what, "take it out, or `endpoint`");
+        let what = "the key has no effect: events are pushed";
+        context.faults.add(&path.key("poll_token_file"), what, "remove it, or `endpoint`");
     }
     let at = path.key("endpoint");
     let forwards = sound.file.listener.iter().any(|listener| listener.authorization.is_none());
     if !forwards && !sound.any_unfit("listener") {
-        let what = "nobody could push there: no listener forwards what it gets";
+        let what = "no listener accepts pushed events: each one has `authorization`";
         context.faults.add(&at, what, "add a [[listener]] without `authorization`, or use `poll_url`");
     }
     let place = place(endpoint, &at, context);
     let Some(file) = &raw.endpoint_token_file else {
         let hint =
-            "write a long random text into a file (openssl rand -base64 32), and give it to the transmitter";
+            "write a random token into a file (openssl rand -base64 32), and configure it at the transmitter";
         context.faults.add(path, "missing key `endpoint_token_file`", hint);
         return None;
     };
@@ -241,8 +236,8 @@ pub(super) fn bearer_tokens(
     let read = Zeroizing::new(context.read(file, at)?);
     let shown = context.reader.resolve(file);
     if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let what = format!("{} can be read by anybody on this machine", shown.display());
-        context.faults.add(at, what, "whoever has it is let in: chmod o= the file");
+        let what = format!("{} can be read by every user of this machine", shown.display());
+        context.faults.add(at, what, "it contains a credential: chmod o= the file");
         return None;
     }
     let text = std::str::from_utf8(&read).unwrap_or_default();
@@ -252,14 +247,16 @@ pub(super) fn bearer_tokens(
         token.len() < SHORTEST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic())
     };
     if tokens.is_empty() || tokens.iter().any(unfit) {
-        let what =
-            format!("{} has no token of {SHORTEST_TOKEN} characters or more on each line", shown.display());
-        context.faults.add(at, what, "write what openssl rand -base64 32 prints");
+        let what = format!(
+            "{} must have a token of at least {SHORTEST_TOKEN} characters on each line",
+            shown.display()
+        );
+        context.faults.add(at, what, "write the output of openssl rand -base64 32");
         return None;
     }
     if tokens.iter().any(|token| is_regular(token.as_bytes())) {
-        let what = format!("{} holds no random token: its characters repeat or count up", shown.display());
-        context.faults.add(at, what, "write what openssl rand -base64 32 prints");
+        let what = format!("{} contains no random token: its characters repeat or count up", shown.display());
+        context.faults.add(at, what, "write the output of openssl rand -base64 32");
         return None;
     }
     Some(tokens)
@@ -267,7 +264,7 @@ pub(super) fn bearer_tokens(
 
 /// Authority (host and port) and path of requests to the endpoint, in canonical form.
 fn place(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<(Box<str>, Box<str>)> {
-    const HINT: &str = "write it as the transmitter is told, such as \"https://app.example/events/id\"";
+    const HINT: &str = "write it as configured at the transmitter, such as \"https://app.example/events/id\"";
     let url = match Url::parse(endpoint) {
         Ok(url) => url,
         Err(fault) => {
@@ -276,8 +273,8 @@ fn place(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<(Box
         }
     };
     if !url.is_https() && !url.is_loopback() {
-        let what = "over plain http, whoever listens in learns the transmitter's token";
-        context.faults.add(at, what, "use https; plain http is for this machine");
+        let what = "over plain http, an attacker on the network can read the transmitter's token";
+        context.faults.add(at, what, "use https; plain http is only for this machine");
         return None;
     }
     if url.target().contains('?') || matches!(url.target(), "" | "/") {
@@ -307,8 +304,8 @@ fn fetched(
     context: &mut Context<'_>,
 ) -> Option<EventDelivery> {
     if raw.endpoint_token_file.is_some() {
-        let what = "its events are fetched";
-        context.faults.add(&path.key("endpoint_token_file"), what, "take it out, or `poll_url`");
+        let what = "the key has no effect: events are polled";
+        context.faults.add(&path.key("endpoint_token_file"), what, "remove it, or `poll_url`");
     }
     let interval = context.positive(raw.poll_interval.0, &path.key("poll_interval"));
     let timeout = context.positive(raw.poll_timeout.0, &path.key("poll_timeout"));
@@ -318,13 +315,13 @@ fn fetched(
         certificate: None,
         key: None,
         insecure_http: raw.insecure_http,
-        danger: "whoever sits in between learns the token, and can keep events from this gateway",
+        danger: "an attacker on the network can read the token, and suppress events",
         key_of_url: "poll_url",
         example: "https://id.example/ssf/poll",
     };
     let reached = reach.check(path, context);
     let Some(file) = &raw.poll_token_file else {
-        let hint = "name the file with the bearer token that the transmitter gave";
+        let hint = "name the file with the bearer token for the transmitter";
         context.faults.add(path, "missing key `poll_token_file`", hint);
         return None;
     };

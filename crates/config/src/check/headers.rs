@@ -96,15 +96,15 @@ fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<Heade
                 words.collect::<Vec<_>>().join(", ")
             ),
         };
-        context.faults.add(path, format!("{text:?} is nothing that is known of a caller"), hint);
+        context.faults.add(path, format!("unknown header value {text:?}"), hint);
     }
     known
 }
 
 /// Notes a header that must not be removed, and a pattern that does not mean what it looks like.
 fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
-    const SAME: &str = "the request would not be the same";
-    const HOP: &str = "it belongs to the connection and is handled there";
+    const SAME: &str = "the request would change its meaning";
+    const HOP: &str = "it belongs to the connection";
     const INDISPENSABLE: [(&str, &str); 9] = [
         ("host", SAME),
         ("content-length", SAME),
@@ -114,7 +114,7 @@ fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
         ("transfer-encoding", HOP),
         ("trailer", HOP),
         ("upgrade", HOP),
-        ("authorization", "`forward_authorization` of each route says whether it passes"),
+        ("authorization", "`forward_authorization` of each route decides whether it is forwarded"),
     ];
     if let Err(fault) = StripSet::check(name) {
         return super::rules::add_problem(path, &fault.to_string(), faults);
@@ -146,7 +146,7 @@ pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<As
         context.faults.add(
             &path.key("issuer"),
             "the issuer is empty",
-            "write the URL that upstreams know this gateway by",
+            "write the URL of this gateway for upstreams",
         );
     }
     if raw.lifetime > LONGEST {
@@ -154,7 +154,7 @@ pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<As
         context.faults.add(
             &path.key("lifetime"),
             what,
-            "an assertion cannot be taken back; each request has a new one",
+            "an assertion cannot be revoked; each request gets a new one",
         );
     }
     if raw.lifetime.0.as_secs() == 0 {
@@ -167,12 +167,14 @@ pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<As
     jwks_path(&raw.jwks_path, &path.key("jwks_path"), sound, context);
     let at = path.key("key");
     let pem = context.read(&raw.key, &at)?;
-    let hint = "make one with `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`";
+    let hint = "create one with `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`";
     let signer = match Signer::from_pkcs8_pem(&pem) {
         Ok(signer) if signer.algorithm() == Algorithm::Es256 => signer,
         Ok(signer) => {
-            let what =
-                format!("the key is for {}, assertions are signed with ES256", signer.algorithm().as_str());
+            let what = format!(
+                "the key is for {}, but assertions are signed with ES256",
+                signer.algorithm().as_str()
+            );
             context.faults.add(&at, what, hint);
             return None;
         }
@@ -195,11 +197,11 @@ pub(super) fn assertion(sound: &Partial, context: &mut Context<'_>) -> Option<As
 /// must be canonical, and no route may match exactly this path.
 fn jwks_path(jwks: &str, at: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
     let problem = match paths::canonical(jwks) {
-        Ok(path) if path != jwks => Some(format!("it would be read as {path:?}")),
+        Ok(path) if path != jwks => Some(format!("its canonical form is {path:?}")),
         Ok(path) if path == "/" => {
-            Some("it names a document, such as \"/.well-known/postern/jwks.json\"".into())
+            Some("write the path of a document, such as \"/.well-known/postern/jwks.json\"".into())
         }
-        Ok(path) if path.contains(';') => Some("servers disagree about what a `;` begins".into()),
+        Ok(path) if path.contains(';') => Some("servers interpret `;` differently".into()),
         Ok(_) => None,
         Err(problem) => Some(problem),
     };
@@ -209,8 +211,8 @@ fn jwks_path(jwks: &str, at: &KeyPath, sound: &Partial, context: &mut Context<'_
     for (path, route) in sound.paths("route", &sound.file.route) {
         let exact = route.path.as_ref().and_then(|path| path.exact.as_deref());
         if exact.is_some_and(|exact| paths::canonical(exact).is_ok_and(|path| path == jwks)) {
-            let what = format!("{jwks:?} is where the keys of assertions are answered");
-            let hint = format!("give the route another path, or move the keys with `{at}`");
+            let what = format!("{jwks:?} is the path of the assertion's key set");
+            let hint = format!("change the path of the route, or the path of the keys with `{at}`");
             context.faults.add(&path.key("path").key("exact"), what, hint);
         }
     }

@@ -27,8 +27,8 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
     unique(issuers.iter().map(|(path, i)| (path.clone(), &i.name)), "issuers", &mut context.faults);
     for (at, (path, issuer)) in issuers.iter().enumerate() {
         if let Some((first, _)) = issuers[..at].iter().find(|(_, other)| other.issuer == issuer.issuer) {
-            let what = format!("the issuer {:?} is there twice", issuer.issuer);
-            let hint = format!("{first} has it already; put all audiences into one");
+            let what = format!("the issuer {:?} occurs twice", issuer.issuer);
+            let hint = format!("{first} has it already; list all audiences in one table");
             context.faults.add(&path.key("issuer"), what, hint);
         }
     }
@@ -46,13 +46,13 @@ pub(super) fn one(
     let config = expectations(raw, path, mapping, context);
     let keys = key_source(raw, path, context);
     if raw.refresh < SHORTEST_REFRESH {
-        let what = format!("{} is too often", raw.refresh);
+        let what = format!("{} is too short", raw.refresh);
         let hint = format!("write at least \"{SHORTEST_REFRESH}\"; an unknown key id fetches at once anyway");
         context.faults.add(&path.key("refresh"), what, hint);
     }
     if raw.max_stale < raw.refresh {
         let what = format!("{} is shorter than `refresh` ({})", raw.max_stale, raw.refresh);
-        context.faults.add(&path.key("max_stale"), what, "keys would be thrown away before they are renewed");
+        context.faults.add(&path.key("max_stale"), what, "keys would expire before they are refreshed");
     }
     let (keys, secure) = keys?;
     if let Err(error) = check_source(&raw.issuer, &keys) {
@@ -62,8 +62,8 @@ pub(super) fn one(
         context.faults.add(&path.key(key), what, hint);
     }
     if raw.ca.is_some() && !secure {
-        let what = "no TLS is spoken to fetch this issuer's keys";
-        context.faults.add(&path.key("ca"), what, "take `ca` out");
+        let what = "this issuer's keys are not fetched over TLS";
+        context.faults.add(&path.key("ca"), what, "remove `ca`");
     }
     let tls = if secure {
         let protocols = Protocols { http1: true, http2: false };
@@ -134,7 +134,7 @@ pub(super) fn algorithm(raw: raw::Algorithm) -> Algorithm {
 fn key_source(raw: &raw::Issuer, path: &KeyPath, context: &mut Context<'_>) -> Option<(KeySource, bool)> {
     match (&raw.jwks_uri, &raw.jwks_file) {
         (Some(_), Some(_)) => {
-            let what = "both `jwks_uri` and `jwks_file` say where the keys come from";
+            let what = "both `jwks_uri` and `jwks_file` are set";
             context.faults.add(&path.key("jwks_file"), what, "keep one");
             None
         }
@@ -152,7 +152,7 @@ fn key_source(raw: &raw::Issuer, path: &KeyPath, context: &mut Context<'_>) -> O
             let at = path.key("issuer");
             let secure = url(&raw.issuer, &at, raw, context)?;
             if raw.issuer.contains('?') {
-                let what = "the issuer has a query, so there is no place for its discovery document";
+                let what = "the issuer has a query, so its discovery document has no URL";
                 context.faults.add(&at, what, "name its keys with `jwks_uri` or `jwks_file`");
                 return None;
             }
@@ -167,9 +167,7 @@ fn url(text: &str, path: &KeyPath, raw: &raw::Issuer, context: &mut Context<'_>)
         Ok(url) => url,
         Err(fault) => {
             let hint = match path.last_key() {
-                Some("issuer") => {
-                    "without `jwks_uri` and `jwks_file` the keys are found from the issuer's URL"
-                }
+                Some("issuer") => "without `jwks_uri` and `jwks_file`, discovery starts at the issuer's URL",
                 _ => "write a URL such as \"https://id.example/keys\"",
             };
             context.faults.add(path, fault.to_string(), hint);
@@ -177,8 +175,8 @@ fn url(text: &str, path: &KeyPath, raw: &raw::Issuer, context: &mut Context<'_>)
         }
     };
     if !url.is_https() && !url.is_loopback() && !raw.insecure_http {
-        let what = "keys fetched over plain http can be replaced on the way, and with them every token";
-        context.faults.add(path, what, "use https, or write `insecure_http = true` if that is meant");
+        let what = "over plain http, an attacker on the network can replace the keys, and issue tokens";
+        context.faults.add(path, what, "use https, or confirm it with `insecure_http = true`");
         return None;
     }
     Some(url.is_https())
@@ -193,16 +191,16 @@ fn judge_key_set(json: &[u8], path: &KeyPath, context: &mut Context<'_>) {
                 context.faults.warn(path, what, "tokens signed with it are refused");
             }
             if keys.is_empty() {
-                let what = "the file holds no usable key, so every token would be refused";
+                let what = "the file has no usable key, so every token would be refused";
                 context.faults.add(
                     path,
                     what,
-                    "it is a JWKS (RFC 7517): { \"keys\": [ … ] } with public signature keys",
+                    "write a JWKS (RFC 7517): { \"keys\": [ … ] } with public signature keys",
                 );
             }
         }
         Err(error) => {
-            let hint = "it is a JWKS (RFC 7517): { \"keys\": [ … ] } with public signature keys";
+            let hint = "write a JWKS (RFC 7517): { \"keys\": [ … ] } with public signature keys";
             context.faults.add(path, error.to_string(), hint);
         }
     }
@@ -264,13 +262,13 @@ pub(super) fn certificates(
     };
     if !sound.file.listener.iter().any(asks) && !sound.any_unfit("listener") {
         let hint = "write `client_certificates = \"optional\"` or \"required\" in a listener's `tls`";
-        context.faults.add(&path, "no listener asks clients for a certificate", hint);
+        context.faults.add(&path, "no listener requests client certificates", hint);
     }
     if let Some((issuer, _)) =
         sound.paths("issuer", &sound.file.issuer).into_iter().find(|(_, issuer)| issuer.name == raw.name)
     {
-        let what = format!("{:?} is the name of an issuer too", raw.name.0);
-        context.faults.add(&path.key("name"), what, format!("rules could not tell it from {issuer}"));
+        let what = format!("the name {:?} is already used by an issuer", raw.name.0);
+        context.faults.add(&path.key("name"), what, format!("rules could not distinguish it from {issuer}"));
     }
     let fields = |parts: &[CertificatePart]| parts.iter().copied().map(field).collect::<Vec<_>>();
     let mut keep = fields(&raw.keep);

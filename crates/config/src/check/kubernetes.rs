@@ -10,7 +10,7 @@ use gateway::config::KubernetesConfig;
 use http_engine::config::{ClientCredential, ServerConfig};
 
 use super::super::fault::KeyPath;
-use super::super::raw::{self, AuthorityKind, ReviewedName};
+use super::super::raw::{self, ReviewedName, TokenAuthorityKind};
 use super::reach::Reach;
 use super::{Context, known_names, names};
 use crate::partial::Partial;
@@ -24,30 +24,26 @@ const DENY_ENTRIES: usize = 16 * 1024;
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<KubernetesConfig> {
     let path = KeyPath::of("kubernetes");
     let reviewed =
-        sound.paths("route", &sound.file.route).into_iter().find(|(_, route)| route.review.is_some());
+        sound.paths("route", &sound.file.route).into_iter().find(|(_, route)| route.access_review.is_some());
     let Some(raw) = &sound.file.kubernetes else {
         if let Some((route, _)) = reviewed
             && !sound.any_unfit("kubernetes")
         {
-            let what = "a review is asked for, but nobody is there who answers";
-            context.faults.add(&route.key("review"), what, "add [kubernetes]");
+            let what = "the route has a review, but there is no [kubernetes]";
+            context.faults.add(&route.key("access_review"), what, "add [kubernetes]");
         }
         return None;
     };
     if reviewed.is_none() && !sound.any_unfit("route") {
-        let hint = "write a `review` in a route, or take [kubernetes] out";
-        context.faults.add(&path, "no route asks for a review", hint);
+        let hint = "write an `access_review` in a route, or remove [kubernetes]";
+        context.faults.add(&path, "no route has an `access_review`", hint);
     }
     own_authorities(raw, &path, sound, context);
     // Files of the pod are valid for its own cluster only.
     let own_cluster = raw.url == raw::Kubernetes::in_cluster();
     let ca = raw.ca.clone().or_else(|| own_cluster.then(|| in_pod("ca.crt")));
     if raw.url.contains('?') {
-        context.faults.add(
-            &path.key("url"),
-            "the API server's URL has a query",
-            "write it up to the port or path",
-        );
+        context.faults.add(&path.key("url"), "the API server's URL has a query", "remove the query");
     }
     let reach = Reach {
         url: &raw.url,
@@ -55,7 +51,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Kubern
         certificate: raw.certificate.as_deref(),
         key: raw.key.as_deref(),
         insecure_http: raw.insecure_http,
-        danger: "whoever sits in between says who may",
+        danger: "an attacker on the network can authorize any request",
         key_of_url: "url",
         example: "https://kubernetes.default.svc",
     };
@@ -79,7 +75,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Kubern
         cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
         deny_entries: DENY_ENTRIES,
         watch: raw.watch,
-        accounts: !raw.authorities.is_empty(),
+        accounts: !raw.token_authorities.is_empty(),
         version: version([serde_json::to_vec(raw).unwrap_or_default().as_slice()]),
     })
 }
@@ -93,7 +89,7 @@ fn account(
 ) -> Option<ClientCredential> {
     match (&raw.token_file, &raw.certificate) {
         (Some(_), Some(_)) => {
-            let what = "both a token and a certificate say who asks";
+            let what = "both a token and a certificate are set as the gateway's credential";
             context.faults.add(&path.key("token_file"), what, "keep one");
             None
         }
@@ -102,7 +98,7 @@ fn account(
         (None, None) if own_cluster => credential(Some(&in_pod("token")), path, context),
         (None, None) => {
             let hint = "name `token_file`, or `certificate` and `key`";
-            context.faults.add(path, "it is not said as whom another cluster is asked", hint);
+            context.faults.add(path, "no credential for this API server", hint);
             None
         }
     }
@@ -122,25 +118,25 @@ fn credential(token: Option<&Path>, path: &KeyPath, context: &mut Context<'_>) -
 /// Refuses authorities that are not a `TokenReview`: only Kubernetes returns names that Kubernetes
 /// knows.
 fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Partial, context: &mut Context<'_>) {
-    let known = names(&sound.file.authority, |authority| &authority.name);
-    for (index, name) in raw.authorities.iter().enumerate() {
-        let at = path.key("authorities").index(index);
-        match sound.file.authority.iter().find(|authority| authority.name == *name) {
-            Some(authority) if authority.kind == AuthorityKind::Introspection => {
-                let what = format!("{:?} is no Kubernetes", name.0);
+    let known = names(&sound.file.token_authority, |authority| &authority.name);
+    for (index, name) in raw.token_authorities.iter().enumerate() {
+        let at = path.key("token_authorities").index(index);
+        match sound.file.token_authority.iter().find(|authority| authority.name == *name) {
+            Some(authority) if authority.kind == TokenAuthorityKind::Introspection => {
+                let what = format!("{:?} is not a Kubernetes authority", name.0);
                 let hint =
-                    "its names could be anybody's; set it off with `user_prefix` and `group_prefix` instead";
+                    "its names are not names of Kubernetes; use `user_prefix` and `group_prefix` instead";
                 context.faults.add(&at, what, hint);
             }
-            Some(authority) if authority.kind == AuthorityKind::OpenshiftUser => {
-                let what = "a user's name says nothing of what the token may";
-                let hint = "OpenShift restricts tokens by scopes, which only a `token-review` tells";
+            Some(authority) if authority.kind == TokenAuthorityKind::OpenshiftUser => {
+                let what = "an OpenShift user name does not show the scopes of the token";
+                let hint = "OpenShift restricts tokens by scopes, which only a `token-review` returns";
                 context.faults.add(&at, what, hint);
             }
             Some(_) => {}
-            None if sound.may_be_unfit("authority", &name.0) => {}
+            None if sound.may_be_unfit("token_authority", &name.0) => {}
             None => {
-                let hint = known_names(&name.0, &known, sound, "authority");
+                let hint = known_names(&name.0, &known, sound, "token_authority");
                 context.faults.add(&at, format!("there is no authority {:?}", name.0), hint);
             }
         }
@@ -154,8 +150,8 @@ pub(super) fn review(
     kubernetes: Option<&raw::Kubernetes>,
     context: &mut Context<'_>,
 ) -> Result<Option<ReviewTemplate>, ()> {
-    let Some(review) = &raw.review else { return Ok(None) };
-    let path = path.key("review");
+    let Some(review) = &raw.access_review else { return Ok(None) };
+    let path = path.key("access_review");
     let attributes = attributes(review, &path, context)?;
     let subject = kubernetes.map(subject).unwrap_or_default();
     let captures =
@@ -175,7 +171,7 @@ fn note(path: &KeyPath, fault: &TemplateFault, context: &mut Context<'_>) {
 }
 
 fn attributes(
-    raw: &raw::Review,
+    raw: &raw::AccessReview,
     path: &KeyPath,
     context: &mut Context<'_>,
 ) -> Result<Attributes<String>, ()> {
@@ -197,24 +193,24 @@ fn attributes(
                 ("name", &raw.name),
             ];
             if let Some((key, _)) = of_objects.iter().find(|(_, text)| text.is_some()) {
-                let what = "a path that is no object's has none of these";
+                let what = "the key has no effect with `path`";
                 context.faults.add(
                     &path.key(key),
                     what,
-                    "take it out, or name a `resource` instead of the `path`",
+                    "remove it, or name a `resource` instead of the `path`",
                 );
                 return Err(());
             }
             Ok(Attributes::NonResource { path: text.clone(), verb })
         }
         (Some(_), Some(_)) => {
-            let what = "a review is about a `resource` or about a `path`";
+            let what = "a review has a `resource` or a `path`, not both";
             context.faults.add(&path.key("path"), what, "keep one of the two");
             Err(())
         }
         (None, None) => {
-            let hint = "name a `resource`, or a `path` that is no object's";
-            context.faults.add(path, "the review is about nothing", hint);
+            let hint = "name a `resource`, or a `path` that belongs to no object";
+            context.faults.add(path, "the review is empty", hint);
             Err(())
         }
     }
@@ -229,7 +225,7 @@ fn subject(raw: &raw::Kubernetes) -> ReviewSubject {
         },
         user_prefix: raw.user_prefix.as_str().into(),
         group_prefix: raw.group_prefix.as_str().into(),
-        own: raw.authorities.iter().map(|name| name.0.as_str().into()).collect(),
+        own: raw.token_authorities.iter().map(|name| name.0.as_str().into()).collect(),
     }
 }
 

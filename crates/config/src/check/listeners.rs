@@ -30,7 +30,7 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Listener>
     let listeners = sound.paths("listener", &sound.file.listener);
     if listeners.is_empty() && !sound.any_unfit("listener") && !sound.provider_alone() {
         let hint = "add [[listener]] with name and address, such as \"127.0.0.1:8080\"";
-        context.faults.add(&KeyPath::default(), "there is no listener, so no request could come in", hint);
+        context.faults.add(&KeyPath::default(), "there is no listener, so no request could arrive", hint);
     }
     unique(listeners.iter().map(|(path, l)| (path.clone(), &l.name)), "listeners", &mut context.faults);
     addresses(sound, &listeners, context);
@@ -48,7 +48,7 @@ fn addresses(sound: &Partial, listeners: &[(KeyPath, &raw::Listener)], context: 
     let all: Vec<_> = admin.into_iter().chain(provider).chain(listeners).collect();
     for (at, (path, address)) in all.iter().enumerate() {
         if let Some((first, _)) = all[..at].iter().find(|(_, other)| other.clashes(address)) {
-            let what = format!("the address {address} is taken by {first}");
+            let what = format!("the address {address} is already used by {first}");
             let hint = match address {
                 ListenAddress::Ip(_) => "give each its own port",
                 ListenAddress::Unix(_) => "give each its own path",
@@ -69,12 +69,12 @@ fn address(place: &EndpointAddress, context: &Context<'_>) -> ListenAddress {
 fn mode(raw: &raw::Listener, path: &KeyPath, address: &ListenAddress, context: &mut Context<'_>) -> u32 {
     match address {
         ListenAddress::Ip(_) if raw.mode.is_some() => {
-            let hint = "take it out, or write `address = \"unix:/path\"`";
+            let hint = "remove it, or write `address = \"unix:/path\"`";
             context.faults.add(&path.key("mode"), "a port has no permission bits", hint);
         }
         ListenAddress::Unix(file) if file.as_os_str().len() > MAX_PATH => {
             let long = file.as_os_str().len();
-            let what = format!("{address} has {long} bytes, and the path of a socket at most {MAX_PATH}");
+            let what = format!("{address} has {long} bytes, but the path of a socket has at most {MAX_PATH}");
             context.faults.add(&path.key("address"), what, "choose a shorter one");
         }
         _ => {}
@@ -149,8 +149,8 @@ fn authorization(
     context: &mut Context<'_>,
 ) -> AuthorizationService {
     if raw.http.is_none() && !http2 {
-        let what = "nobody could ask: gRPC needs HTTP/2, and no way to ask over HTTP is chosen";
-        let hint = "add \"h2\" to the listener's `protocols`, or say how with `http`";
+        let what = "no proxy can query: gRPC needs HTTP/2, and `http` is not set";
+        let hint = "add \"h2\" to the listener's `protocols`, or set `http`";
         context.faults.add(path, what, hint);
     }
     let from = TrustList {
@@ -158,7 +158,7 @@ fn authorization(
         path: path.key("from"),
         anyone: raw.from_anyone,
         anyone_path: path.key("from_anyone"),
-        consequence: "could ask about any request, in any client's name",
+        consequence: "could query any request, on behalf of any client",
     };
     let prefix = match (&raw.path_prefix, raw.http) {
         (None, _) => String::new(),
@@ -166,8 +166,8 @@ fn authorization(
             plain_path(prefix, &path.key("path_prefix"), context).unwrap_or_default()
         }
         (Some(_), _) => {
-            let what = "only Envoy's HTTP service puts a prefix before the path";
-            context.faults.add(&path.key("path_prefix"), what, "write `http = \"envoy\"`, or take it out");
+            let what = "only Envoy's HTTP service adds a prefix to the path";
+            context.faults.add(&path.key("path_prefix"), what, "write `http = \"envoy\"`, or remove it");
             String::new()
         }
     };
@@ -178,11 +178,11 @@ fn authorization(
     });
     let keeping = raw.max_age.map(|max_age| {
         if raw.http.is_none() {
-            let what = "Envoy keeps no answers that it was given over gRPC";
-            context.faults.add(&path.key("max_age"), what, "write `http`, or take it out");
+            let what = "Envoy does not cache gRPC responses";
+            context.faults.add(&path.key("max_age"), what, "set `http`, or remove it");
         }
         if max_age.0 < Duration::from_secs(1) {
-            let hint = "answers say it in whole seconds; write at least \"1s\", or take it out";
+            let hint = "responses state it in whole seconds; write at least \"1s\", or remove it";
             context.faults.add(&path.key("max_age"), format!("{max_age} is less than a second"), hint);
         }
         ResponseCacheControl { max_age: max_age.0, vary: vary(raw.http, sound) }
@@ -213,15 +213,19 @@ fn vary(asking: Option<raw::Asking>, sound: &Partial) -> Arc<str> {
 fn demand(tls: &raw::ListenerTls, path: &KeyPath, vouching: bool, context: &mut Context<'_>) {
     match (tls.client_certificates, &tls.client_ca) {
         (Demand::Off, Some(_)) => {
-            let hint = "write `client_certificates = \"optional\"` or \"required\", or take `client_ca` out";
-            context.faults.add(&path.key("client_ca"), "clients are not asked for a certificate", hint);
+            let hint = "write `client_certificates = \"optional\"` or \"required\", or remove `client_ca`";
+            context.faults.add(
+                &path.key("client_ca"),
+                "the listener does not request client certificates",
+                hint,
+            );
         }
         (Demand::Optional | Demand::Required, None) => {
-            let hint = "name a PEM file with the authorities that clients' certificates must come from";
+            let hint = "name a PEM file with the certificate authorities that verify client certificates";
             context.faults.add(&path.key("client_ca"), "missing key `client_ca`", hint);
         }
         (Demand::Optional, Some(_)) if !vouching => {
-            let what = "certificates are asked for, but nobody is known by one";
+            let what = "the listener requests client certificates, but there is no [client_certificates]";
             context.faults.warn(&path.key("client_certificates"), what, "add [client_certificates]");
         }
         _ => {}
@@ -246,7 +250,7 @@ fn limits(raw: &raw::Limits, path: &KeyPath, context: &mut Context<'_>) -> Limit
     // An absent `target_size` follows `header_size`. A written one is intended, so it is a fault.
     if good && target > header {
         let what = format!("{target} is larger than `header_size` ({header})");
-        let hint = "a target is part of its head: raise `header_size`, or leave `target_size` out";
+        let hint = "the target is part of the head: raise `header_size`, or remove `target_size`";
         context.faults.add(&path.key("target_size"), what, hint);
     }
     let bytes = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX);

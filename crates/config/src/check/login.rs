@@ -53,16 +53,16 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
         return None;
     };
     if !sound.file.route.iter().any(|route| route.login) && !sound.any_unfit("route") {
-        let hint = "write `login = true` in a route that browsers come to, or take [login] out";
-        context.faults.add(&path, "no route asks for a login", hint);
+        let hint = "write `login = true` in a route for browsers, or remove [login]";
+        context.faults.add(&path, "no route has `login = true`", hint);
     }
     let origins = origins(raw, &path, context);
     routes(sound, raw, origins.as_deref(), context);
     asked_over_http(sound, raw, &path, context);
     let base = plain_path(&raw.path, &path.key("path"), context);
     if base.as_deref() == Some("") {
-        let hint = "write a path of its own, such as \"/oauth2\"";
-        context.faults.add(&path.key("path"), "the login would take every path of its origins", hint);
+        let hint = "write a path that no service uses, such as \"/oauth2\"";
+        context.faults.add(&path.key("path"), "the login would own every path of its origins", hint);
     }
     let keys = keys(raw, &path, context);
     let database = database(raw, &path, context);
@@ -74,17 +74,17 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
     if raw.ttl.0 > MAX_TTL {
         let what = format!("{} is more than an hour", raw.ttl);
         let hint =
-            "a session that was ended elsewhere would be believed after the database has forgotten its end";
+            "a session that another process ended would be valid after the database has deleted its sign-out";
         context.faults.add(&path.key("ttl"), what, hint);
     }
     if raw.refresh > raw.lifetime {
         let what = format!("{} is longer than `lifetime` ({})", raw.refresh, raw.lifetime);
-        context.faults.add(&path.key("refresh"), what, "no session would ever be asked about");
+        context.faults.add(&path.key("refresh"), what, "no session would ever be refreshed");
     }
     let providers: Vec<(KeyPath, &raw::LoginProvider)> =
         raw.provider.iter().enumerate().map(|(at, p)| (path.key("provider").index(at), p)).collect();
     if providers.is_empty() {
-        context.faults.add(&path, "there is nobody to log in at", "add [[login.provider]]");
+        context.faults.add(&path, "there is no login provider", "add [[login.provider]]");
     }
     unique(providers.iter().map(|(path, p)| (path.clone(), &p.name)), "login providers", &mut context.faults);
     namesakes(sound, &providers, context);
@@ -118,12 +118,12 @@ pub(super) fn check(sound: &Partial, wanted: &[String], context: &mut Context<'_
 fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
     for (path, route) in sound.paths("route", &sound.file.route) {
         if route.login && route.public {
-            let what = "nobody has to log in where everybody may pass";
-            context.faults.add(&path.key("login"), what, "take `login` or `public` out");
+            let what = "a public route needs no login";
+            context.faults.add(&path.key("login"), what, "remove `login` or `public`");
         }
         if route.forward_access_token && !route.login {
-            let what = "a route that takes no sessions has no token of one to pass on";
-            context.faults.add(&path.key("forward_access_token"), what, "add `login = true`, or take it out");
+            let what = "a route without `login` has no session token to forward";
+            context.faults.add(&path.key("forward_access_token"), what, "add `login = true`, or remove it");
         }
         let here = |host: &String| {
             let suffix = host.strip_prefix('*').map(str::to_ascii_lowercase);
@@ -136,7 +136,7 @@ fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context
             })
         };
         if route.login && origins.is_some() && !route.hosts.is_empty() && !route.hosts.iter().any(here) {
-            let what = "none of the route's hosts is an origin, so nobody could log in";
+            let what = "none of the route's hosts is an origin, so no user could log in";
             context.faults.add(&path.key("login"), what, "add its origin to `login.origins`");
         }
         let below = [
@@ -148,7 +148,7 @@ fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         });
         if let Some(shadowed) = shadowed {
-            let what = format!("{shadowed:?} is the login's own at its origins");
+            let what = format!("{shadowed:?} is used by the login at its origins");
             context.faults.warn(&path.key("path"), what, "move the login with `login.path`");
         }
     }
@@ -159,8 +159,9 @@ fn routes(sound: &Partial, raw: &raw::Login, origins: Option<&[Origin]>, context
 fn asked_over_http(sound: &Partial, raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) {
     let asked = |listener: &raw::Listener| listener.authorization.as_ref().is_some_and(|a| a.http.is_some());
     if raw.database.is_none() && raw.database_file.is_none() && sound.file.listener.iter().any(asked) {
-        let what = "sessions are kept in cookies, and a proxy that asks over HTTP does not pass on the cookie of a renewed one";
-        let hint = "name a `database`, or everybody has to log in again after a few minutes";
+        let what =
+            "sessions are in cookies, and a proxy that queries over HTTP does not forward a renewed cookie";
+        let hint = "name a `database`, or every user has to log in again after a few minutes";
         context.faults.warn(&path.key("origins"), what, hint);
     }
 }
@@ -173,7 +174,7 @@ fn without_login(sound: &Partial, context: &mut Context<'_>) {
     for (path, route) in sound.paths("route", &sound.file.route) {
         for (key, given) in [("login", route.login), ("forward_access_token", route.forward_access_token)] {
             if given {
-                let what = "browsers cannot log in, for it is not said where";
+                let what = "browsers cannot log in: there is no [login]";
                 context.faults.add(&path.key(key), what, "add [login]");
             }
         }
@@ -188,7 +189,7 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
         let at = path.index(at);
         match origin(text) {
             Ok(origin) if origins.iter().any(|other| other.authority == origin.authority) => {
-                let what = format!("{:?} is there twice", origin.authority);
+                let what = format!("{:?} occurs twice", origin.authority);
                 context.faults.add(&at, what, "keep one");
                 sound = false;
             }
@@ -200,8 +201,9 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
                         .map_or(origin.authority.to_string(), |(h, _)| h.to_owned())
                 };
                 if let Some(other) = origins.iter().find(|other| host(other) == host(&origin)) {
-                    let what = format!("{} and {} share their cookies", other.text, origin.text);
-                    let hint = "browsers do not tell ports apart; a login at one ends that at the other";
+                    let what = format!("{} and {} share cookies", other.text, origin.text);
+                    let hint =
+                        "browsers ignore ports for cookies; a login at one ends the session at the other";
                     context.faults.warn(&at, what, hint);
                 }
                 origins.push(origin);
@@ -215,7 +217,7 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
     if raw.origins.is_empty() {
         context.faults.add(
             &path,
-            "there is no origin, so nobody could log in",
+            "there is no origin, so no user could log in",
             "such as \"https://app.example\"",
         );
         return None;
@@ -224,12 +226,12 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
 }
 
 fn origin(text: &str) -> Result<Origin, (String, &'static str)> {
-    const HINT: &str = "write scheme, host and port alone, such as \"https://app.example\"";
+    const HINT: &str = "write only scheme, host and port, such as \"https://app.example\"";
     let url = Url::parse(text).map_err(|fault| (fault.to_string(), HINT))?;
     let origin = origin_of(text).map_err(|what| (what, HINT))?;
     if !url.is_https() && !url.is_loopback() {
-        let what = "over plain http, cookies can be read and set by whoever listens in";
-        return Err((what.to_owned(), "use https; plain http is for this machine"));
+        let what = "over plain http, an attacker on the network can read and set cookies";
+        return Err((what.to_owned(), "use https; plain http is only for this machine"));
     }
     Ok(origin)
 }
@@ -250,7 +252,7 @@ pub(super) fn origin_of(text: &str) -> Result<Origin, String> {
     // Use the authority in the form that requests will have.
     let canonical = Canonical::parse(&raw).map_err(|fault| format!("{text:?}: {fault}"))?;
     let authority: Box<str> = canonical.authority().into();
-    Ok(Origin { https: url.is_https(), text: format!("{}://{authority}", scheme.as_str()).into(), authority })
+    Ok(Origin { scheme, text: format!("{}://{authority}", scheme.as_str()).into(), authority })
 }
 
 fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<SessionKeys> {
@@ -258,13 +260,13 @@ fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<S
     let read = zeroize::Zeroizing::new(context.read(&raw.keys_file, &at)?);
     let file = context.reader.resolve(&raw.keys_file);
     if context.reader.access(&raw.keys_file).is_some_and(|access| access.mode & 0o007 != 0) {
-        let what = format!("{} can be read by anybody on this machine", file.display());
-        context.faults.add(&at, what, "whoever has a key can be anybody: chmod o= the file");
+        let what = format!("{} can be read by every user of this machine", file.display());
+        context.faults.add(&at, what, "a key permits logging in as any user: chmod o= the file");
         return None;
     }
     let keys = SessionKeys::parse(std::str::from_utf8(&read).unwrap_or("?"));
     keys.map_err(|fault| {
-        let hint = "each line is a key of 32 random bytes: openssl rand -base64 32";
+        let hint = "write a key of 32 random bytes in each line: openssl rand -base64 32";
         context.faults.add(&at, format!("{}: {fault}", file.display()), hint);
     })
     .ok()
@@ -285,7 +287,7 @@ fn database(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Opti
 fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::LoginProvider)], context: &mut Context<'_>) {
     for (path, provider) in all {
         let issuer = sound.file.issuer.iter().find(|issuer| issuer.name == provider.name);
-        let authority = sound.file.authority.iter().find(|authority| authority.name == provider.name);
+        let authority = sound.file.token_authority.iter().find(|authority| authority.name == provider.name);
         let certificates = sound.file.client_certificates.as_ref().filter(|c| c.name == provider.name);
         let other = match provider.kind {
             Kind::Openid => issuer.is_some_and(|issuer| issuer.issuer != provider.url) || authority.is_some(),
@@ -294,8 +296,13 @@ fn namesakes(sound: &Partial, all: &[(KeyPath, &raw::LoginProvider)], context: &
             }
         };
         if other || certificates.is_some() {
-            let what = format!("{:?} vouches under that name already, for somebody else", provider.name.0);
-            context.faults.add(&path.key("name"), what, "rules could not tell the two apart; choose another");
+            let what =
+                format!("the name {:?} is already used by a different issuer or authority", provider.name.0);
+            context.faults.add(
+                &path.key("name"),
+                what,
+                "rules could not distinguish the two; choose another name",
+            );
         }
     }
 }
@@ -314,12 +321,12 @@ fn provider(
     let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
     let scopes = scopes(raw, path, context);
     for name in raw.parameters.keys().filter(|name| OURS.contains(&name.as_str())) {
-        let what = format!("{name:?} is the login's own to set");
-        context.faults.add(&path.key("parameters").key(name), what, "take it out");
+        let what = format!("{name:?} is set by the login itself");
+        context.faults.add(&path.key("parameters").key(name), what, "remove it");
     }
     for (key, text) in [("client_id", Some(&raw.client_id)), ("title", raw.title.as_ref())] {
         if text.is_some_and(|text| text.trim().is_empty()) {
-            context.faults.add(&path.key(key), "the text is empty", "write something, or take it out");
+            context.faults.add(&path.key(key), "the text is empty", "write a value, or remove it");
         }
     }
     let reach = Reach {
@@ -328,13 +335,13 @@ fn provider(
         certificate: None,
         key: None,
         insecure_http: raw.insecure_http,
-        danger: "whoever sits in between can be anybody here",
+        danger: "an attacker on the network can be any user",
         key_of_url: "url",
         example: "https://login.example",
     };
     let (url, (tls, tls_version)) = reach.check(path, context)?;
     if url.target().contains('?') {
-        context.faults.add(&path.key("url"), "the URL has a query", "write it as the provider calls itself");
+        context.faults.add(&path.key("url"), "the URL has a query", "write the provider's own issuer URL");
         return None;
     }
     let kind = match raw.kind {
@@ -392,11 +399,11 @@ fn scopes(raw: &raw::LoginProvider, path: &KeyPath, context: &mut Context<'_>) -
     let mut sound = true;
     for (at, scope) in raw.scopes.iter().enumerate().filter(|(_, scope)| !is_scope(scope)) {
         let what = format!("{scope:?} is not a scope");
-        context.faults.add(&path.index(at), what, "write one in each text, without spaces and quotes");
+        context.faults.add(&path.index(at), what, "write one scope per string, without spaces and quotes");
         sound = false;
     }
     if raw.kind == Kind::Openid && !raw.scopes.iter().any(|scope| scope == "openid") {
-        let what = "`openid` is not among the scopes, and without it there is no ID token";
+        let what = "the scopes lack `openid`, without which there is no ID token";
         context.faults.add(&path, what, "add \"openid\"");
         sound = false;
     }
@@ -412,7 +419,7 @@ fn credential(
     let Some(file) = &raw.client_secret_file else {
         if raw.client_authentication != ClientAuthentication::default() {
             let what = "the client has no secret to authenticate with";
-            let hint = "name `client_secret_file`, or take it out";
+            let hint = "name `client_secret_file`, or remove it";
             context.faults.add(&path.key("client_authentication"), what, hint);
             return None;
         }

@@ -3,9 +3,7 @@
 //! Each submodule checks one part of the file, alone and with the parts that it refers to. It notes
 //! every fault and does not stop at the first. The result is assembled only when there is no fault.
 
-mod authorities;
 mod authorizers;
-mod coherence;
 mod database;
 mod events;
 mod headers;
@@ -17,10 +15,12 @@ mod paths;
 mod patterns;
 mod provider;
 mod reach;
+mod revocation;
 mod routes;
 mod rules;
 mod settings;
 mod tls;
+mod token_authorities;
 mod trust;
 mod upstreams;
 
@@ -30,12 +30,13 @@ use std::time::Duration;
 
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
-pub use coherence::{Broker, Coherence, FollowConfig};
+
 use credentials::config::{Authentication, CacheLimits};
 pub use database::DatabaseSettings;
 pub use events::{EventsDatabase, SecurityEvents};
 use gateway::config::{Config, fields_read};
 pub use provider::{ProviderSettings, SecretFile};
+pub use revocation::{Broker, FollowConfig, RevocationSettings};
 pub use settings::{Otlp, ProcessSettings};
 
 use super::fault::{Faults, KeyPath, nearest};
@@ -59,7 +60,7 @@ pub(super) struct Checked {
     pub(super) matchers: Vec<RouteMatch>,
     pub(super) provider: Option<ProviderSettings>,
     pub(super) sessions: Option<DatabaseSettings>,
-    pub(super) coherence: Coherence,
+    pub(super) revocation: RevocationSettings,
     pub(super) events: Option<SecurityEvents>,
 }
 
@@ -71,14 +72,14 @@ impl<'f> Context<'f> {
     /// Reads a file that the configuration names. Notes a fault when that fails.
     fn read(&mut self, file: &Path, path: &KeyPath) -> Option<Vec<u8>> {
         if file.as_os_str().is_empty() {
-            self.faults.add(path, "the path is empty", "name a file, or leave the key out");
+            self.faults.add(path, "the path is empty", "name a file, or remove the key");
             return None;
         }
         match self.reader.read(file) {
             Ok(content) => Some(content),
             Err(what) => {
                 let hint = if file.is_relative() {
-                    "relative paths count from the folder of this file"
+                    "relative paths are resolved against the folder of this file"
                 } else {
                     "check the path, and that this user may read it"
                 };
@@ -91,11 +92,7 @@ impl<'f> Context<'f> {
     /// Notes a fault for a duration of zero, which is never intended.
     fn positive(&mut self, value: Duration, path: &KeyPath) -> Duration {
         if value.is_zero() {
-            self.faults.add(
-                path,
-                "the duration is zero",
-                "nothing could finish in no time; write at least \"1ms\"",
-            );
+            self.faults.add(path, "the duration is zero", "write at least \"1ms\"");
         }
         value
     }
@@ -109,7 +106,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     let wanted = rules::wanted_claims(sound, context);
     let issuers = issuers::check(sound, &wanted, context);
     let certificates = issuers::certificates(sound, &wanted, context);
-    let authorities = authorities::check(sound, &wanted, context);
+    let authorities = token_authorities::check(sound, &wanted, context);
     let upstreams = upstreams::check(sound, context);
     let kubernetes = kubernetes::check(sound, context);
     let authorizers = authorizers::check(sound, context);
@@ -120,7 +117,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     let assertion = headers::assertion(sound, context);
     let server_timing = settings::server_timing(file, context);
     let provider = provider::check(sound, context);
-    let coherence = coherence::check(sound, context);
+    let revocation = revocation::check(sound, context);
     let events = events::check(sound, context);
     patterns::check(sound, context);
     if context.faults.refuse() {
@@ -130,7 +127,7 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
     let (identity_headers, strip) = identity?;
     let version = version([
         serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
-        serde_json::to_vec(&file.authority).unwrap_or_default().as_slice(),
+        serde_json::to_vec(&file.token_authority).unwrap_or_default().as_slice(),
         // A change of an authority's CA drops the cached answers of that authority.
         serde_json::to_vec(&authorities.iter().map(|a| a.server.tls_version).collect::<Vec<_>>())
             .unwrap_or_default()
@@ -173,7 +170,15 @@ pub(super) fn check(sound: &Partial, generation: u64, context: &mut Context<'_>)
         assertion,
         server_timing,
     };
-    Some(Checked { config, settings: settings?, matchers, provider, sessions, coherence: coherence?, events })
+    Some(Checked {
+        config,
+        settings: settings?,
+        matchers,
+        provider,
+        sessions,
+        revocation: revocation?,
+        events,
+    })
 }
 
 /// Notes a fault for each name that occurs twice.
@@ -182,8 +187,8 @@ fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faul
     for (path, name) in names {
         match seen.iter().find(|(other, _)| *other == name.0) {
             Some((_, first)) => {
-                let hint = format!("{first} has that name, and names are what everything else refers to");
-                faults.add(&path.key("name"), format!("two {what} are called {:?}", name.0), hint);
+                let hint = format!("{first} has that name too; names must be unique");
+                faults.add(&path.key("name"), format!("two {what} have the name {:?}", name.0), hint);
             }
             None => seen.push((&name.0, path)),
         }

@@ -9,10 +9,10 @@ use super::Context;
 pub(super) fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
     let problem = match canonical(text) {
         Ok(canonical) if canonical == text => return Some(text.trim_end_matches('/').to_owned()),
-        Ok(canonical) => format!("it would be read as {canonical:?}"),
+        Ok(canonical) => format!("its canonical form is {canonical:?}"),
         Err(problem) => problem,
     };
-    context.faults.add(path, format!("{text:?} is not a plain path"), problem);
+    context.faults.add(path, format!("{text:?} is not a canonical path"), problem);
     None
 }
 

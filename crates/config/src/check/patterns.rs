@@ -15,10 +15,10 @@ use super::{Context, rules};
 use crate::partial::Partial;
 
 const EACH: &str = "list each value";
-const HEADER: &str = "write each header's whole name";
+const HEADER: &str = "write the complete name of each header";
 const AUDIENCE: &str = "an audience is compared as a whole: list each";
 const ISSUER: &str = "an issuer is compared as a whole: write one table for each";
-const EVERY_PATH: &str = "leave `path` out for every path";
+const EVERY_PATH: &str = "remove `path` to match every path";
 
 /// Notes every literal that looks like a pattern.
 pub(super) fn check(sound: &Partial, context: &mut Context<'_>) {
@@ -52,7 +52,7 @@ fn of_rule(rule: &raw::Rule, path: &KeyPath, context: &mut Context<'_>) {
     for (key, values) in [("users", &rule.users), ("subjects", &rule.subjects), ("clients", &rule.clients)] {
         each(values, &path.key(key), anybody, context);
     }
-    let domain = "list whole addresses; for everybody of a domain use a group, or a claim that names it";
+    let domain = "list complete addresses; for all users of a domain use a group, or a claim with the domain";
     each(&rule.emails, &path.key("emails"), domain, context);
     for (key, choice) in [("groups", &rule.groups), ("scopes", &rule.scopes)] {
         let Some(choice) = choice else { continue };
@@ -103,8 +103,8 @@ fn of_route(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
     if let Some(written) = &route.path {
         let at = path.key("path");
         let paths = [
-            ("prefix", &written.prefix, "a prefix covers all below it: write it without the star"),
-            ("exact", &written.exact, "for all below a path write `prefix`, for one segment `template`"),
+            ("prefix", &written.prefix, "a prefix matches all paths below it: write it without the star"),
+            ("exact", &written.exact, "use `prefix` for all paths below, or `template` for one segment"),
             ("template", &written.template, "write `{name}` for a segment, `{name...}` for the rest"),
         ];
         for (key, text, hint) in paths {
@@ -120,7 +120,7 @@ fn of_route(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
     let replaced = route.replace_prefix.as_ref().map(|replace| ("replace_prefix", &replace.from));
     let stripped = route.strip_prefix.as_ref().map(|prefix| ("strip_prefix", prefix));
     for (key, text) in [replaced, stripped].into_iter().flatten().filter(|(_, text)| looks_like_glob(text)) {
-        literal(text, &path.key(key), "it stands for all below it: write it without the star", context);
+        literal(text, &path.key(key), "it matches all paths below it: write it without the star", context);
     }
 }
 
@@ -137,14 +137,14 @@ fn issuers(sound: &Partial, context: &mut Context<'_>) {
         literal(&issuer.issuer, &path.key("issuer"), ISSUER, context);
         each(&issuer.audiences, &path.key("audiences"), AUDIENCE, context);
     }
-    for (path, authority) in sound.paths("authority", &file.authority) {
+    for (path, authority) in sound.paths("token_authority", &file.token_authority) {
         let any = "list each; for tokens of any audience write `any_audience = true`";
         each(&authority.audiences, &path.key("audiences"), any, context);
         each(&authority.issuers, &path.key("issuers"), EACH, context);
         each(
             &authority.prefixes,
             &path.key("prefixes"),
-            "write what the tokens begin with, without the star",
+            "write the prefix of the tokens, without the star",
             context,
         );
     }

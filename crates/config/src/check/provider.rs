@@ -62,9 +62,8 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Provid
     };
     let trusted_proxies = trusted_proxies.check(context);
     if raw.tls.is_none() && raw.issuer.starts_with("https:") && raw.trusted_proxies.is_empty() {
-        let what = "TLS ends at a proxy, and nobody's `X-Forwarded-For` is believed";
-        let hint =
-            "name the proxy's address, or its wrong passwords are counted as if one caller had sent them all";
+        let what = "a proxy terminates TLS, but no `X-Forwarded-For` is trusted";
+        let hint = "name the proxy's address, or all wrong passwords count for one client";
         context.faults.warn(&path.key("trusted_proxies"), what, hint);
     }
     let stated =
@@ -102,13 +101,17 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Option<Provid
 }
 
 fn generations(raw: &raw::Provider, path: &KeyPath, context: &mut Context<'_>) -> Option<Vec<u8>> {
-    let all = &raw.follow_generations;
+    let all = &raw.revocation.secret_generations;
     let twice = |at: usize| all[..at].contains(&all[at]);
     if (1..=MAX_GENERATIONS).contains(&all.len()) && !(0..all.len()).any(twice) {
         return Some(all.clone());
     }
-    let hint = "name one to four numbers, each once; the first is spoken, all are believed";
-    context.faults.add(&path.key("follow_generations"), "these are no generations of a secret", hint);
+    let hint = "list one to four different numbers; the first is used for sending, all are accepted";
+    context.faults.add(
+        &path.key("revocation").key("secret_generations"),
+        "invalid generations of the secret",
+        hint,
+    );
     None
 }
 

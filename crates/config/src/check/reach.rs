@@ -20,7 +20,7 @@ pub(super) struct Reach<'a> {
     pub(super) insecure_http: bool,
     /// What an attacker on the network can do over plain http. Part of a message.
     pub(super) danger: &'static str,
-    /// Name of the key that holds the URL.
+    /// Key that holds the URL, below the table; dots separate nested keys.
     pub(super) key_of_url: &'static str,
     /// An example of such a URL.
     pub(super) example: &'static str,
@@ -38,7 +38,7 @@ impl Reach<'_> {
     }
 
     fn url(&self, path: &KeyPath, context: &mut Context<'_>) -> Option<Url> {
-        let at = path.key(self.key_of_url);
+        let at = self.key_of_url.split('.').fold(path.clone(), |path, key| path.key(key));
         let url = match Url::parse(self.url) {
             Ok(url) => url,
             Err(fault) => {
@@ -47,7 +47,7 @@ impl Reach<'_> {
             }
         };
         if !url.is_https() && !url.is_loopback() && !self.insecure_http {
-            let hint = "use https, or write `insecure_http = true` if that is meant";
+            let hint = "use https, or confirm it with `insecure_http = true`";
             context.faults.add(&at, format!("over plain http, {}", self.danger), hint);
             return None;
         }
@@ -79,8 +79,8 @@ impl Reach<'_> {
             if given {
                 context.faults.add(
                     &path.key(key),
-                    "no TLS is spoken to this server",
-                    "take it out, or use https",
+                    "this server is not used over TLS",
+                    "remove it, or use https",
                 );
                 return None;
             }

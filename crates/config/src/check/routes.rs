@@ -31,11 +31,7 @@ pub(super) fn check(
     let routes = sound.paths("route", &sound.file.route);
     if routes.is_empty() && !sound.any_unfit("route") && !sound.provider_alone() {
         let hint = "add [[route]] with name, path, upstream and policy";
-        context.faults.add(
-            &KeyPath::default(),
-            "there is no route, so every request would be answered 404",
-            hint,
-        );
+        context.faults.add(&KeyPath::default(), "there is no route, so every request would get 404", hint);
     }
     unique(routes.iter().map(|(path, r)| (path.clone(), &r.name)), "routes", &mut context.faults);
     nobody_vouches(sound, &routes, context);
@@ -91,26 +87,27 @@ fn guards(
 fn nobody_vouches(sound: &Partial, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) {
     let file = &sound.file;
     let somebody = !file.issuer.is_empty()
-        || !file.authority.is_empty()
+        || !file.token_authority.is_empty()
         || file.client_certificates.is_some()
         || file.login.is_some();
     if somebody
         || sound.any_unfit("issuer")
-        || sound.any_unfit("authority")
+        || sound.any_unfit("token_authority")
         || sound.any_unfit("client_certificates")
         || sound.any_unfit("login")
     {
         return;
     }
     if let Some((path, route)) =
-        routes.iter().find(|(_, route)| route.policy.is_some() || route.review.is_some())
+        routes.iter().find(|(_, route)| route.policy.is_some() || route.access_review.is_some())
     {
-        let what = format!("the route {:?} asks for a credential, but nobody may issue one", route.name.0);
-        let key = if route.policy.is_some() { "policy" } else { "review" };
+        let what =
+            format!("the route {:?} needs a credential, but nothing authenticates callers", route.name.0);
+        let key = if route.policy.is_some() { "policy" } else { "access_review" };
         context.faults.add(
             &path.key(key),
             what,
-            "add [[issuer]], [[authority]], [client_certificates] or [login]",
+            "add [[issuer]], [[token_authority]], [client_certificates] or [login]",
         );
     }
 }
@@ -121,7 +118,7 @@ fn matcher(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Rou
             HeaderValue::Exact(value) => Some(value.clone()),
             HeaderValue::Present(present) => {
                 if !present.present {
-                    let what = "the absence of a header cannot be asked for";
+                    let what = "a route cannot match the absence of a header";
                     context.faults.add(
                         &path.key("headers").key(name),
                         what,
@@ -149,13 +146,13 @@ fn path_match(raw: Option<&raw::Path>, path: &KeyPath, context: &mut Context<'_>
         (None, Some(exact), None) => PathMatch::Exact(exact.clone()),
         (None, None, Some(template)) => PathMatch::Template(template.clone()),
         (None, None, None) => {
-            let hint = "write `prefix`, `exact` or `template`; without `path` every path is meant";
-            context.faults.add(&path.key("path"), "the path says nothing", hint);
+            let hint = "write `prefix`, `exact` or `template`; without `path` every path matches";
+            context.faults.add(&path.key("path"), "the path is empty", hint);
             PathMatch::Any
         }
         _ => {
-            let what = "only one of `prefix`, `exact` and `template` can hold";
-            context.faults.add(&path.key("path"), what, "keep one, or make several routes");
+            let what = "only one of `prefix`, `exact` and `template` may be set";
+            context.faults.add(&path.key("path"), what, "keep one, or write several routes");
             PathMatch::Any
         }
     }
@@ -212,9 +209,9 @@ fn policy(
         (Some(Policy::Public), Some(_)) => {
             let what = format!("the route {:?} is public and has a review", route.name.0);
             context.faults.add(
-                &path.key("review"),
+                &path.key("access_review"),
                 what,
-                "a public route asks for nothing; keep one of the two",
+                "a public route checks nothing; keep one of the two",
             );
             None
         }
@@ -236,8 +233,7 @@ fn rules_of(
         (None, true) => Some(Policy::Public),
         (None, false) => {
             let what = format!("the route {:?} has no policy", route.name.0);
-            let hint =
-                "say who may with `policy`; if everyone may, without any credential, write `public = true`";
+            let hint = "set `policy`, or write `public = true` if no credential is needed";
             context.faults.add(path, what, hint);
             None
         }
@@ -246,7 +242,7 @@ fn rules_of(
             context.faults.add(
                 &path.key("public"),
                 what,
-                "a public route asks for nothing; keep one of the two",
+                "a public route checks nothing; keep one of the two",
             );
             None
         }
@@ -281,7 +277,7 @@ fn one(
     for (index, protocol) in raw.upgrades.iter().enumerate() {
         let token = super::super::scalar::is_token(&protocol.replace('/', ""));
         let problem = match protocol.as_str() {
-            "h2c" => Some("HTTP/2 is spoken without an upgrade (RFC 9113 section 3.1)"),
+            "h2c" => Some("HTTP/2 needs no upgrade (RFC 9113 section 3.1)"),
             other if !token || other.bytes().any(|b| b.is_ascii_uppercase()) => {
                 Some("it is a lower-case name")
             }
@@ -321,12 +317,12 @@ fn websocket_origins(
     sound: &Partial,
     context: &mut Context<'_>,
 ) -> Option<Vec<Box<str>>> {
-    const HINT: &str = "write scheme, host and port alone, such as \"https://app.example\"";
+    const HINT: &str = "write only scheme, host and port, such as \"https://app.example\"";
     let at = path.key("websocket_origins");
     let certificates = sound.file.client_certificates.is_some() || sound.any_unfit("client_certificates");
     if !raw.websocket_origins.is_empty() && (raw.public || !(raw.login || certificates)) {
-        let what = "no session and no client certificate is a credential here, so a websocket may be opened by any page";
-        context.faults.add(&at, what, "add `login = true`, or take it out");
+        let what = "the key has no effect: the route accepts neither sessions nor client certificates";
+        context.faults.add(&at, what, "add `login = true`, or remove it");
         return None;
     }
     let mut origins: Vec<Box<str>> = Vec::new();
@@ -334,7 +330,7 @@ fn websocket_origins(
     for (index, text) in raw.websocket_origins.iter().enumerate() {
         let fault = match super::login::origin_of(text) {
             Ok(origin) if origins.contains(&origin.text) => {
-                (format!("{:?} is there twice", origin.text), "keep one")
+                (format!("{:?} occurs twice", origin.text), "keep one")
             }
             Ok(origin) => {
                 origins.push(origin.text);
@@ -358,9 +354,11 @@ fn authorizer(
     let Some(Name(name)) = &raw.authorizer else { return Ok(None) };
     let path = path.key("authorizer");
     if let Some(listener) = sound.file.listener.iter().find(|listener| listener.authorization.is_some()) {
-        let what = format!("the listener {:?} answers others, who forward by themselves", listener.name.0);
-        let hint =
-            "have them ask the authorizer too and take it out here, or give that listener a file of its own";
+        let what = format!(
+            "the listener {:?} only authorizes for other proxies, which forward themselves",
+            listener.name.0
+        );
+        let hint = "configure the authorizer at these proxies and remove it here, or move that listener to another file";
         context.faults.add(&path, what, hint);
         return Err(());
     }
@@ -374,10 +372,9 @@ fn authorizer(
     if raw.forward_authorization && given.is_some_and(|names| names.iter().any(|n| is_token_of_its_own(&n.0)))
     {
         let what = format!(
-            "the service would get two `Authorization`: the client's and that of the authorizer {name:?}"
+            "the service would get two `Authorization` headers: the client's and that of the authorizer {name:?}"
         );
-        let hint =
-            "take `forward_authorization` out, or `Authorization` out of the authorizer's `response_headers`";
+        let hint = "remove `forward_authorization`, or remove `Authorization` from the authorizer's `response_headers`";
         context.faults.add(&path, what, hint);
         return Err(());
     }
@@ -393,9 +390,9 @@ fn upstream(
 ) -> Result<Option<usize>, ()> {
     let Some(Name(name)) = &raw.upstream else {
         if let Some(listener) = sound.file.listener.iter().find(|listener| listener.authorization.is_none()) {
-            let what = format!("the route {:?} leads to no upstream", raw.name.0);
+            let what = format!("the route {:?} has no upstream", raw.name.0);
             let hint = format!(
-                "name an upstream: the listener {:?} forwards what it gets, for it has no `authorization`",
+                "name an upstream: the listener {:?} has no `authorization`, so it forwards requests",
                 listener.name.0
             );
             context.faults.add(path, what, hint);
@@ -404,8 +401,8 @@ fn upstream(
         let rewrites =
             [("strip_prefix", raw.strip_prefix.is_some()), ("replace_prefix", raw.replace_prefix.is_some())];
         if let Some((key, _)) = rewrites.iter().find(|(_, given)| *given) {
-            let what = "the route leads to no upstream, so nothing is forwarded whose path could change";
-            context.faults.add(&path.key(key), what, "leave that to the proxy in front");
+            let what = "the key has no effect: the route has no upstream";
+            context.faults.add(&path.key(key), what, "change the path at the proxy in front");
             return Err(());
         }
         return Ok(None);
@@ -439,11 +436,7 @@ fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Resul
     };
     let from = from_path.ok_or(())?;
     if from.is_empty() && to.is_none() {
-        context.faults.add(
-            &at,
-            "there is nothing to take off",
-            "write a prefix such as \"/api\", or leave the key out",
-        );
+        context.faults.add(&at, "the prefix is empty", "write a prefix such as \"/api\", or remove the key");
         return Err(());
     }
     if !covers(&from, raw.path.as_ref()) {

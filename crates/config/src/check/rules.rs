@@ -60,7 +60,7 @@ pub(super) fn policies(sound: &Partial, wanted: &[String], context: &mut Context
             _ => None,
         });
         if !used(name, references, &known) && !sound.any_unfit("route") {
-            let hint = "name it in a route's `policy`, or take it out";
+            let hint = "name it in a route's `policy`, or remove it";
             context.faults.add_key(&path, format!("no route has the policy {name:?}"), hint);
         }
         built.insert(name.clone(), build(policy, &path, sound, wanted, &mut context.faults));
@@ -77,7 +77,7 @@ pub(super) fn build(
     faults: &mut Faults,
 ) -> Option<RuleSet> {
     let mut issuers = names(&sound.file.issuer, |issuer| &issuer.name);
-    issuers.extend(sound.file.authority.iter().map(|authority| authority.name.0.as_str()));
+    issuers.extend(sound.file.token_authority.iter().map(|authority| authority.name.0.as_str()));
     let login =
         sound.file.login.iter().flat_map(|login| &login.provider).map(|provider| provider.name.0.as_str());
     issuers.extend(login);
@@ -102,8 +102,9 @@ fn note(fault: &PolicyFault, path: &KeyPath, sound: &Partial, issuers: &[&str], 
     let at = path.join(&fault.path);
     match &fault.problem {
         PolicyProblem::Issuer { issuer, .. } => {
-            let unfit = ["issuer", "authority"].iter().any(|section| sound.may_be_unfit(section, issuer))
-                || sound.any_unfit("client_certificates");
+            let unfit =
+                ["issuer", "token_authority"].iter().any(|section| sound.may_be_unfit(section, issuer))
+                    || sound.any_unfit("client_certificates");
             if !unfit {
                 let hint = known_names(issuer, issuers, sound, "issuer");
                 faults.add(&at, format!("there is no issuer {issuer:?}"), hint);
@@ -182,7 +183,7 @@ fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
             for (at, choice) in single.chain(claims).chain(query) {
                 if matches!(choice, Choice::Sets(s) if s.any.is_empty() && s.all.is_empty() && !s.present) {
                     let hint = "write a list of values, `any`, `all` or `present = true`";
-                    faults.add(&at, "the condition says nothing", hint);
+                    faults.add(&at, "the condition is empty", hint);
                 }
             }
         }
@@ -193,7 +194,7 @@ fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
 fn strangers(file: &raw::File) -> usize {
     let known = |name: &super::super::scalar::Name| {
         file.issuer.iter().any(|issuer| issuer.name == *name)
-            || file.authority.iter().any(|a| a.name == *name)
+            || file.token_authority.iter().any(|a| a.name == *name)
     };
     file.login.iter().flat_map(|login| &login.provider).filter(|provider| !known(&provider.name)).count()
 }
@@ -204,7 +205,7 @@ fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, fau
     for (index, rule) in policy.allow.iter().enumerate() {
         let shown = |kind| rule.credentials.is_empty() || rule.credentials.contains(&kind);
         let signed = if shown(raw::Credential::Jwt) { file.issuer.len() } else { 0 };
-        let asked = if shown(raw::Credential::Opaque) { file.authority.len() } else { 0 };
+        let asked = if shown(raw::Credential::Opaque) { file.token_authority.len() } else { 0 };
         let people = if shown(raw::Credential::Session) { strangers(file) } else { 0 };
         let tokens = signed + asked + people;
         let certificates = file.client_certificates.is_some() && shown(raw::Credential::Certificate);
@@ -223,8 +224,8 @@ fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, fau
             by_name.iter().find(|(_, named, in_certificates)| *named && several(*in_certificates));
         let Some((key, ..)) = ambiguous else { continue };
         if rule.issuers.is_empty() {
-            let what = format!("any of the issuers may vouch for these {key}");
-            let hint = "add `issuers` to the rule, so that one issuer cannot grant what is another's";
+            let what = format!("every issuer could grant these {key}");
+            let hint = "add `issuers` to the rule, so that one issuer cannot grant the values of another";
             faults.warn(&path.key("allow").index(index).key(key), what, hint);
         }
     }

@@ -50,8 +50,8 @@ pub struct Otlp {
 pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<ProcessSettings> {
     let admin = &file.admin;
     if admin.enabled && !admin.address.0.ip().is_loopback() {
-        let what = "the admin listener asks for no credentials and can be reached from other machines";
-        let hint = "keep it on loopback, or see to it that only operators and probes can reach it";
+        let what = "the admin listener needs no credentials and can be reached from other machines";
+        let hint = "keep it on loopback, or permit only operators and probes to reach it";
         context.faults.warn(&KeyPath::of("admin").key("address"), what, hint);
     }
     let realm = &file.server.realm;
@@ -92,8 +92,8 @@ fn log_file(output: &Path, context: &mut Context<'_>) -> PathBuf {
 }
 
 /// The message does not show the URL, because it may contain an API key.
-const NO_URL: &str = "the collector's address is not a URL that begins with http:// or https://";
-const URL_HINT: &str = "such as \"http://127.0.0.1:4318\"; credentials go into `otlp_headers_file`";
+const NO_URL: &str = "the collector's URL does not begin with http:// or https://";
+const URL_HINT: &str = "such as \"http://127.0.0.1:4318\"; put credentials into `otlp_headers_file`";
 
 /// Checks the export of spans. `Err` when a fault was noted.
 fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>, ()> {
@@ -106,7 +106,7 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
                 context.faults.add(
                     &path.key(key),
                     "there is no `otlp_endpoint`",
-                    "add it, or take this key out",
+                    "add it, or remove this key",
                 );
             }
         }
@@ -121,8 +121,8 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
         (false, Some(_)) => {
             context.faults.add(
                 &path.key("otlp_ca"),
-                "no TLS is spoken to the collector",
-                "take `otlp_ca` out",
+                "the collector is not used over TLS",
+                "remove `otlp_ca`",
             );
             return Err(());
         }
@@ -150,13 +150,12 @@ fn collector_fault(fault: &EndpointFault, raw: &raw::Telemetry, path: &KeyPath, 
         EndpointFault::Header(name) => {
             let file = raw.otlp_headers_file.as_deref().unwrap_or(Path::new("")).display();
             let what = format!("the header {name:?} in {file} cannot be sent");
-            let hint = "values hold no control characters; the host, the type and the length of what is sent are not \
-                        to be chosen";
+            let hint = "values may not contain control characters; host, type and length of the request cannot be set";
             faults.add(&path.key("otlp_headers_file"), what, hint);
         }
         EndpointFault::UserInformation => {
-            let hint = "credentials go into `otlp_headers_file`";
-            faults.add(&url, "the collector's address holds an @", hint);
+            let hint = "put credentials into `otlp_headers_file`";
+            faults.add(&url, "the collector's URL contains an @", hint);
         }
         EndpointFault::Url(_) | EndpointFault::Scheme(_) | EndpointFault::NoRoots(_) => {
             faults.add(&url, NO_URL, URL_HINT);
@@ -201,7 +200,7 @@ pub(super) fn server_timing(file: &raw::File, context: &mut Context<'_>) -> Vec<
         path: path.key("server_timing_to"),
         anyone: telemetry.server_timing_to_anyone,
         anyone_path: path.key("server_timing_to_anyone"),
-        consequence: "learns how long each step takes, and whether a credential was known",
+        consequence: "can read how long each step takes, and whether a credential was cached",
     };
     list.check(context)
 }

@@ -29,16 +29,15 @@ impl TrustList<'_> {
                 let family = if net.network().is_ipv4() { "IPv4" } else { "IPv6" };
                 let what = format!("the list covers every {family} address, so anyone {}", self.consequence);
                 let key = self.anyone_path.last_key().unwrap_or_default();
-                let hint =
-                    format!("list the networks that are meant, or write `{key} = true` if it is everyone");
+                let hint = format!("list the intended networks, or write `{key} = true` for all");
                 context.faults.add(&self.path, what, hint);
             }
             (None, true) => {
-                let what = "the list does not cover every address, so this says nothing";
+                let what = "the key has no effect: the list does not cover every address";
                 context.faults.add(
                     &self.anyone_path,
                     what,
-                    "take this key out, or add \"0.0.0.0/0\" and \"::/0\"",
+                    "remove this key, or add \"0.0.0.0/0\" and \"::/0\"",
                 );
             }
             _ => {}

@@ -24,8 +24,8 @@ pub(super) fn check(sound: &Partial, context: &mut Context<'_>) -> Vec<Arc<Upstr
         let references = references.chain(sound.file.authorizer.iter().map(|a| a.upstream.0.as_str()));
         let unfit = sound.any_unfit("route") || sound.any_unfit("authorizer");
         if !used(&upstream.name.0, references, &known) && !unfit {
-            let what = format!("no route leads to the upstream {:?}", upstream.name.0);
-            context.faults.add(&path.key("name"), what, "name it in a route, or take it out");
+            let what = format!("no route uses the upstream {:?}", upstream.name.0);
+            context.faults.add(&path.key("name"), what, "name it in a route, or remove it");
         }
     }
     upstreams.iter().filter_map(|(path, upstream)| one(upstream, path, context)).map(Arc::new).collect()
@@ -40,7 +40,7 @@ fn one(raw: &raw::Upstream, path: &KeyPath, context: &mut Context<'_>) -> Option
     for (index, text) in raw.endpoints.iter().enumerate() {
         match address(text, context) {
             Ok((endpoint, _)) if addresses.iter().any(|(other, _)| *other == endpoint) => {
-                context.faults.add(&at.index(index), "the endpoint is there twice", "take one out");
+                context.faults.add(&at.index(index), "the endpoint occurs twice", "remove one");
             }
             Ok(address) => addresses.push(address),
             Err((what, hint)) => context.faults.add(&at.index(index), what, hint),
@@ -49,8 +49,8 @@ fn one(raw: &raw::Upstream, path: &KeyPath, context: &mut Context<'_>) -> Option
     let secure = addresses.iter().any(|(_, secure)| *secure == Some(true));
     let plain = addresses.iter().any(|(_, secure)| *secure == Some(false));
     if secure && plain {
-        let what = "some endpoints speak TLS and some do not";
-        context.faults.add(&at, what, "an upstream's endpoints are equivalent; make two upstreams");
+        let what = "some endpoints use TLS and some do not";
+        context.faults.add(&at, what, "the endpoints of an upstream must be equivalent; use two upstreams");
     }
     let tls = tls(raw, path, &addresses, context);
     let at = path.key("timeouts");
@@ -88,7 +88,7 @@ fn address(text: &str, context: &Context<'_>) -> Result<Address, (String, &'stat
         };
     }
     let url = Url::parse(text).map_err(|fault| match fault {
-        UrlFault::UserInfo => ("an endpoint carries no user name or password".to_owned(), HINT),
+        UrlFault::UserInfo => ("an endpoint may not contain a user name or password".to_owned(), HINT),
         _ => (format!("{text:?} is not an endpoint"), HINT),
     })?;
     if url.target() != "/" {
@@ -110,7 +110,7 @@ fn tls(
     let (at, tls) = (path.key("tls"), raw.tls.as_ref().unwrap_or(&none));
     if addresses.iter().any(|(_, secure)| *secure == Some(false)) {
         if raw.tls.is_some() {
-            context.faults.add(&at, "the endpoints are plain http", "write https://, or take `tls` out");
+            context.faults.add(&at, "the endpoints are plain http", "write https://, or remove `tls`");
             return Err(());
         }
         return Ok(None);
@@ -139,15 +139,11 @@ fn tls(
         (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
         (None, None) => None,
         (Some(_), None) => {
-            fault("key", "missing key `key`".into(), "a certificate goes with its private key");
+            fault("key", "missing key `key`".into(), "a certificate needs its private key");
             None
         }
         (None, Some(_)) => {
-            fault(
-                "certificate",
-                "missing key `certificate`".into(),
-                "a private key goes with its certificate",
-            );
+            fault("certificate", "missing key `certificate`".into(), "a private key needs its certificate");
             None
         }
     };

@@ -54,7 +54,7 @@ pub struct Authorizer {
     /// Postern with `max_age`). This applies while the issuer of these revocations is followed
     /// here. `"0s"`: none is cached.
     #[serde(default = "secs::<60>")]
-    pub max_age_followed: Timespan,
+    pub max_age_with_revocation: Timespan,
     /// Memory for cached responses, over all workers.
     #[serde(default = "mib::<16>")]
     pub cache_size: ByteSize,

@@ -9,7 +9,7 @@ use super::super::scalar::Name;
 
 /// Receiver of security events: it is informed of sessions that end, and of credentials and claims
 /// that change (`OpenID` Shared Signals Framework 1.0). Events are pushed to `endpoint`, or polled
-/// below the issuer at `/ssf/poll/NAME`. See `docs/security-events.md`.
+/// below the issuer at `/ssf/poll/NAME`. See `docs/guides/send-security-events.md`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EventReceiver {

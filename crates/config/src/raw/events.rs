@@ -11,7 +11,7 @@ use super::issuer::Algorithm;
 
 /// Security events: other issuers report sessions that ended, and credentials and claims that
 /// changed (`OpenID` Shared Signals Framework 1.0, CAEP 1.0). The tokens and sessions concerned are
-/// refused at once, and not only when they expire. See `docs/security-events.md`. Read at start
+/// refused at once, and not only when they expire. See `docs/guides/receive-security-events.md`. Read at start
 /// only, except for the tokens that transmitters push with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -43,8 +43,8 @@ pub struct Transmitter {
     #[schemars(length(min = 1))]
     pub audiences: Vec<String>,
     /// Issuers whose tokens and sessions the transmitter reports: the `issuer` of an `[[issuer]]`,
-    /// the `issuer` of an `[[authority]]`, or the `url` of a `[[login.provider]]`. Default: its own
-    /// `issuer`.
+    /// the `issuer` of an `[[token_authority]]`, or the `url` of a `[[login.provider]]`. Default:
+    /// its own `issuer`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens_of: Vec<String>,
     /// Longest lifetime of the tokens that the events concern. Events are stored for this time. A

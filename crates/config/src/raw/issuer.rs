@@ -53,16 +53,11 @@ pub struct Issuer {
     /// How long the last valid keys may be used while fetching fails. At least `refresh`.
     #[serde(default = "secs::<3600>")]
     pub max_stale: Timespan,
-    /// File with the output of `postern admin follow-secret` at the issuer, which must be a Postern
-    /// provider in another process. The gateway then follows the issuer's revocations and refuses a
-    /// revoked token at once. It receives them over HTTP, and over a broker if `[coherence]` names
-    /// one. The provider in this process needs no file.
+    /// Revocations of this issuer, which must be a Postern provider in another process. The gateway
+    /// then follows them and refuses a revoked token at once. It receives them over HTTP, and over
+    /// a broker if `[revocation]` names one. The provider in this process needs no entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_secret_file: Option<PathBuf>,
-    /// URL for revocation queries, if it is not the issuer's own URL: any node of the provider, up
-    /// to the issuer's path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follow_url: Option<String>,
+    pub revocation: Option<IssuerRevocation>,
     /// Claims that identify the caller.
     #[serde(default)]
     pub claims: Claims,
@@ -85,6 +80,18 @@ pub enum TokenTypes {
     Jwt,
     /// `at+jwt`, `JWT`, or no `typ` at all.
     Untyped,
+}
+
+/// Where the revocations of an issuer come from.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerRevocation {
+    /// File with the output of `postern admin revocation secret` at the issuer.
+    pub secret_file: PathBuf,
+    /// URL for revocation queries, if it is not the issuer's own URL: any node of the provider, up
+    /// to the issuer's path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// Signature algorithm of a token.

@@ -1,4 +1,4 @@
-//! Tables of `[kubernetes]` and `review`: access reviews by a Kubernetes API server.
+//! Tables of `[kubernetes]` and `access_review`: access reviews by a Kubernetes API server.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::super::scalar::{ByteSize, Name, Timespan};
 use super::default::{count, secs, yes};
 
-/// Kubernetes API server that answers `SubjectAccessReview`s for routes with a `review`.
+/// Kubernetes API server that answers `SubjectAccessReview`s for routes with an `access_review`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kubernetes {
@@ -48,7 +48,7 @@ pub struct Kubernetes {
     /// other issuers, a reserved user name is refused and reserved groups are dropped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
-    pub authorities: Vec<Name>,
+    pub token_authorities: Vec<Name>,
     /// How long a positive answer is cached.
     #[serde(default = "secs::<10>")]
     pub ttl: Timespan,
@@ -67,10 +67,10 @@ pub struct Kubernetes {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub max_per_second: Option<u32>,
-    /// Whether the gateway watches roles and bindings, and service accounts if `authorities` are
-    /// named. A change drops the cached answers that it concerns at once. Needs `list` and `watch`
-    /// on these resources. Without that right only `ttl` and `deny_ttl` apply, and a metric shows
-    /// it.
+    /// Whether the gateway watches roles and bindings, and service accounts if `token_authorities`
+    /// are named. A change drops the cached answers that it concerns at once. Needs `list` and
+    /// `watch` on these resources. Without that right only `ttl` and `deny_ttl` apply, and a metric
+    /// shows it.
     #[serde(default = "yes")]
     pub watch: bool,
     /// Memory for cached answers, over all workers.
@@ -109,7 +109,7 @@ pub enum ReviewedName {
 /// one review per value, and all answers must be positive.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Review {
+pub struct AccessReview {
     /// Verb: `get`, `list`, `create` … Default: the verb for the request's method.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verb: Option<String>,

@@ -77,8 +77,8 @@ impl Login {
 #[serde(deny_unknown_fields)]
 pub struct LoginProvider {
     /// Name of the provider in rules, logs and metrics, in place of an issuer's name. It may equal
-    /// the name of an `[[issuer]]` with the same `issuer`, or of an `[[authority]]` with the same
-    /// `url`. Then both mean the same users.
+    /// the name of an `[[issuer]]` with the same `issuer`, or of an `[[token_authority]]` with the
+    /// same `url`. Then both mean the same users.
     pub name: Name,
     /// Title that users see. Default: the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]

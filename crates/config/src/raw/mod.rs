@@ -1,12 +1,10 @@
 //! Raw configuration: one type per table of the file and one field per key.
 //!
 //! Owns: the names of keys, their defaults and their descriptions. The doc comments here become the
-//! JSON schema and the reference in `docs/configuration.md`. Does not own: whether the values are
+//! JSON schema and the reference in `docs/reference/configuration.md`. Does not own: whether the values are
 //! consistent. The parent's `check` decides that. Nothing here reads a file.
 
-mod authority;
 mod authorizer;
-mod coherence;
 mod event_receiver;
 mod events;
 mod identity;
@@ -15,35 +13,39 @@ mod kubernetes;
 mod listener;
 mod login;
 mod provider;
+mod revocation;
 mod route;
+mod token_authority;
 mod upstream;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-pub use authority::{Authority, AuthorityKind, ClientAuthentication, Signed};
 pub use authorizer::Authorizer;
-pub use coherence::{Addressing, Coherence};
 pub use event_receiver::{EventReceiver, EventType};
 pub use events::{SecurityEvents, Transmitter};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
-pub use issuer::{Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, SubjectPart, TokenTypes};
-pub use kubernetes::{Kubernetes, Review, ReviewedName};
+pub use issuer::{
+    Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, IssuerRevocation, SubjectPart, TokenTypes,
+};
+pub use kubernetes::{AccessReview, Kubernetes, ReviewedName};
 pub use listener::{
     Asking, Authorization, ClientCertificateDemand, Limits, Listener, ListenerTimeouts, ListenerTls, Protocol,
 };
 pub use login::{Login, LoginKind, LoginProvider};
 pub use provider::{
-    Brand, Client, Grant, Introspects, Lifetimes, Lockout, Passwords, Provider, ProviderTls,
-    RememberVerified, SigningAlgorithm, Strength, TokenFormat,
+    Brand, Client, Grant, Introspects, Lifetimes, Lockout, Passwords, Provider, ProviderRevocation,
+    ProviderTls, RememberVerified, SigningAlgorithm, Strength, TokenFormat,
 };
+pub use revocation::{Addressing, Revocation};
 pub use route::{
     Choice, Credential, HeaderValue, OnExpiry, Path, Policy, PolicyChoice, Present, ReplacePrefix, Route,
     Rule, Sets,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use token_authority::{ClientAuthentication, Signed, TokenAuthority, TokenAuthorityKind};
 pub use upstream::{Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
 
 use super::scalar::{Address, ByteSize, Network, Timespan, Workers};
@@ -99,14 +101,14 @@ pub struct File {
     /// Token authorities: services that validate tokens on request. Most of these tokens are
     /// opaque, so the gateway cannot verify them itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub authority: Vec<Authority>,
+    pub token_authority: Vec<TokenAuthority>,
     /// TLS client certificates as a credential. Needs a listener that requests them. When a client
     /// also sends a bearer token, the token alone counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<ClientCertificates>,
     /// Revocation: how nodes exchange what is revoked.
     #[serde(skip_serializing_if = "is_default")]
-    pub coherence: Coherence,
+    pub revocation: Revocation,
     /// Security events: other issuers report sessions and credentials that they revoke.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_events: Option<SecurityEvents>,
@@ -179,8 +181,8 @@ pub struct Admin {
     /// Whether there is an admin listener. Read at start only.
     pub enabled: bool,
     /// IP address and port (`[::]` means IPv6 only) of `/livez`, `/readyz`, `/metrics`,
-    /// `/debug/config` and `/debug/followed`. It requires no credentials, so keep it on loopback or
-    /// behind a network policy. Read at start only.
+    /// `/debug/config` and `/debug/revocation`. It requires no credentials, so keep it on loopback
+    /// or behind a network policy. Read at start only.
     pub address: Address,
 }
 

@@ -37,12 +37,9 @@ pub struct Provider {
     /// name of the database plus `.secret`, created at the first start. Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// Generations of the secret that is shared with followers: all are accepted, and the first is
-    /// used for sending. To rotate it: add a new number at the end, and give followers the new
-    /// output of `postern admin follow-secret`. Then put the new number first, and give them the
-    /// output again. When all have it, remove the old number. One to four numbers from 0 to 255.
-    #[serde(default = "first_generation")]
-    pub follow_generations: Vec<u8>,
+    /// Revocations: what this provider shares with gateways that follow them.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub revocation: ProviderRevocation,
     /// Proxies whose `X-Forwarded-For` is trusted: the client is the right-most address in it that
     /// is not in this list. Empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,8 +82,22 @@ pub struct Provider {
     pub event_receiver: Vec<EventReceiver>,
 }
 
-fn first_generation() -> Vec<u8> {
-    vec![1]
+/// What a provider shares with gateways that follow its revocations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProviderRevocation {
+    /// Generations of the secret that is shared with gateways: all are accepted, and the first is
+    /// used for sending. To rotate it: add a new number at the end, and give the gateways the new
+    /// output of `postern admin revocation secret`. Then put the new number first, and give them
+    /// the output again. When all have it, remove the old number. One to four numbers from 0 to
+    /// 255.
+    pub secret_generations: Vec<u8>,
+}
+
+impl Default for ProviderRevocation {
+    fn default() -> Self {
+        Self { secret_generations: vec![1] }
+    }
 }
 
 fn address() -> Address {

@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::scalar::{Bound, ByteSize, Method, Name, Timespan};
-use super::Review;
+use super::AccessReview;
 use super::default::{bound_mib, bound_secs, yes};
 
 /// Protected resource: which requests it matches, who may pass, and where they go. A route has a
-/// `policy` or a `review`, or both, or it has `public = true`. A route without any of these is
-/// refused.
+/// `policy` or an `access_review`, or both, or it has `public = true`. A route without any of these
+/// is refused.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[allow(
@@ -42,8 +42,8 @@ pub struct Route {
     /// `authorization`, because other proxies then forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Name>,
-    /// Opens the route to every client, without a credential. Excludes `policy`, `review` and
-    /// `login`.
+    /// Opens the route to every client, without a credential. Excludes `policy`, `access_review`
+    /// and `login`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub public: bool,
     /// Who may pass: the name of a policy, or a policy written here.
@@ -57,7 +57,7 @@ pub struct Route {
     /// Access review that Kubernetes answers when no rule of the policy decides. Without a policy,
     /// it is sent for every caller with a valid credential. Needs `[kubernetes]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub review: Option<Review>,
+    pub access_review: Option<AccessReview>,
     /// Path prefix to remove before forwarding, on a segment boundary. All routes to the same
     /// upstream that match the new path, for any host, must permit the request too.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -100,8 +100,8 @@ pub struct AuthorityStatus {
 
 impl Collect for AuthorityStatus {
     fn collect(all: &[Self], e: &mut Encoder) {
-        let help = "Questions to an authority about a token, by what came of them.";
-        let mut family = e.family("postern_authority_questions", FamilyKind::Counter, help);
+        let help = "Requests to a token authority, by result.";
+        let mut family = e.family("postern_token_authority_requests", FamilyKind::Counter, help);
         for authority in all {
             for (result, count) in [
                 ("good", authority.good),
@@ -113,8 +113,8 @@ impl Collect for AuthorityStatus {
                 family.sample(&[("authority", &*authority.name), ("result", result)], count);
             }
         }
-        let help = "Time spent waiting for an authority's answers, all together.";
-        let mut family = e.family("postern_authority_wait_seconds", FamilyKind::Counter, help);
+        let help = "Total time spent waiting for a token authority's answers.";
+        let mut family = e.family("postern_token_authority_wait_seconds", FamilyKind::Counter, help);
         for authority in all {
             family.sample(&[("authority", &*authority.name)], authority.waited.as_secs_f64());
         }
@@ -128,19 +128,19 @@ enum AuthoritySilent {
     Call(#[from] CallError),
     #[error(transparent)]
     Unclear(#[from] IntrospectionUnclear),
-    #[error("it answered {status}{hint}")]
+    #[error("the token authority answered {status}{hint}")]
     Status { status: StatusCode, hint: &'static str },
-    #[error("the token cannot be put into a question")]
+    #[error("the token has characters that a request to the authority cannot carry")]
     Token,
     #[error(
-        "its answer is {0:?} where a signed one ({media}) is demanded; have it sign those to the gateway's client, or take `signed` out",
+        "the answer is {0:?} instead of the required signed type {media}; configure the authority to sign answers to the gateway's client, or remove `signed`",
         media = signed_introspection::MEDIA_TYPE
     )]
     Unsigned(String),
-    #[error("there are no keys to check its signed answers with; see their source and the log")]
+    #[error("no keys to verify its signed answers; check the key source and the log")]
     NoKeys,
     #[error(
-        "its issuer answers nothing any more, and has to say first that the token was not revoked; see whether it can be reached"
+        "its issuer does not answer, so the revocation state of the token is unknown; check that the issuer is reachable"
     )]
     Issuer,
 }
@@ -168,7 +168,7 @@ impl AuthorityCounts {
             busy: AtomicU64::new(0),
             throttled: AtomicU64::new(0),
             nanos: AtomicU64::new(0),
-            outage: outage.with_effect("requests with its tokens are answered 503").with_calm(CALM),
+            outage: outage.with_effect("answering 503 to requests with its tokens").with_calm(CALM),
             last_error: Mutex::default(),
         }
     }
@@ -283,7 +283,7 @@ impl AuthorityClient {
         match &verdict {
             Ok(_) => counts.outage.succeeded(),
             Err(why) if why.is_of_another() => {
-                tracing::debug!(authority = &*self.config.name, %why, "nobody can say what a token is worth");
+                tracing::debug!(authority = &*self.config.name, %why, "token could not be checked");
             }
             Err(why) => counts.outage.failed(why),
         }
@@ -385,10 +385,10 @@ impl AuthorityClient {
     fn refused(&self, status: StatusCode) -> AuthoritySilent {
         let ours = matches!(self.outbound.credential(), ClientCredential::None);
         let hint = match status {
-            StatusCode::UNAUTHORIZED if ours => ": it wants to know who asks; configure a credential",
-            StatusCode::UNAUTHORIZED => ": it does not accept the gateway's own credential",
-            StatusCode::FORBIDDEN => ": the gateway may not ask; give its account the right to",
-            StatusCode::NOT_FOUND => ": nothing is there; check the URL",
+            StatusCode::UNAUTHORIZED if ours => ": it requires client authentication; configure a credential",
+            StatusCode::UNAUTHORIZED => ": the gateway's own credential was rejected",
+            StatusCode::FORBIDDEN => ": the gateway's account lacks the permission",
+            StatusCode::NOT_FOUND => ": not found; check the URL",
             status if status.is_redirection() => ": redirects are not followed; configure the final URL",
             _ => "",
         };

@@ -1,29 +1,21 @@
-//! Fetch: a small HTTP client for key documents, off the request path.
+//! Fetch: gets a key document, off the request path.
 //!
-//! Owns: one GET over a fresh connection, within bounds. Does not own: the document's meaning, when
-//! to fetch.
+//! Owns: one GET over a new connection within [`Bounds`], and the check that the response is a JSON
+//! document. Does not own: the HTTP client, the document's meaning, when to fetch.
 //!
-//! It follows no redirect, sends no credential, and reads at most [`Bounds::bytes`]. The server is
-//! trusted for its keys, but not to behave well.
+//! The request carries no credential. The server is trusted for its keys, but not to behave well.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, USER_AGENT,
-};
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Empty};
-use http_engine::dial::dial;
+use http::header::{ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
+use http::{HeaderMap, Request, StatusCode};
+use http_engine::config::ServerConfig;
+use http_engine::http_client::{CallError, ClientOptions, HttpAnswer, HttpClient, HttpVersion};
 use http_engine::url::Url;
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio::runtime::Handle;
 
 /// Limits of one fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +53,7 @@ pub enum FetchError {
         /// The requested URL.
         url: String,
         /// Error of the TLS library.
-        error: std::io::Error,
+        error: String,
     },
     /// The connection or the response did not complete in time.
     #[error("{url}: no answer within {after:?}")]
@@ -110,7 +102,7 @@ pub enum FetchError {
         limit: usize,
     },
     /// The URL does not form a valid request.
-    #[error("{url}: cannot be asked for: {error}")]
+    #[error("{url}: not a valid request: {error}")]
     Request {
         /// The requested URL.
         url: String,
@@ -118,13 +110,31 @@ pub enum FetchError {
         error: http::Error,
     },
     /// The peer violated HTTP/1.1 or broke the connection.
-    #[error("{url}: the answer broke off or is not HTTP/1.1: {error}")]
+    #[error("{url}: the response was cut off or is not HTTP/1.1: {error}")]
     Http {
         /// The requested URL.
         url: String,
         /// Error of the HTTP library.
-        error: hyper::Error,
+        error: String,
     },
+}
+
+impl FetchError {
+    fn of_call(url: &Url, error: CallError) -> Self {
+        let url = url.to_string();
+        match error {
+            CallError::Connect(error) => Self::Connect { url, error },
+            CallError::Tls(error) => Self::Tls { url, error },
+            CallError::Timeout(after) => Self::Timeout { url, after },
+            CallError::TooLarge(limit) => Self::TooLarge { url, limit },
+            CallError::Exchange(error) => Self::Http { url, error },
+            // Without a limit of requests, and without a credential.
+            CallError::Busy(_)
+            | CallError::Throttled(_)
+            | CallError::Secret { .. }
+            | CallError::NoSecret { .. } => Self::Http { url, error: error.to_string() },
+        }
+    }
 }
 
 /// Fetches a JSON document with GET.
@@ -136,75 +146,28 @@ pub(super) async fn get(
     tls: Option<&Arc<ClientConfig>>,
     bounds: Bounds,
 ) -> Result<Bytes, FetchError> {
-    let exchange = async {
-        let connected = tokio::time::timeout(bounds.connect, connect(url, tls));
-        match connected.await.map_err(|_| timeout(url, bounds.connect))?? {
-            Stream::Plain(stream) => exchange(url, stream, bounds).await,
-            Stream::Tls(stream) => exchange(url, stream, bounds).await,
-        }
+    let server = ServerConfig { timeout: bounds.overall, ..ServerConfig::anonymous(tls.cloned()) };
+    let options = ClientOptions {
+        connect_timeout: Some(bounds.connect),
+        max_body: bounds.bytes,
+        idle_connections: 0,
+        version: HttpVersion::Http1,
     };
-    tokio::time::timeout(bounds.overall, exchange).await.map_err(|_| timeout(url, bounds.overall))?
-}
-
-fn timeout(url: &Url, after: Duration) -> FetchError {
-    FetchError::Timeout { url: url.to_string(), after }
-}
-
-enum Stream {
-    Plain(TcpStream),
-    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
-}
-
-async fn connect(url: &Url, tls: Option<&Arc<ClientConfig>>) -> Result<Stream, FetchError> {
-    let stream =
-        dial(url.endpoint()).await.map_err(|error| FetchError::Connect { url: url.to_string(), error })?;
-    if !url.is_https() {
-        return Ok(Stream::Plain(stream));
-    }
-    let refused = |error| FetchError::Tls { url: url.to_string(), error };
-    let no = |what: &str| refused(std::io::Error::other(what.to_owned()));
-    let tls = tls.ok_or_else(|| no("no trusted CA is known"))?;
-    let name = url.server_name().ok_or_else(|| no("its host cannot be in any certificate"))?;
-    let stream = TlsConnector::from(tls.clone()).connect(name, stream).await.map_err(refused)?;
-    Ok(Stream::Tls(Box::new(stream)))
-}
-
-/// Drives the connection and the request in one task: dropping this future drops the connection.
-async fn exchange<S>(url: &Url, stream: S, bounds: Bounds) -> Result<Bytes, FetchError>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let broken = |error| FetchError::Http { url: url.to_string(), error };
-    let (mut sender, connection) = http1::Builder::new()
-        .max_headers(100)
-        .max_buf_size(64 * 1024)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(broken)?;
-    let request = Request::get(url.target())
+    let request = Request::get(url.to_string())
         .header(HOST, url.authority())
         .header(ACCEPT, "application/json")
         .header(USER_AGENT, "postern")
         .header(CONNECTION, "close")
-        .body(Empty::<Bytes>::new())
+        .body(Bytes::new())
         .map_err(|error| FetchError::Request { url: url.to_string(), error })?;
-    let answer = async {
-        let response = sender.send_request(request).await.map_err(broken)?;
-        check(url, &response, bounds)?;
-        read(url, response.into_body(), bounds).await
-    };
-    tokio::pin!(answer);
-    tokio::select! {
-        biased;
-        answer = &mut answer => answer,
-        // The connection ends first when the peer closes right after its response, or fails.
-        _ = connection => answer.await,
-    }
+    let client = HttpClient::with_options(&server, options, Handle::current());
+    let answer = client.send(request).await.map_err(|error| FetchError::of_call(url, error))?;
+    check(url, &answer)?;
+    Ok(answer.body)
 }
 
-fn check(url: &Url, response: &Response<Incoming>, bounds: Bounds) -> Result<(), FetchError> {
-    let status = response.status();
-    let headers = response.headers();
+fn check(url: &Url, answer: &HttpAnswer) -> Result<(), FetchError> {
+    let (status, headers) = (answer.status, &answer.headers);
     if status.is_redirection() {
         let location = shown(headers, &LOCATION);
         return Err(FetchError::Redirect { url: url.to_string(), status, location });
@@ -212,18 +175,12 @@ fn check(url: &Url, response: &Response<Incoming>, bounds: Bounds) -> Result<(),
     if status != StatusCode::OK {
         return Err(FetchError::Status { url: url.to_string(), status });
     }
-    let length =
-        headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
-    if length.is_some_and(|length| length > bounds.bytes as u64) {
-        return Err(FetchError::TooLarge { url: url.to_string(), limit: bounds.bytes });
-    }
     for name in [&CONTENT_ENCODING, &CONTENT_TYPE] {
         let value = shown(headers, name).to_ascii_lowercase();
         let plausible = if name == CONTENT_ENCODING {
             value.is_empty() || value == "identity"
         } else {
-            // Many providers label their key sets incorrectly; only an HTML page or the like is the
-            // mistake to detect.
+            // Many providers send key sets with a wrong type; an HTML page is the error to detect.
             !value.contains("html") && !value.starts_with("image/") && !value.starts_with("multipart/")
         };
         if !plausible {
@@ -237,20 +194,6 @@ fn check(url: &Url, response: &Response<Incoming>, bounds: Bounds) -> Result<(),
 fn shown(headers: &HeaderMap, name: &http::HeaderName) -> String {
     let value = headers.get(name).map_or(&b""[..], http::HeaderValue::as_bytes);
     String::from_utf8_lossy(value).chars().filter(|c| !c.is_control()).take(200).collect()
-}
-
-async fn read(url: &Url, mut body: Incoming, bounds: Bounds) -> Result<Bytes, FetchError> {
-    let mut document = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| FetchError::Http { url: url.to_string(), error })?;
-        if let Ok(data) = frame.into_data() {
-            if document.len() + data.len() > bounds.bytes {
-                return Err(FetchError::TooLarge { url: url.to_string(), limit: bounds.bytes });
-            }
-            document.extend_from_slice(&data);
-        }
-    }
-    Ok(document.into())
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub enum SourceError {
         fault: UrlFault,
     },
     /// The address is plain `http` although the issuer is not.
-    #[error("{url}: keys of an https issuer are not fetched over http; they would be anybody's")]
+    #[error("{url}: keys of an https issuer are not fetched over http; configure an https URL")]
     Unprotected {
         /// The unprotected address.
         url: String,
@@ -62,7 +62,7 @@ pub enum SourceError {
         fault: JsonError,
     },
     /// The metadata lacks a member.
-    #[error("{url}: has no text {member:?}; is it the metadata of an OpenID provider or OAuth server?")]
+    #[error("{url}: has no string {member:?}; is it the metadata of an OpenID provider or OAuth server?")]
     Member {
         /// The URL of the metadata.
         url: String,
@@ -78,7 +78,7 @@ pub enum SourceError {
         fault: KeySetError,
     },
     /// The key set is valid but useless: none of its keys can be used, or it is a file without any.
-    #[error("{at}: holds no usable key{}", first(.skipped))]
+    #[error("{at}: contains no usable key{}", first(.skipped))]
     NoUsableKey {
         /// URL or path of the key set.
         at: String,
@@ -281,7 +281,9 @@ async fn system_tls() -> Result<Arc<ClientConfig>, SourceError> {
     });
     match built.await {
         Ok(built) => Ok(built?.config),
-        Err(_) => Err(TlsError::Refused("reading the system's roots was interrupted".to_owned()).into()),
+        Err(_) => {
+            Err(TlsError::Refused("reading the system's trust store was interrupted".to_owned()).into())
+        }
     }
 }
 

@@ -178,10 +178,7 @@ impl KeyStore {
             return e.clone();
         }
         if source.is_exposed() {
-            tracing::warn!(
-                issuer = name,
-                "keys are fetched over plain http; use https outside of development"
-            );
+            tracing::warn!(issuer = name, "keys fetched over plain http; use https outside of development");
         }
         let now = means.clock.now().monotonic;
         let progress =
@@ -315,7 +312,7 @@ impl Progress {
 }
 
 fn outage_of(name: &str) -> Arc<Outage> {
-    let effect = "keys that are known stay in use for `max_stale`, then its tokens are answered 503";
+    let effect = "known keys stay in use for `max_stale`, then its tokens get 503";
     Arc::new(Outage::of(format!("key set of {name}")).with_effect(effect))
 }
 
@@ -384,7 +381,7 @@ impl KeyStoreState {
         drop(progress);
         if let Err(error) = outcome {
             self.outage.failed(&error);
-            tracing::debug!(issuer = &*self.name, retry_in = ?pause, "keys are fetched again");
+            tracing::debug!(issuer = &*self.name, retry_in = ?pause, "key fetch failed, retrying");
         } else {
             self.outage.succeeded();
         }
@@ -428,11 +425,11 @@ impl KeyStoreState {
             tracing::warn!(
                 issuer = &*self.name,
                 from = at,
-                "the issuer has withdrawn all its keys: no token of it is valid"
+                "issuer withdrew all keys, its tokens are invalid"
             );
         }
         for key in skipped {
-            tracing::warn!(issuer = &*self.name, from = at, "a key is not used: {key}");
+            tracing::warn!(issuer = &*self.name, from = at, "key skipped: {key}");
         }
     }
 

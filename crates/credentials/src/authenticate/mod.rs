@@ -20,8 +20,12 @@ mod certificate;
 mod fetch;
 mod key_source;
 mod key_store;
+pub mod outcome;
 mod verified;
 
+use crate::authenticate::outcome::{
+    AuthenticationOutcome, CredentialLookup, IssuerUnheard, KeyObstacle, Rejection,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,8 +57,8 @@ use crate::cache::{
 };
 use crate::config::{AssertionConfig, Authentication, CacheLimits, IssuerSource};
 use crate::revocation::{
-    AuthoritativeAnswer, FollowedIssuer, FollowedIssuers, IssuerAnswer, RevocableToken,
-    RevocationStatus as Heard, TokenEvidence,
+    AuthoritativeAnswer, FollowedIssuer, FollowedIssuers, IssuerAnswer, RevocationStatus as Heard,
+    TokenEvidence,
 };
 use crate::watch::WatchStatus;
 
@@ -66,52 +70,6 @@ const ROUNDS: usize = 8;
 const ASKED: usize = 2;
 /// Maximum key fetches for one token.
 const RENEWALS: usize = 2;
-
-/// Why a credential was not accepted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Rejection {
-    /// The token is invalid: 401 `invalid_token` (RFC 6750 section 3.1).
-    #[error(transparent)]
-    Invalid(TokenError),
-    /// The issuer's keys are missing, so the token cannot be verified now: 503.
-    #[error("the keys of issuer {issuer} cannot be had now; see its source and the log")]
-    Unavailable {
-        /// The issuer's configured name.
-        issuer: Arc<str>,
-        /// When to retry, at least 1 s.
-        retry_after: Duration,
-    },
-    /// The token authority, or the issuer, gives no answer: 503.
-    #[error("the authority {authority} does not say what the token is worth; see the log")]
-    Silent {
-        /// Configured name of the authority or issuer.
-        authority: Arc<str>,
-    },
-}
-
-impl Rejection {
-    /// Stable code for logs and metrics.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Invalid(error) => error.code(),
-            Self::Unavailable { .. } => "keys_unavailable",
-            Self::Silent { .. } => "authority_unavailable",
-        }
-    }
-}
-
-/// The cached result for a token.
-pub enum CredentialLookup {
-    /// Verified earlier, and still valid.
-    Hit(Arc<Verified>),
-    /// Rejected a moment ago.
-    Denied(Rejection),
-    /// Not cached: call [`Authenticator::authenticate`].
-    Unknown,
-}
-
-/// The result for a token, and how the cache contributed.
-pub type AuthenticationOutcome = (Result<Arc<Verified>, Rejection>, CacheUse);
 
 /// Process-wide dependencies of an authenticator; the same for all its successors.
 #[derive(Clone)]
@@ -587,34 +545,6 @@ impl Authenticator {
         let life = Lifetime { expires: facts.expires, until: Some(until), hold };
         let verified = self.rendering.verified(facts, Some(at)).until_revoked(revocable);
         Ok((Arc::new(verified), life))
-    }
-}
-
-/// What prevents the verification of a token.
-enum KeyObstacle {
-    /// The token itself is invalid.
-    Token(TokenError),
-    /// Only a token authority can verify the token.
-    Unknown { authority: usize },
-    /// The log of its issuer is not current, so a revocation may be unknown here.
-    Unheard(Box<IssuerUnheard>),
-    /// No usable key set, or one that may be older than the token's key: then `why` is its reason
-    /// to reject the token.
-    Keys { issuer: usize, seen: u64, why: Option<TokenError> },
-}
-
-/// A token with a valid signature, whose revocation state is unknown here.
-struct IssuerUnheard {
-    issuer: usize,
-    facts: Facts,
-    /// Until when its issuer's keys may be used.
-    until: Instant,
-    revocable: RevocableToken,
-}
-
-impl From<TokenError> for KeyObstacle {
-    fn from(error: TokenError) -> Self {
-        Self::Token(error)
     }
 }
 

@@ -68,7 +68,7 @@ pub type EventAppended<'s> = Pin<Box<dyn Future<Output = Result<LogHead, LogFaul
 
 /// The log cannot be written to.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("what was told cannot be kept: {0}")]
+#[error("security events cannot be stored: {0}")]
 pub struct LogFault(pub String);
 
 /// Stores events durably. The binary provides the implementation.
@@ -83,11 +83,11 @@ pub trait EventLog: Send + Sync {
 pub(crate) enum EventRefused {
     #[error("{0}")]
     Token(#[from] TokenError),
-    #[error("its keys cannot be had now; see their source")]
+    #[error("the transmitter's keys are unavailable; check their source")]
     Keys,
     #[error("{0}")]
     Log(String),
-    #[error("too many are being judged")]
+    #[error("too many event tokens are being verified")]
     Busy,
 }
 
@@ -146,7 +146,7 @@ impl Collect for EventsStatus {
         let mut family = e.family(
             "postern_security_events",
             FamilyKind::Counter,
-            "Security events, by what became of them: applied, ignored, foreign, or why their token was refused.",
+            "Security events, by outcome: applied, ignored, foreign, or why their token was refused.",
         );
         for one in all {
             for (kind, outcome, count) in &one.events {
@@ -154,7 +154,7 @@ impl Collect for EventsStatus {
                 family.sample(&labels, *count);
             }
         }
-        let help = "Events whose time was in milliseconds, where RFC 8417 has seconds.";
+        let help = "Security events with a time in milliseconds instead of seconds (RFC 8417).";
         let mut family = e.family("postern_security_events_in_milliseconds", FamilyKind::Counter, help);
         for one in all {
             family.sample(&[("transmitter", &*one.name)], one.in_millis);
@@ -162,7 +162,7 @@ impl Collect for EventsStatus {
         let mut family = e.family(
             "postern_security_events_up",
             FamilyKind::Gauge,
-            "Whether security events can be fetched.",
+            "Whether the poll endpoint for security events is reachable.",
         );
         for (one, up) in all.iter().filter_map(|one| Some((one, one.up?))) {
             family.sample(&[("transmitter", &*one.name)], u64::from(up));
@@ -265,7 +265,7 @@ impl Receiver {
         let note = |one: &TransmitterState| {
             let why = one.down.lock().clone()?;
             Some(format!(
-                "security events of {} cannot be fetched: {why}; what it tells takes effect later, or when tokens expire",
+                "security events of {} cannot be polled: {why}; its revocations take effect later, or when tokens expire",
                 one.name()
             ))
         };
@@ -280,12 +280,12 @@ impl Receiver {
             transmitter.count("unknown", refused.code(), 1);
             // Key sets and databases have outage logs of their own.
             if refused.is_ours() {
-                tracing::debug!(transmitter = transmitter.name(), %refused, "a token cannot be taken now");
+                tracing::debug!(transmitter = transmitter.name(), %refused, "security event token deferred");
             } else if transmitter.told.is_due() {
                 tracing::warn!(
                     transmitter = transmitter.name(),
                     %refused,
-                    "a security event token was refused, said once in 10 s"
+                    "security event token refused"
                 );
             }
         }
@@ -420,7 +420,7 @@ impl TransmitterState {
             in_millis: AtomicU64::new(0),
             down: Mutex::default(),
             outage: Outage::of(format!("transmitter {}", config.issuer.config.name()))
-                .with_effect("what it tells takes effect later"),
+                .with_effect("its revocations take effect later"),
             told: Throttle::default(),
             config,
         }

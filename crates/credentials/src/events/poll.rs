@@ -61,13 +61,13 @@ struct PollAnswer {
 enum PollError {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("it answered {0}{1}")]
+    #[error("the transmitter answered {0}{1}")]
     Status(StatusCode, &'static str),
-    #[error("its answer is not what RFC 8936 has: {0}")]
+    #[error("the response does not conform to RFC 8936: {0}")]
     Unclear(serde_json::Error),
-    #[error("it gave {0} tokens where {1} were asked for at most")]
+    #[error("the response has {0} tokens, more than the requested maximum of {1}")]
     TooMany(usize, u32),
-    #[error("the question cannot be asked: {0}")]
+    #[error("the poll request cannot be built: {0}")]
     Question(String),
 }
 
@@ -129,7 +129,7 @@ async fn fetch(
     heard: &PolledEvents,
 ) -> Result<PollAnswer, PollError> {
     let EventDelivery::Fetched { url, max_events, .. } = &one.config.way else {
-        return Err(PollError::Question("its events are pushed".to_owned()));
+        return Err(PollError::Question("its events are pushed, not polled".to_owned()));
     };
     let question = PollRequest {
         max_events: *max_events,
@@ -148,7 +148,7 @@ async fn fetch(
     match answered.status {
         StatusCode::OK => {}
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            return Err(PollError::Status(answered.status, ": it does not accept our token"));
+            return Err(PollError::Status(answered.status, ": the gateway's token was rejected"));
         }
         status => return Err(PollError::Status(status, "")),
     }

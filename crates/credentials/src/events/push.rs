@@ -38,8 +38,12 @@ impl Receiver {
         let here = |one: &TransmitterState| one.config.is_pushed_to(request.authority(), request.path());
         let (transmitter, one) = self.transmitters.iter().enumerate().find(|(_, one)| here(one))?;
         if request.method() != "POST" {
-            let mut answer =
-                refusal(405, "invalid_request", "tokens are brought by POST", Outcome::Malformed);
+            let mut answer = refusal(
+                405,
+                "invalid_request",
+                "security event tokens must be sent with POST",
+                Outcome::Malformed,
+            );
             answer.fields.push(("allow".into(), "POST".into()));
             return Some(Err(answer));
         }
@@ -82,19 +86,16 @@ impl EventPush {
             one.count("unknown", "authentication_failed", 1);
             if one.told.is_due() {
                 let transmitter = one.name();
-                tracing::warn!(
-                    transmitter,
-                    "somebody without its token pushes security events, said once in 10 s"
-                );
+                tracing::warn!(transmitter, "security event push without a valid bearer token");
             }
-            let why = "the bearer token is not the one that is configured for this transmitter";
+            let why = "the bearer token does not match the one configured for this transmitter";
             let mut answer = refusal(401, "authentication_failed", why, Outcome::Unauthenticated);
             answer.fields.push(("www-authenticate".into(), "Bearer".into()));
             return answer;
         }
         if !is_token {
             one.count("unknown", "wrong_content_type", 1);
-            let why = "the body is said to be something else than application/secevent+jwt";
+            let why = "the content type is not application/secevent+jwt";
             return refusal(400, "invalid_request", why, Outcome::Malformed);
         }
         let this = receiver.clone();

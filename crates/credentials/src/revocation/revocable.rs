@@ -223,7 +223,7 @@ impl RevocableToken {
         count.fetch_add(1, Relaxed);
         if matches!(told, IssuerAnswer::Silent) {
             // The follower of the log reports the outage once.
-            tracing::debug!(issuer = &*followed.issuer, "nobody can say whether a token was revoked");
+            tracing::debug!(issuer = &*followed.issuer, "revocation state of a token unknown");
         }
         told
     }

@@ -53,6 +53,13 @@ pub struct RevocationSample {
 
 impl Collect for RevocationSample {
     fn collect(all: &[Self], e: &mut Encoder) {
+        Self::gauges(all, e);
+        Self::counters(all, e);
+    }
+}
+
+impl RevocationSample {
+    fn gauges(all: &[Self], e: &mut Encoder) {
         let mut gauge = |name, help, value: fn(&Self) -> f64| {
             let mut family = e.family(name, FamilyKind::Gauge, help);
             for follow in all {
@@ -60,60 +67,64 @@ impl Collect for RevocationSample {
             }
         };
         gauge(
-            "postern_coherence_lease_seconds",
-            "For how long what is known of an issuer's revocations may be believed; 0: each token is asked about.",
+            "postern_revocation_lease_seconds",
+            "Remaining lease of an issuer's revocation log in seconds; 0: the issuer is asked about each token.",
             |follow| follow.lease.map_or(0.0, |left| left.as_secs_f64()),
         );
         gauge(
-            "postern_coherence_silent",
-            "1: no lease is left of an issuer, and it has answered nothing for as long, less half a second: what would have to be asked about is refused at once.",
+            "postern_revocation_silent",
+            "1: the lease has expired and the issuer has not answered for about a lease: tokens that need a query are refused at once.",
             |follow| f64::from(u8::from(follow.silent)),
         );
-        gauge("postern_coherence_up", "Whether the way for an issuer's messages is up.", |follow| {
+        gauge("postern_revocation_up", "Whether the transport for an issuer's messages is up.", |follow| {
             f64::from(u8::from(follow.up))
         });
-        gauge("postern_coherence_sequence", "Last event of an issuer's log that is applied.", |follow| {
-            follow.contiguous as f64
-        });
         gauge(
-            "postern_coherence_lag_events",
-            "Events of an issuer's log that are known to be there and not applied.",
+            "postern_revocation_sequence",
+            "Number of the last applied event of an issuer's log.",
+            |follow| follow.contiguous as f64,
+        );
+        gauge(
+            "postern_revocation_lag_events",
+            "Known events of an issuer's log that are not applied yet.",
             |follow| follow.lag as f64,
         );
-        gauge("postern_coherence_tombstones", "Tags that were revoked lately.", |follow| {
+        gauge("postern_revocation_tombstones", "Tags that were revoked recently.", |follow| {
             follow.tombstones as f64
         });
         gauge(
-            "postern_coherence_denials",
-            "Tags whose tokens are denied although they have not expired.",
+            "postern_revocation_denylist_entries",
+            "Tags in the denylist, whose tokens are denied before they expire.",
             |f| f.denials as f64,
         );
-        gauge("postern_coherence_denials_whole", "Whether that is all of them.", |follow| {
+        gauge("postern_revocation_denylist_complete", "Whether the denylist is complete.", |follow| {
             f64::from(u8::from(follow.whole))
         });
+    }
+
+    fn counters(all: &[Self], e: &mut Encoder) {
         let help = "Events of an issuer's log that were applied.";
-        let mut family = e.family("postern_coherence_events", FamilyKind::Counter, help);
+        let mut family = e.family("postern_revocation_events", FamilyKind::Counter, help);
         for follow in all {
             family.sample(&[("issuer", &*follow.issuer)], follow.revoked);
         }
-        let help = "Times that everything known of an issuer was forgotten, by cause.";
-        let mut family = e.family("postern_coherence_flushes", FamilyKind::Counter, help);
+        let help = "Flushes of all knowledge about an issuer's log, by cause.";
+        let mut family = e.family("postern_revocation_cache_flushes", FamilyKind::Counter, help);
         for follow in all {
             for (cause, count) in &follow.flushes {
                 family.sample(&[("issuer", &*follow.issuer), ("cause", cause)], *count);
             }
         }
-        let help = "Messages about revocations, by what became of them.";
-        let mut family = e.family("postern_coherence_messages", FamilyKind::Counter, help);
+        let help = "Revocation messages, by result.";
+        let mut family = e.family("postern_revocation_messages", FamilyKind::Counter, help);
         for follow in all {
             let kinds = [("sent", follow.sent), ("received", follow.received), ("refused", follow.refused)];
             for (kind, count) in kinds {
                 family.sample(&[("issuer", &*follow.issuer), ("kind", kind)], count);
             }
         }
-        let help =
-            "Tokens that an issuer was asked about, since it was not known here whether they are revoked.";
-        let mut family = e.family("postern_coherence_questions", FamilyKind::Counter, help);
+        let help = "Queries to an issuer whether a token is revoked, by result.";
+        let mut family = e.family("postern_revocation_queries", FamilyKind::Counter, help);
         for follow in all {
             let results = [("good", follow.good), ("revoked", follow.denied), ("silent", follow.unanswered)];
             for (result, count) in results {
@@ -126,13 +137,12 @@ impl Collect for RevocationSample {
                 family.sample(&[("issuer", &*follow.issuer)], value(follow));
             }
         };
-        let help = "Entries in use that were held against what their issuer says.";
-        counter("postern_coherence_audits", help, |follow| follow.audited);
-        let help = "Of those, believed although denied for longer than a lease: must stay 0.";
-        counter("postern_coherence_stale_admits", help, |follow| follow.stale);
-        let help =
-            "From when something was revoked at this node until a follower said that it has applied it.";
-        let mut family = e.family("postern_coherence_refusal_seconds", FamilyKind::Histogram, help);
+        let help = "Cache entries in use that were compared with their issuer's answer.";
+        counter("postern_revocation_audits", help, |follow| follow.audited);
+        let help = "Of those, still accepted after a denial older than a lease: must stay 0.";
+        counter("postern_revocation_stale_admits", help, |follow| follow.stale);
+        let help = "Time from a revocation at this node until a follower confirmed that it applied it.";
+        let mut family = e.family("postern_revocation_refusal_seconds", FamilyKind::Histogram, help);
         for (follow, arrivals) in all.iter().filter_map(|one| one.arrivals.as_ref().map(|some| (one, some))) {
             let buckets = consumers::BOUNDS.into_iter().zip(arrivals.below);
             family.histogram(&[("issuer", &*follow.issuer)], buckets, arrivals.count, arrivals.sum);

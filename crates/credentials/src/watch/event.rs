@@ -13,7 +13,7 @@ pub(super) const MAX_LINE: usize = 2 << 20;
 pub(super) enum WatchEventError {
     #[error("a line is longer than {MAX_LINE} bytes")]
     TooLong,
-    #[error("a line is no event of a watch")]
+    #[error("a line is not a watch event")]
     NoEvent,
 }
 

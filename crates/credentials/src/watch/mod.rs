@@ -101,7 +101,7 @@ impl Collect for WatchStatus {
         if all.is_empty() {
             return;
         }
-        let help = "1 for how the watch of a resource stands. Answers are dropped at once while it is `watching`, else they end with their time to live.";
+        let help = "1 for the current state of the watch of a resource. Changes drop answers at once while it is `watching`; otherwise answers expire by their time to live.";
         let mut family = e.family("postern_kubernetes_watch_state", FamilyKind::Gauge, help);
         for (watch, state) in all.iter().flat_map(|watch| WatchState::ALL.map(|state| (watch, state))) {
             let [of, resource] = watch_labels(watch);
@@ -112,7 +112,7 @@ impl Collect for WatchStatus {
         for watch in all {
             family.sample(&watch_labels(watch), watch.events);
         }
-        let help = "Times a watch began anew and dropped every answer, the first one included.";
+        let help = "Lists of a watch, each of which drops every answer; includes the first one.";
         let mut family = e.family("postern_kubernetes_watch_lists", FamilyKind::Counter, help);
         for watch in all {
             family.sample(&watch_labels(watch), watch.lists);
@@ -220,7 +220,7 @@ impl Watches {
             secret: secret.clone(),
             control: control.clone(),
             outage: Outage::of(format!("watches of {watcher}"))
-                .with_effect("answers are believed for their time"),
+                .with_effect("answers expire only by their time to live"),
         });
         Self { shown: resources.iter().map(shown).collect(), begin, tasks: Mutex::default() }
     }

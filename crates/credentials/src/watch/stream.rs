@@ -46,17 +46,17 @@ const METADATA_LIST: &str =
 enum WatchEnd {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("the stream is not understood: {0}")]
+    #[error("the watch stream cannot be parsed: {0}")]
     Unclear(#[from] WatchEventError),
     #[error("the list has no version")]
     NoVersion,
     #[error("the server answered {0}")]
     Status(StatusCode),
-    #[error("the server ended it with {0}")]
+    #[error("the server ended the watch with {0}")]
     Failed(u16),
-    #[error("nothing was heard for too long")]
+    #[error("no data arrived in time")]
     Silent,
-    #[error("there is no such resource")]
+    #[error("the server has no such resource")]
     Absent,
 }
 
@@ -275,14 +275,14 @@ impl WatchStream {
         let (watcher, resource) = (&*self.shown.watcher, self.shown.resource.as_str());
         match (state, end) {
             (WatchState::Denied, Some(WatchEnd::Status(StatusCode::UNAUTHORIZED))) => {
-                self.outage.failed("the server does not accept the gateway's own credential");
+                self.outage.failed("the gateway's own credential was rejected");
             }
             // The version is too old: this is no failure.
             (
                 WatchState::Broken,
                 Some(why @ (WatchEnd::Failed(410) | WatchEnd::Status(StatusCode::GONE))),
             ) => {
-                tracing::debug!(watcher, resource, %why, "the watch begins anew");
+                tracing::debug!(watcher, resource, %why, "watch version expired, listing again");
             }
             (WatchState::Broken, Some(why)) => self.outage.failed(format_args!("{resource}: {why}")),
             (WatchState::Denied, Some(why)) => {
@@ -292,19 +292,19 @@ impl WatchStream {
                         watcher,
                         resource,
                         %why,
-                        "may not be watched, so answers are believed for their time; the gateway's account needs {}",
+                        "watch denied, answers expire only by their time to live; grant the gateway's account {}",
                         self.shown.resource.right()
                     );
                 }
             }
             (WatchState::Absent, _) => {
                 self.outage.succeeded();
-                tracing::debug!(watcher, resource, "the server has none; nothing to watch");
+                tracing::debug!(watcher, resource, "resource not present, not watched");
             }
             _ => {
                 self.outage.succeeded();
                 if matches!(before, WatchState::Starting | WatchState::Denied) {
-                    tracing::info!(watcher, resource, "watched: changes drop answers at once");
+                    tracing::info!(watcher, resource, "watch started");
                 }
             }
         }

@@ -10,9 +10,9 @@ use auth::time::Timestamp;
 use auth::token::IssuerConfig;
 use auth::token::jws::{Signer, public_jwks};
 use auth::token_error::TokenError;
+use credentials::authenticate::outcome::{CredentialLookup, Rejection};
 use credentials::authenticate::{
-    Authenticator, AuthenticatorRuntime, AuthenticatorSetup, CredentialLookup, KeySetStatus, Rejection,
-    Verified,
+    Authenticator, AuthenticatorRuntime, AuthenticatorSetup, KeySetStatus, Verified,
 };
 use credentials::cache::{CacheSecret, Generation};
 use credentials::config::{Authentication, CacheLimits, IssuerSource, KeySource};

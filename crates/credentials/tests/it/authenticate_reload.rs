@@ -5,7 +5,8 @@ use std::sync::Arc;
 use auth::headers::IdentityHeaders;
 use auth::token::jws::public_jwks;
 use auth::token_error::TokenError;
-use credentials::authenticate::{Authenticator, CredentialLookup};
+use credentials::authenticate::Authenticator;
+use credentials::authenticate::outcome::CredentialLookup;
 use credentials::config::{IssuerSource, KeySource};
 use serde_json::json;
 

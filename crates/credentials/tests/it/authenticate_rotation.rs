@@ -10,7 +10,7 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use credentials::authenticate::{CredentialLookup, Rejection};
+use credentials::authenticate::outcome::{CredentialLookup, Rejection};
 use serde_json::{Value, json};
 
 use crate::authenticate::{SECOND, World, invalid};

@@ -19,7 +19,7 @@ use coherence::transport::memory::Memory;
 use coherence::view::View;
 use coherence::wire::Keys;
 use coherence::{ConsumerId, ConsumerName, Epoch, LogEvent, LogHead, Nonce, Tag};
-use credentials::authenticate::{CredentialLookup, Rejection};
+use credentials::authenticate::outcome::{CredentialLookup, Rejection};
 use credentials::config::KeySource;
 use credentials::revocation;
 use credentials::revocation::{
@@ -333,7 +333,7 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
         let of = |name: &str, more: &str, value: f64| {
             assert_sample(
                 &samples,
-                &format!("postern_coherence_{name}{{issuer=\"https://id.example\"{more}}}"),
+                &format!("postern_revocation_{name}{{issuer=\"https://id.example\"{more}}}"),
                 value,
             );
         };
@@ -344,8 +344,8 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
             ("sequence", 12.0),
             ("lag_events", 1.0),
             ("tombstones", 2.0),
-            ("denials", 3.0),
-            ("denials_whole", 0.0),
+            ("denylist_entries", 3.0),
+            ("denylist_complete", 0.0),
             ("events_total", 4.0),
             ("audits_total", 13.0),
             ("stale_admits_total", 14.0),
@@ -353,8 +353,8 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
         ] {
             of(name, "", value);
         }
-        of("flushes_total", ",cause=\"gap\"", 5.0);
+        of("cache_flushes_total", ",cause=\"gap\"", 5.0);
         of("messages_total", ",kind=\"refused\"", 8.0);
-        of("questions_total", ",result=\"silent\"", 11.0);
+        of("queries_total", ",result=\"silent\"", 11.0);
     }
 }

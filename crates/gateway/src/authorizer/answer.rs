@@ -57,19 +57,19 @@ pub(crate) struct AnswerHead {
 /// Why an answer is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AnswerUnclear {
-    #[error("the request cannot be put into a question")]
+    #[error("the request has characters that an authorizer query cannot carry")]
     Unaskable,
-    #[error("it is not valid HTTP, or its head is too large")]
+    #[error("the answer is not valid HTTP, or its head is too large")]
     NotHttp,
-    #[error("its body is larger than {0} bytes")]
+    #[error("the answer's body is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("{0} is no status that a request can be answered with")]
+    #[error("the answer has the invalid status {0}")]
     Status(u16),
-    #[error("the field {0} is there twice")]
+    #[error("the answer repeats the field {0}")]
     Repeated(Box<str>),
-    #[error("the field {0} is not text")]
+    #[error("the answer's field {0} is not valid UTF-8")]
     NotText(Box<str>),
-    #[error("the field {0} is not a number of milliseconds")]
+    #[error("the answer's field {0} is not a number of milliseconds")]
     NotMillis(&'static str),
 }
 
@@ -410,7 +410,7 @@ mod tests {
             shown: SHOWN.iter().map(|name| ShownField::new(name)).collect(),
             given: ["x-auth-request-user", "x-auth-request-groups"].map(Into::into).into(),
             max_age: Duration::from_secs(10),
-            max_age_followed: Duration::from_mins(1),
+            max_age_with_revocation: Duration::from_mins(1),
             cache_bytes: 1 << 20,
         }
     }

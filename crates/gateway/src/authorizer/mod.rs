@@ -84,7 +84,7 @@ pub(crate) struct Authorizer {
 
 fn outage_of(name: &str) -> Arc<Outage> {
     let outage = Outage::of(format!("authorizer {name}")).with_calm(CALM);
-    Arc::new(outage.with_effect("requests that it is asked about are answered 503"))
+    Arc::new(outage.with_effect("answering 503 to its requests"))
 }
 
 /// Cache usage of an authorizer, for metrics.
@@ -107,8 +107,14 @@ impl Collect for AuthorizerStatus {
                 family.sample(&[("authorizer", &*status.name)], value(&status.kept));
             }
         };
-        gauge("postern_authorizer_kept", "Answers of an authorizer that are kept.", |kept| kept.facts as u64);
-        gauge("postern_authorizer_kept_bytes", "Approximate size of them.", |kept| kept.bytes as u64);
+        gauge("postern_authorizer_cached_responses", "Cached answers of an authorizer.", |kept| {
+            kept.facts as u64
+        });
+        gauge(
+            "postern_authorizer_cache_bytes",
+            "Approximate bytes of cached answers of an authorizer.",
+            |kept| kept.bytes as u64,
+        );
     }
 }
 
@@ -125,7 +131,7 @@ impl Authorizer {
     ) -> Self {
         let limits = credentials::config::CacheLimits {
             bytes: config.cache_bytes,
-            ttl: config.max_age.max(config.max_age_followed),
+            ttl: config.max_age.max(config.max_age_with_revocation),
             deny_ttl: Duration::ZERO,
             deny_entries: 1,
         };
@@ -136,7 +142,7 @@ impl Authorizer {
             cache: DecisionCache::new(&limits, Generation::default()),
             scope: secret.scope(generation, at as u64),
             follows: follows.clone(),
-            keeps: AtomicBool::new(!config.max_age.is_zero() || !config.max_age_followed.is_zero()),
+            keeps: AtomicBool::new(!config.max_age.is_zero() || !config.max_age_with_revocation.is_zero()),
             outage: outage.unwrap_or_else(|| outage_of(&config.name)),
         }
     }

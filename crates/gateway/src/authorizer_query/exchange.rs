@@ -22,7 +22,7 @@ use crate::authorizer::question::AuthorizerQuestion;
 use crate::config::AuthorizerConfig as Config;
 use crate::exchange_error::ExchangeError;
 use crate::forward::{ForwardedRequest, QuestionHead, exchange};
-use crate::record::RequestRecord;
+use crate::record::{RecordDetail, RequestRecord};
 use crate::refusal::Refusal;
 use crate::worker::{ActiveConfig, Worker};
 
@@ -33,17 +33,15 @@ const MAX_BODY: usize = 256 << 10;
 /// Why a query got no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QueryError {
-    #[error(
-        "{0} questions are under way on this worker already, which is as many as `max_requests` of its upstream allows"
-    )]
+    #[error("{0} queries in flight on this worker, the limit of `max_requests` of its upstream")]
     Busy(usize),
     #[error("no answer within {0:?}")]
     Late(Duration),
-    #[error("it cannot be reached, or broke off: {0}")]
+    #[error("authorizer unreachable or connection lost: {0}")]
     Unreachable(&'static str),
-    #[error("its answer cannot be used: {0}")]
+    #[error("unusable answer: {0}")]
     Unclear(#[from] AnswerUnclear),
-    #[error("it knows less of what was revoked than is known here")]
+    #[error("its answer reflects fewer revocations than are known here")]
     Behind,
 }
 
@@ -93,8 +91,12 @@ pub(crate) async fn ask(
         .map_err(|_| AnswerUnclear::Unaskable)?;
     let (mut listening, deadline) = (AnswerReader::default(), worker.deadlines.register());
     // Discarded: the request that the query is about has its own record.
-    let mut record =
-        RequestRecord::begin(worker.clock.monotonic(), RequestProtocol::Http11, None, false, false);
+    let mut record = RequestRecord::begin(
+        worker.clock.monotonic(),
+        RequestProtocol::Http11,
+        None,
+        RecordDetail::default(),
+    );
     let exchanged = exchange(outbound, &mut listening, &deadline, &mut record);
     // The timeouts inside the exchange report the endpoint's health; this one also covers
     // connecting, and interim responses.
@@ -103,7 +105,7 @@ pub(crate) async fn ask(
         Ok(Err(Refusal::Overloaded)) => return Err(QueryError::Busy(most)),
         Ok(Err(Refusal::UpstreamProtocol)) => return Err(AnswerUnclear::NotHttp.into()),
         Ok(Err(Refusal::UpstreamClosed)) => {
-            return Err(QueryError::Unreachable("it closed the connection without an answer"));
+            return Err(QueryError::Unreachable("connection closed without an answer"));
         }
         Ok(Err(_)) => return Err(QueryError::Unreachable("no connection to its upstream")),
         Ok(Ok(relayed)) => relayed,
@@ -117,7 +119,7 @@ pub(crate) async fn ask(
             Err(QueryError::Late(config.timeout))
         }
         Some(ExchangeError::UpstreamProtocol(_)) => Err(AnswerUnclear::NotHttp.into()),
-        Some(_) => Err(QueryError::Unreachable("it broke off in the middle of its answer")),
+        Some(_) => Err(QueryError::Unreachable("connection lost in the middle of the answer")),
     }
 }
 

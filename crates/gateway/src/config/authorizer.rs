@@ -56,7 +56,7 @@ pub struct AuthorizerConfig {
     /// Maximum time to cache an answer that cannot be revoked; zero: not at all. Default 10 s.
     pub max_age: Duration,
     /// Maximum time to cache an answer that a followed issuer can revoke. Default 60 s.
-    pub max_age_followed: Duration,
+    pub max_age_with_revocation: Duration,
     /// Maximum bytes of cached answers, over all workers. Default 16 MiB.
     pub cache_bytes: usize,
 }

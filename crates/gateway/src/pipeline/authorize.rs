@@ -10,11 +10,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::decide::explain::NoTrace;
-use auth::decide::{Denial, Permit, RuleContext, decide_in};
+use auth::decide::{Denial, MatchedRoute, Permit, RuleContext, decide_in};
 use auth::identity::Facts;
 use auth::policy::route::Disputed;
-use auth::request::{Canonical, Field};
+use auth::request::Canonical;
 use http_engine::clock::Now;
+use http_engine::parsed_request::ParsedRequest;
 use telemetry::trace::TraceContext;
 
 use super::{Admission, LookupNeeded, Lookups};
@@ -30,7 +31,7 @@ use crate::worker::ActiveConfig;
 pub(super) struct RouteAuthorizer<'b> {
     pub(super) running: &'b Rc<ActiveConfig>,
     pub(super) peer: &'b Peer,
-    pub(super) fields: &'b [Field<'b>],
+    pub(super) inbound: &'b ParsedRequest<'b>,
     pub(super) found: &'b Lookups,
     pub(super) now: Now,
 }
@@ -80,7 +81,8 @@ impl RouteAuthorizer<'_> {
     ) -> Result<Permit<'r>, Denial> {
         let policy = &self.running.config.routes[route].policy;
         self.sit(route, request, |court| {
-            decide_in(court, policy, route, request, facts, self.now.wall, &mut NoTrace)
+            let matched = MatchedRoute { index: route, policy };
+            decide_in(court, matched, request, facts, self.now.wall, &mut NoTrace)
         })
     }
 
@@ -89,7 +91,7 @@ impl RouteAuthorizer<'_> {
         let Some(reviewer) = &self.running.reviewer else { return decide(&RuleContext::without_reviews()) };
         let known = review::ReviewResult { reviewer, now: self.now, found: &self.found.reviews };
         let captures = self.running.config.table.captures(route, request);
-        decide(&RuleContext { fields: self.fields, captures, reviews: &known })
+        decide(&RuleContext { fields: self.inbound.fields, captures, reviews: &known })
     }
 
     /// The approval of the route's authorizer; `None`: the route has none.
@@ -104,12 +106,12 @@ impl RouteAuthorizer<'_> {
         let asked = &self.running.authorizers[at].authorizer;
         let about = QuestionInput {
             request,
-            fields: self.fields,
+            fields: self.inbound.fields,
             forwarded: &self.peer.forwarded,
             logs_in: config.login.is_some(),
             trace,
         };
-        if let Some(name) = ambiguous(asked.config(), self.fields) {
+        if let Some(name) = ambiguous(asked.config(), self.inbound.fields) {
             return Err(NotAuthorized::Ambiguous(name.into()));
         }
         let key = asked.key(&about);
@@ -139,7 +141,9 @@ impl RouteAuthorizer<'_> {
         let config = &self.running.config;
         let permit = forward_filter::rewrite(config, permit, self.now.wall, &mut NoTrace);
         let (mut permit, mut agreed) = (permit.map_err(NotAuthorized::Denied)?, Vec::new());
-        for other in forward_filter::guards(config, &permit, self.fields).map_err(NotAuthorized::Disputed)? {
+        for other in
+            forward_filter::guards(config, &permit, self.inbound.fields).map_err(NotAuthorized::Disputed)?
+        {
             let policy = &config.routes[other].policy;
             // `confirm` consumes the permit.
             let request = permit.request().clone();

@@ -7,7 +7,7 @@ use serde::ser::{SerializeMap, Serializer};
 
 /// The response does not contain a review's status.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the answer is no SubjectAccessReview with a status")]
+#[error("the answer is not a SubjectAccessReview with a status")]
 pub(super) struct Unclear;
 
 /// Writes a review unambiguously for the cache key: each text is preceded by its length.

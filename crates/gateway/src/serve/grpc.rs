@@ -105,7 +105,7 @@ impl StreamTask {
             return refuse(&Refusal::NotAsked, record);
         }
         let unreadable = |fault: Unreadable| {
-            tracing::debug!(%fault, peer = %self.peer.address, "question of a proxy refused");
+            tracing::debug!(%fault, peer = %self.peer.address, "authorization check refused");
             match fault {
                 Unreadable::Message | Unreadable::NoHttp => Refusal::Unclear(AskedRequestUnclear::Message),
                 Unreadable::NotText => Refusal::Head(HeadFault::FieldLine),
@@ -162,7 +162,7 @@ impl StreamTask {
                 }
                 // A listener of this kind never forwards.
                 Admission::Forward(_) => {
-                    return Err(Failed(grpc::UNIMPLEMENTED, "nothing is forwarded here"));
+                    return Err(Failed(grpc::UNIMPLEMENTED, "this listener does not forward"));
                 }
             }
         }
@@ -206,10 +206,12 @@ impl StreamTask {
                     Poll::Ready(Ok(Some(data.len())))
                 }
                 Poll::Ready(Ok(Fill::End(_))) => Poll::Ready(Ok(None)),
-                Poll::Ready(Err(_)) => Poll::Ready(Err(Failed(grpc::INVALID_ARGUMENT, "the call broke off"))),
+                Poll::Ready(Err(_)) => {
+                    Poll::Ready(Err(Failed(grpc::INVALID_ARGUMENT, "the call was aborted")))
+                }
                 Poll::Pending => deadline
                     .poll_due(cx)
-                    .map(|()| Err(Failed(grpc::DEADLINE_EXCEEDED, "the call did not arrive"))),
+                    .map(|()| Err(Failed(grpc::DEADLINE_EXCEEDED, "the call did not arrive in time"))),
             });
             let Some(n) = more.await.map_err(Unasked::Failed)? else { break };
             bodies.consume(n);
@@ -218,7 +220,7 @@ impl StreamTask {
             }
         }
         grpc::message(&whole.freeze()).map_err(|framed| {
-            tracing::debug!(?framed, peer = %self.peer.address, "question of a proxy refused");
+            tracing::debug!(?framed, peer = %self.peer.address, "authorization check refused");
             Unasked::Refused(Refusal::Unclear(AskedRequestUnclear::Message))
         })
     }

@@ -28,7 +28,7 @@ use telemetry::phases::Phase;
 
 use crate::forward::{ForwardedRequest, exchange};
 use crate::forward_filter::is_offer;
-use crate::in_flight::InFlightRequest;
+use crate::in_flight::{InFlightRequest, Timing};
 use crate::peer::Peer;
 use crate::pipeline::{Admission, Lookups, ServedHere, admit};
 use crate::record::RequestRecord;
@@ -124,7 +124,8 @@ impl Http1Connection {
             Err(refusal) => return self.refuse_head(refusal).await,
         };
         let timed = self.peer.sees_timing || self.worker.times_phases();
-        let mut under_way = InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, timed);
+        let mut under_way =
+            InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, Timing::when(timed));
         let (running, record) = under_way.parts();
         let next = self.request(head, running, record).await;
         under_way.over();
@@ -167,7 +168,8 @@ impl Http1Connection {
 
     /// Refuses a head that could not be parsed; nothing after it can be framed.
     async fn refuse_head(&mut self, refusal: Refusal) -> Next {
-        let mut under_way = InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, false);
+        let mut under_way =
+            InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http11, Timing::Off);
         let (running, record) = under_way.parts();
         let answer = refusal.answer(&running.config.authentication.realm);
         self.connection.stop_reading();

@@ -33,7 +33,7 @@ use telemetry::phases::Phase;
 
 use crate::exchange_error::ExchangeError;
 use crate::forward::{ForwardedRequest, exchange};
-use crate::in_flight::InFlightRequest;
+use crate::in_flight::{InFlightRequest, Timing};
 use crate::peer::Peer;
 use crate::pipeline::{Admission, LookupNeeded, Lookups, ServedHere, admit};
 use crate::record::RequestRecord;
@@ -127,7 +127,7 @@ fn is_given_up(respond: &mut SendResponse<Bytes>) -> bool {
 
 /// Counts and logs a stream that its client gave up.
 fn count_given_up(worker: &Rc<Worker>, peer: &Rc<Peer>) {
-    let mut under_way = InFlightRequest::begin(worker, peer, RequestProtocol::Http2, false);
+    let mut under_way = InFlightRequest::begin(worker, peer, RequestProtocol::Http2, Timing::Off);
     under_way.parts().1.failed(&ExchangeError::ClientGone);
     under_way.over();
 }
@@ -225,7 +225,8 @@ pub(super) struct StreamTask {
 impl StreamTask {
     async fn run(self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let timed = self.peer.sees_timing || self.worker.times_phases();
-        let mut under_way = InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
+        let mut under_way =
+            InFlightRequest::begin(&self.worker, &self.peer, RequestProtocol::Http2, Timing::when(timed));
         let (running, record) = under_way.parts();
         let mut client = if let Some(call) = self.asked_for(&request) {
             // Boxed, so that not every stream's future is as large as a call's.

@@ -1,7 +1,7 @@
 //! Handoff between workers: shared connection counts, commands, and the number of tasks per turn.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use http_engine::config::ListenAddress;
@@ -16,8 +16,9 @@ pub(crate) const TURN: usize = 16;
 
 /// A command for a worker thread.
 pub(crate) enum Command {
-    /// Apply a configuration; the sockets are those of its new addresses.
-    Apply(Box<Generation>, Sockets),
+    /// Apply a configuration, listen on the sockets of its new addresses, then confirm with the
+    /// worker's index.
+    Apply(Box<Generation>, Sockets, mpsc::Sender<usize>),
     /// Serve a connection that another worker accepted.
     Adopt(Accepted),
     /// Stop accepting; end after the last connection, or after `timeout`.

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use super::{Generation, Services, Sockets, accept};
 use crate::server::handoff::{Command, Handoff, TURN};
 use crate::server::yielding::Yielding;
-use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker};
+use crate::worker::{ActiveAuthorizer, ActiveConfig, Worker, WorkerParts};
 
 /// Ticks between two sweeps of the pools: a second.
 const SWEEP_TICKS: u32 = 10;
@@ -78,15 +78,15 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
     let clock = CoarseClock::new(services.clock.clone());
     let deadlines = Deadlines::new(clock.now().monotonic);
     let running = running(&generation, None, &metrics, &deadlines);
-    let worker = Worker::new(
+    let worker = Worker::new(WorkerParts {
         metrics,
         clock,
-        services.access_log.as_ref().map(telemetry::access_log::AccessLog::buffer),
-        services.tracer.clone(),
+        log: services.access_log.as_ref().map(telemetry::access_log::AccessLog::buffer),
+        tracer: services.tracer.clone(),
         running,
         deadlines,
-        shares[index].open.clone(),
-    );
+        open: shares[index].open.clone(),
+    });
     let context = Rc::new(accept::Context { worker: worker.clone(), shares, doors, connection_limit });
     let mut acceptors = HashMap::new();
     listen(&context, &mut acceptors, sockets);
@@ -111,7 +111,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
             }
         };
         match command {
-            Some(Command::Apply(generation, sockets)) => {
+            Some(Command::Apply(generation, sockets, confirm)) => {
                 apply(&worker, &generation);
                 acceptors.retain(|address, task: &mut JoinHandle<()>| {
                     let kept = generation.config.listeners.iter().any(|l| l.address == *address);
@@ -121,6 +121,8 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
                     kept
                 });
                 listen(&context, &mut acceptors, sockets);
+                // Nobody waits for it any more after the time for it.
+                let _ = confirm.send(index);
             }
             Some(Command::Adopt(accepted)) => accept::adopt(&context, accepted),
             Some(Command::Drain { timeout }) => {

@@ -119,7 +119,7 @@ async fn metrics_in_the_form_asked_for() {
 async fn configuration_is_what_the_closure_gives() {
     let running = start().await;
     assert_eq!(running.ask("GET", "/debug/config", "").await.2, "password = \"(hidden)\"\n");
-    let (_, head, body) = running.ask("GET", "/debug/followed", "").await;
+    let (_, head, body) = running.ask("GET", "/debug/revocation", "").await;
     assert!(head.contains("application/json") && body == "[]", "{head}");
     running.end().await;
 }

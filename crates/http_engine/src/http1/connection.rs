@@ -136,7 +136,7 @@ impl Connection {
     ) -> Poll<Result<usize, HttpStreamError>> {
         loop {
             let Reading::Head(scanner) = &mut self.reading else {
-                return Poll::Ready(Err(HttpStreamError::Protocol("head read inside a body")));
+                return Poll::Ready(Err(HttpStreamError::Protocol("head read within a body")));
             };
             let held = self.read.filled();
             match scanner.scan(held, max_fields)? {
@@ -395,7 +395,7 @@ impl Connection {
         }
         match &mut self.writing {
             Writing::Idle => {
-                return Poll::Ready(Err(HttpStreamError::Protocol("body written where there is none")));
+                return Poll::Ready(Err(HttpStreamError::Protocol("body written without a message")));
             }
             Writing::Chunked => {
                 let out = self.out();

@@ -89,7 +89,10 @@ async fn open_untimed(tls: Option<&UpstreamTls>, endpoint: &Endpoint) -> io::Res
     let name = match (&tls.server_name, endpoint) {
         (Some(name), _) => name.clone(),
         (None, Endpoint::Tcp { host, .. }) => ServerName::try_from(host.to_string()).map_err(|e| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no TLS server name: {e}"))
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{host:?} is not a valid TLS server name: {e}"),
+            )
         })?,
         (None, Endpoint::Unix(_)) => {
             let hint = "TLS over a Unix socket needs tls.server_name";

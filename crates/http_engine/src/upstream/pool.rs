@@ -116,6 +116,24 @@ impl Http2Connection {
     }
 }
 
+/// Whether a lease may use a connection that was idle. Its peer may have closed it meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdleConnections {
+    /// Use an idle connection if there is one.
+    Reuse,
+    /// Open an HTTP/1 connection. A shared HTTP/2 connection is still used.
+    Avoid,
+}
+
+/// How an exchange failed through its endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExchangeFailure {
+    /// The endpoint broke the connection or the protocol.
+    Broken,
+    /// The endpoint did not answer in time.
+    TimedOut,
+}
+
 impl Pool {
     /// A pool without connections; `stats` has one element for each endpoint of `config`.
     pub fn new(
@@ -173,12 +191,11 @@ impl Pool {
 
     /// A connection to the endpoint with the fewest requests in flight. If the endpoint cannot be
     /// reached, that counts as its failure and the next one is tried: nothing was sent yet.
-    /// `fresh`: do not reuse an idle HTTP/1 connection.
-    pub async fn lease(self: &Rc<Self>, fresh: bool) -> Result<Lease, ConnectError> {
+    pub async fn lease(self: &Rc<Self>, idle: IdleConnections) -> Result<Lease, ConnectError> {
         let mut tried = Vec::new();
         loop {
             let at = self.choose(&tried);
-            match self.lease_from(at, fresh).await {
+            match self.lease_from(at, idle).await {
                 Ok(lease) => return Ok(lease),
                 Err(e) => {
                     self.endpoints[at].stats.connect_failed();
@@ -207,11 +224,13 @@ impl Pool {
 
     /// Connecting is boxed: it happens once per connection, and would enlarge the future of every
     /// request.
-    async fn lease_from(self: &Rc<Self>, at: usize, fresh: bool) -> Result<Lease, ConnectError> {
+    async fn lease_from(self: &Rc<Self>, at: usize, idle: IdleConnections) -> Result<Lease, ConnectError> {
         let (state, endpoint) = (&self.endpoints[at], &self.config.endpoints[at]);
         match self.config.protocol {
             UpstreamProtocol::Http1 => {
-                if !fresh && let Some(connection) = state.pop_idle() {
+                if idle == IdleConnections::Reuse
+                    && let Some(connection) = state.pop_idle()
+                {
                     return Ok(self.leased(at, LeasedLink::Http1(Some(connection)), true));
                 }
                 let stream = Box::pin(open(&self.config, endpoint)).await?;
@@ -366,10 +385,10 @@ impl Lease {
 
     /// Ends an exchange that failed through the endpoint: it broke the connection, or did not
     /// answer in time.
-    pub fn fail(self, timed_out: bool, why: &dyn std::fmt::Display) {
+    pub fn fail(self, how: ExchangeFailure, why: &dyn std::fmt::Display) {
         self.pool.failed(self.endpoint, why);
         let state = &self.pool.endpoints[self.endpoint];
-        if !timed_out {
+        if how == ExchangeFailure::Broken {
             return state.stats.reset();
         }
         state.stats.timed_out();

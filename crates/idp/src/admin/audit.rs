@@ -1,26 +1,26 @@
-//! The audit log: who did what to whom.
+//! Audit log for operators: list, export and verification.
 
 use serde::{Deserialize, Serialize};
 use store::audit::Recorded;
 
 use super::{Admin, AdminFault, Page, paging};
 
-/// An entry.
+/// Entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct AuditEntry {
-    /// From 1, without holes.
+    /// Sequence number: from 1, without gaps.
     pub seq: u64,
-    /// When, in milliseconds since 1970.
+    /// Time of the action, in milliseconds since 1970.
     pub at_millis: u64,
-    /// Who did it: `user:ID`, `client:ID`, `operator:NAME` or `system`.
+    /// Actor: `user:ID`, `client:ID`, `operator:NAME` or `system`.
     pub actor: String,
-    /// What: `user.disable`.
+    /// Action, for example `user.disable`.
     pub action: String,
-    /// To whom, like the actor.
+    /// Target of the action, for example `user:ID`, `group:NAME` or `key:KID`.
     pub target: String,
-    /// What else matters: JSON, or nothing.
+    /// Further details as JSON; may be empty.
     pub detail: String,
-    /// SHA-256 of the entry and all before it, 64 hexadecimal digits.
+    /// SHA-256 of the entry and all entries before it, 64 hexadecimal digits.
     pub digest: String,
 }
 
@@ -39,35 +39,39 @@ impl From<Recorded> for AuditEntry {
     }
 }
 
-/// Whether the log is as it was written.
+/// Result of the verification of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct AuditVerdict {
-    /// Whether each entry follows from the one before.
+    /// Whether each entry follows from the one before it.
     pub intact: bool,
-    /// How many entries there are, if it is intact.
+    /// Number of entries, if the log is intact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u64>,
-    /// The last digest, to be kept elsewhere: any later change of what is there now changes it.
+    /// Digest of the last entry. Store it elsewhere: any later change to existing entries changes
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// The first entry that does not follow.
+    /// Sequence number of the first entry that does not follow from the one before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken_at: Option<u64>,
 }
 
-/// Which entries.
+/// Query parameters of the list of audit entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct ListEntries {
-    /// Those after this number.
+    /// Only entries after this sequence number.
     pub after: Option<u64>,
-    /// At most so many: 1 to 500, 100 when absent.
+    /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
 }
 
 impl Admin<'_> {
-    /// Entries, the oldest first.
+    /// Lists entries, the oldest first.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the limit is out of range or the store fails.
     pub async fn audit_log(&self, list: &ListEntries) -> Result<Page<AuditEntry>, AdminFault> {
         let limit = paging::limit(list.limit)?;
         let mut entries = self.provider.store().audit_log(list.after.unwrap_or_default()).await?;
@@ -76,7 +80,10 @@ impl Admin<'_> {
         Ok(Page::cut(views, limit, |entry: &AuditEntry| entry.seq.to_string()))
     }
 
-    /// Hands out every entry after `after` as a line of JSON; answers how many.
+    /// Passes every entry after `after` to `line` as a line of JSON. Returns the number of entries.
+    ///
+    /// # Errors
+    /// `E` when the store or `line` fails.
     pub async fn export_audit_log<E: From<AdminFault>>(
         &self,
         after: u64,
@@ -95,7 +102,10 @@ impl Admin<'_> {
         }
     }
 
-    /// Follows the chain from its beginning.
+    /// Verifies the chain of digests from the first entry on.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the store fails.
     pub async fn verify_audit_log(&self) -> Result<AuditVerdict, AdminFault> {
         Ok(match self.provider.store().verify_audit_log().await? {
             Ok((entries, digest)) => AuditVerdict {

@@ -1,4 +1,4 @@
-//! What names, addresses and claims may be.
+//! Checks of names, email addresses and claims that operators send.
 
 use serde_json::{Map, Value};
 use store::names::{self, NameFault};
@@ -6,17 +6,17 @@ use store::names::{self, NameFault};
 use super::Refused;
 use crate::person;
 
-/// Longest name of a user or group in characters, and longest address in bytes.
+/// Longest name of a user or group in characters, and longest email address in bytes.
 pub const MAX_NAME: usize = 254;
-/// Most bytes of a person's claims, as JSON.
+/// Most bytes of a user's claims, as JSON.
 pub const MAX_CLAIMS: usize = 16 * 1024;
 
-/// The name of a user, as it is to be kept.
+/// Checks the name of a user and returns its stored form.
 pub(super) fn user_name(name: &str, faults: &mut Vec<Refused>) -> String {
     kept(name, names::user_name, faults)
 }
 
-/// The name of a group, as it is to be kept.
+/// Checks the name of a group and returns its stored form.
 pub(super) fn group_name(name: &str, faults: &mut Vec<Refused>) -> String {
     kept(name, names::group_name, faults)
 }
@@ -24,8 +24,9 @@ pub(super) fn group_name(name: &str, faults: &mut Vec<Refused>) -> String {
 fn kept(name: &str, form: impl Fn(&str) -> Result<String, NameFault>, faults: &mut Vec<Refused>) -> String {
     let fits = (1..=MAX_NAME).contains(&name.chars().count());
     if !fits || name.chars().any(char::is_control) || name.trim() != name {
-        let reason =
-            format!("a name has 1 to {MAX_NAME} characters, no control characters, and no space around it");
+        let reason = format!(
+            "malformed name: use 1 to {MAX_NAME} characters without control characters or surrounding spaces"
+        );
         faults.push(Refused::new("name", reason));
         return name.to_owned();
     }
@@ -35,40 +36,40 @@ fn kept(name: &str, form: impl Fn(&str) -> Result<String, NameFault>, faults: &m
     })
 }
 
-/// An address.
+/// Checks an email address.
 pub(super) fn email(email: Option<&str>, faults: &mut Vec<Refused>) {
     let Some(email) = email else { return };
     let around = email.split_once('@').filter(|(_, domain)| !domain.contains('@'));
     let whole = around.is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty());
     if !whole || email.len() > MAX_NAME || email.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        let reason = format!(
-            "an address has something before and after exactly one @, at most {MAX_NAME} bytes, no space"
-        );
+        let reason =
+            format!("malformed address: use local@domain with one @, no spaces, at most {MAX_NAME} bytes");
         faults.push(Refused::new("email", reason));
     } else if let Err(fault) = names::address(email) {
         faults.push(Refused::new("email", fault.to_string()));
     }
 }
 
-/// What is recorded of a person.
+/// Checks the recorded claims of a user.
 pub(super) fn claims(claims: &Map<String, Value>, faults: &mut Vec<Refused>) {
     for name in claims.keys().filter(|name| !person::may_be_recorded(name)) {
         let known: Vec<&str> = person::claim_names().filter(|name| person::may_be_recorded(name)).collect();
-        let reason =
-            format!("{name:?} is no claim that is recorded of people: take some of {}", known.join(", "));
+        let reason = format!("unknown claim {name:?}: use {}", known.join(", "));
         faults.push(Refused::new("claims", reason));
     }
     for (name, _) in claims.iter().filter(|(_, value)| has_nul(value)) {
-        let reason =
-            format!("{name:?} has a NUL character, which no text has that is kept here: leave it out");
+        let reason = format!("{name:?} contains a NUL character: remove it");
         faults.push(Refused::new("claims", reason));
     }
     if serde_json::to_vec(claims).map_or(usize::MAX, |text| text.len()) > MAX_CLAIMS {
-        faults.push(Refused::new("claims", format!("claims have at most {MAX_CLAIMS} bytes as JSON")));
+        faults.push(Refused::new(
+            "claims",
+            format!("claims too large: use at most {MAX_CLAIMS} bytes as JSON"),
+        ));
     }
 }
 
-/// Whether a text in it has a NUL.
+/// Whether a text or member name in it has a NUL character.
 fn has_nul(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('\0'),

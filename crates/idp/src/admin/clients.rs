@@ -1,4 +1,4 @@
-//! Clients: those that are registered here, and, to be read alone, those of the configuration.
+//! Client administration: registered clients, and read access to those of the configuration.
 
 use auth::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,99 +7,105 @@ use store::clients::{self as rows, ChangeClient, DeleteClient};
 
 use super::{Admin, AdminFault, Both, Page, Refused, Secret, TRIES, paging, seconds};
 use crate::client::config::{ClientConfig, ClientFaults, ConfiguredSecret};
-use crate::client::secret::ClientSecret;
 use crate::client::{Client, Proof};
+use crate::client_secret::ClientSecret;
 use crate::revocations;
 use crate::secrets::TagSubject;
 
-/// Where a list goes on: among the clients of the configuration, or among those of the database.
+/// Prefixes of a page position: in the clients of the configuration, or in those of the database.
 const IN_CONFIGURATION: &str = "configuration/";
 const IN_DATABASE: &str = "database/";
 
-/// How a client proves who it is.
+/// How a client authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProofView {
-    /// It does not: a public client.
+    /// Not at all: a public client.
     Nothing,
-    /// By a secret.
+    /// With a client secret.
     Secret,
-    /// By a signature.
+    /// With a signed assertion.
     Keys,
 }
 
-/// A client.
+/// A client with its settings and state.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct ClientView {
-    /// `client_id`.
+    /// The `client_id`.
     pub id: String,
-    /// Whether it stands in the configuration: then it cannot be changed here.
+    /// Whether the configuration file defines it; then it cannot be changed here.
     pub configured: bool,
-    /// Everything else. Secrets are not among it.
+    /// All other settings, without secrets.
     pub settings: ClientConfig,
-    /// How it proves who it is.
+    /// How it authenticates.
     pub proof: ProofView,
-    /// Why it may do nothing although it is open: something that it names has left the configuration since.
+    /// Reasons why an enabled client is unusable: its settings refer to something that is no longer
+    /// in the configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Refused>,
-    /// Grows with each change; absent: it stands in the configuration.
+    /// Version number, incremented by each change; absent for a client of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// When it was registered, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<u64>,
-    /// When it last changed.
+    /// When it was last changed, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated_at: Option<u64>,
-    /// Since when it is closed; absent: it is open.
+    /// When it was disabled, in seconds since 1970; absent if it is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_at: Option<u64>,
 }
 
-/// A new client.
+/// Registration of a new client.
 #[derive(Debug, Clone, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddClient {
-    /// `client_id`; drawn at random when absent.
+    /// The `client_id`; generated at random if absent.
     #[serde(default)]
     pub id: Option<String>,
-    /// Everything else, without secrets: one is made unless the client has keys or is public.
+    /// All other settings, without secrets: a secret is generated unless the client has keys or is
+    /// public.
     pub settings: ClientConfig,
 }
 
-/// Other settings of a client.
+/// New settings of a client.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceClient {
-    /// The version that they are made from.
+    /// The version on which the settings are based.
     pub version: u64,
-    /// All settings as they are to be. The secrets stay as long as the client proves itself by one.
+    /// The complete new settings. Existing secrets remain while the client authenticates with a
+    /// secret.
     pub settings: ClientConfig,
 }
 
-/// A client that was made or changed.
+/// Result of a change to a client.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct ClientChanged {
-    /// As it is now.
+    /// The client after the change.
     pub client: ClientView,
-    /// The secret that was made for it: nobody can ask for it again.
+    /// The generated secret. It is returned only once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
 }
 
-/// Which clients.
+/// Query parameters of the list of clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct ListClients {
-    /// What the page before answered as `next`.
+    /// The `next` value of the previous page.
     pub after: Option<String>,
-    /// At most so many: 1 to 500, 100 when absent.
+    /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
 }
 
 impl Admin<'_> {
-    /// Clients: those of the configuration, then the others, each in the order of their ids.
+    /// Lists clients: those of the configuration, then the registered ones, each ordered by id.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when a parameter is not valid or the store fails.
     pub async fn clients(&self, list: &ListClients) -> Result<Page<ClientView>, AdminFault> {
         let limit = paging::limit(list.limit)?;
         let after = list.after.as_deref().unwrap_or(IN_CONFIGURATION);
@@ -115,7 +121,10 @@ impl Admin<'_> {
             }
             (None, Some(after)) => after,
             (None, None) => {
-                return Err(AdminFault::refused("after", "send what the page before answered as next"));
+                return Err(AdminFault::refused(
+                    "after",
+                    "malformed page position: use `next` of the previous page",
+                ));
             }
         };
         views.truncate(limit as usize + 1);
@@ -130,7 +139,10 @@ impl Admin<'_> {
         }))
     }
 
-    /// One client.
+    /// Returns one client.
+    ///
+    /// # Errors
+    /// [`AdminFault::NotFound`] when there is no such client.
     pub async fn client(&self, id: &str) -> Result<ClientView, AdminFault> {
         if let Some(client) = self.provider.clients().configured().find(|client| client.id() == id) {
             return Ok(of_configuration(client));
@@ -140,15 +152,18 @@ impl Admin<'_> {
     }
 
     /// Registers a client.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the id is in use, a setting is refused or the store fails.
     pub async fn add_client(&self, add: AddClient) -> Result<ClientChanged, AdminFault> {
         let id = match add.id {
             Some(id) => id,
             None => self.provider.draw_id()?,
         };
         self.ours(&id)?;
-        // a client that speaks for itself is its own subject, so nobody else may be
+        // A client that speaks for itself is its own subject, so no user may have the same id.
         if self.provider.store().user(&id).await?.is_some() {
-            return Err(AdminFault::refused("id", "a user has this id: take another one"));
+            return Err(AdminFault::refused("id", "id in use by a user: choose another"));
         }
         let mut settings = ClientConfig { id: id.clone(), ..no_secrets(add.settings)? };
         let secret = self.complete(&mut settings)?;
@@ -158,7 +173,10 @@ impl Admin<'_> {
         Ok(ClientChanged { client: self.client(&id).await?, secret })
     }
 
-    /// Gives a client other settings, if it is still as it was when they were made. What it holds goes on.
+    /// Replaces the settings of a client if it still has the given version. Its tokens stay valid.
+    ///
+    /// # Errors
+    /// [`AdminFault::Conflict`] for another version; otherwise as for [`Admin::add_client`].
     pub async fn replace_client(
         &self,
         id: &str,
@@ -183,14 +201,18 @@ impl Admin<'_> {
         Ok(ClientChanged { client: self.client(id).await?, secret })
     }
 
-    /// Makes another secret for a client. The one before counts until the next time.
+    /// Generates a new secret for a client. The previous secret stays valid until the next
+    /// rotation.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the client has no secret, or the change fails.
     pub async fn rotate_secret(&self, id: &str) -> Result<ClientChanged, AdminFault> {
         let secret = ClientSecret::generate(self.provider.entropy())?;
         let made = ConfiguredSecret::Plain(secret.expose().to_owned());
         self.retried(id, "client.secret", |row| {
             let mut settings = read(row)?;
             if settings.public || settings.keys.is_some() {
-                let reason = "this client proves itself without a secret, so there is none to change";
+                let reason = "the client does not authenticate with a secret";
                 return Err(AdminFault::refused("id", reason));
             }
             settings.secrets.insert(0, made.clone());
@@ -202,7 +224,10 @@ impl Admin<'_> {
         Ok(ClientChanged { client: self.client(id).await?, secret })
     }
 
-    /// Closes a client, and revokes what it holds.
+    /// Disables a client and revokes its tokens.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such client, it is configured, or the change fails.
     pub async fn disable_client(&self, id: &str) -> Result<ClientView, AdminFault> {
         self.client_row(id).await?;
         self.begin_to_revoke(id, "client disabled").await?;
@@ -214,14 +239,20 @@ impl Admin<'_> {
         self.client(id).await
     }
 
-    /// Opens a closed client again. Nothing that was revoked comes back.
+    /// Enables a disabled client. Revoked tokens stay revoked.
+    ///
+    /// # Errors
+    /// As for [`Admin::disable_client`].
     pub async fn enable_client(&self, id: &str) -> Result<ClientView, AdminFault> {
         self.retried(id, "client.enable", |row| self.change(row, &read(row)?, None, "client enabled"))
             .await?;
         self.client(id).await
     }
 
-    /// Deletes a client, revokes what it holds, and forgets what people allowed it.
+    /// Deletes a client, revokes its tokens and deletes users' consents to it.
+    ///
+    /// # Errors
+    /// As for [`Admin::disable_client`].
     pub async fn delete_client(&self, id: &str) -> Result<(), AdminFault> {
         self.client_row(id).await?;
         self.begin_to_revoke(id, "client deleted").await?;
@@ -232,7 +263,7 @@ impl Admin<'_> {
         AdminFault::gone_unless(self.write(change, entry).await?, "client", id)
     }
 
-    /// Makes a change from the client as it is, again when somebody else changed it meanwhile.
+    /// Applies a change to the current state of the client; retries after a concurrent change.
     async fn retried<C: store::Change<Output = bool>>(
         &self,
         id: &str,
@@ -245,7 +276,7 @@ impl Admin<'_> {
                 return Ok(());
             }
         }
-        Err(AdminFault::Conflict(format!("client {id:?} is changed again and again by others: try again")))
+        Err(AdminFault::Conflict(format!("client {id:?} changed concurrently: try again")))
     }
 
     fn change(
@@ -266,7 +297,7 @@ impl Admin<'_> {
         })
     }
 
-    /// A client that may be changed here.
+    /// Reads a client that may be changed here.
     async fn client_row(&self, id: &str) -> Result<rows::ClientRow, AdminFault> {
         self.ours(id)?;
         self.provider.store().client(id).await?.ok_or_else(|| AdminFault::no("client", id))
@@ -279,7 +310,7 @@ impl Admin<'_> {
         Ok(())
     }
 
-    /// Makes the secret of a client that needs one and has none.
+    /// Generates the secret of a client that needs one and has none.
     fn complete(&self, settings: &mut ClientConfig) -> Result<Option<Secret>, AdminFault> {
         if settings.public || settings.keys.is_some() || !settings.secrets.is_empty() {
             return Ok(None);
@@ -289,7 +320,7 @@ impl Admin<'_> {
         Ok(Some(Secret::new(secret.expose().to_owned())))
     }
 
-    /// Refuses what the provider would not let do anything.
+    /// Refuses settings with which the client would be unusable.
     fn check(&self, settings: &ClientConfig) -> Result<(), AdminFault> {
         AdminFault::unless_none(self.faults(settings))
     }
@@ -310,7 +341,7 @@ impl Admin<'_> {
             }
             Err(error) => {
                 let fault =
-                    Refused::new("settings", format!("they are not what this version writes: {error}"));
+                    Refused::new("settings", format!("settings not readable by this version: {error}"));
                 (ClientConfig::default(), vec![fault])
             }
         };
@@ -381,28 +412,28 @@ fn of_configuration(client: &Client) -> ClientView {
     }
 }
 
-/// Secrets are made here, so that none is guessable and none is known elsewhere.
+/// Operators may not set secrets: generated ones are not guessable and not known elsewhere.
 fn no_secrets(settings: ClientConfig) -> Result<ClientConfig, AdminFault> {
     if settings.secrets.is_empty() {
         return Ok(settings);
     }
-    Err(AdminFault::refused("settings.secrets", "leave it out: the provider makes the secret"))
+    Err(AdminFault::refused("settings.secrets", "remove it: the provider generates the secret"))
 }
 
 fn read(row: &rows::ClientRow) -> Result<ClientConfig, AdminFault> {
     ClientConfig::from_stored(row).map_err(|error| {
-        AdminFault::Failed(format!("the settings of client {:?} cannot be read: {error}", row.id))
+        AdminFault::Failed(format!("reading the settings of client {:?} failed: {error}", row.id))
     })
 }
 
-/// As it is kept: secrets are digests.
+/// Serializes settings for the store: secrets become digests.
 fn written(settings: &ClientConfig) -> Result<String, AdminFault> {
     settings
         .to_stored()
-        .map_err(|error| AdminFault::Failed(format!("the settings of a client cannot be written: {error}")))
+        .map_err(|error| AdminFault::Failed(format!("serializing client settings failed: {error}")))
 }
 
-/// What an auditor wants to know of a client's settings.
+/// The settings that the audit log records.
 fn rights(settings: &ClientConfig) -> Value {
     json!({
         "grants": settings.grants,
@@ -417,7 +448,7 @@ fn rights(settings: &ClientConfig) -> Value {
 
 fn other_version(id: &str, named: u64, is: u64) -> AdminFault {
     AdminFault::Conflict(format!(
-        "client {id:?} has version {is}, not {named}: somebody changed it; look at it again and make the change anew"
+        "client {id:?} has version {is}, not {named}: read it again and repeat the change"
     ))
 }
 

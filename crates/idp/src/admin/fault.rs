@@ -1,4 +1,4 @@
-//! Why an operation is refused, and what becomes of it on the wire: one table.
+//! Errors of administration, and their mapping to HTTP responses in one table.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -14,12 +14,12 @@ use crate::{
     passwords::PoolError,
 };
 
-/// One refused value and where it stands.
+/// One refused value and its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Refused {
-    /// Path from what was sent, for example `settings.redirect_uris[0]`.
+    /// Path from the request body, for example `settings.redirect_uris[0]`.
     pub path: String,
-    /// Why, and what to do.
+    /// Why the value is refused, and what to send instead.
     pub reason: String,
 }
 
@@ -29,71 +29,71 @@ impl Refused {
     }
 }
 
-/// Why an operation is refused, or could not be carried out.
+/// Reason why an operation is refused or fails.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AdminFault {
-    /// There is none of this kind and name.
-    #[error("there is no {kind} {name:?}")]
+    /// There is no entry of this kind and name.
+    #[error("{kind} {name:?} not found")]
     NotFound {
-        /// What was looked for.
+        /// Kind of entry, for example `client`.
         kind: &'static str,
-        /// By which name.
+        /// Name or id that was requested.
         name: String,
     },
-    /// The token is unknown or over; nothing of it is repeated.
-    #[error("there is no such token: it is unknown, expired or revoked")]
+    /// The token is unknown, expired or revoked. The response does not repeat it.
+    #[error("token not found: it is unknown, expired or revoked")]
     NoToken,
-    /// Another one has it.
-    #[error("{0} is taken already")]
+    /// The name is in use by another entry.
+    #[error("{0} is already in use")]
     Taken(&'static str),
-    /// It is no longer as the caller saw it, or not yet ready.
+    /// The entry has changed since the caller read it, or is not ready yet.
     #[error("{0}")]
     Conflict(String),
-    /// Values that may not be.
+    /// Values of the request are refused.
     #[error("{}", .0.iter().map(|r| format!("{}: {}", r.path, r.reason)).collect::<Vec<_>>().join("; "))]
     Refused(Vec<Refused>),
-    /// It is in the configuration file, which nobody writes but its owner; holds the client's id.
-    #[error("client {0:?} stands in the configuration: change it there")]
+    /// The client is defined in the configuration file and cannot be changed here; holds its id.
+    #[error("client {0:?} is defined in the configuration: change it there")]
     Configured(String),
-    /// The password threads are busy.
-    #[error("too many passwords are waiting: try again in {} s", .0.as_secs().max(1))]
+    /// The queue of the password threads is full; holds when to try again.
+    #[error("password queue full: try again in {} s", .0.as_secs().max(1))]
     Busy(Duration),
-    /// The database.
+    /// The store failed.
     #[error(transparent)]
     Store(StoreError),
-    /// Ours.
+    /// The provider failed; the text is only for the log.
     #[error("{0}")]
     Failed(String),
-    /// A request without a token.
-    #[error("an access token is required")]
+    /// The request has no access token.
+    #[error("access token missing")]
     TokenMissing,
-    /// More than one `Authorization` field, or one that is no token.
+    /// There is more than one `Authorization` field, or it holds no bearer token.
     #[error("send one access token, in one Authorization header field")]
     TokenMalformed,
-    /// Unknown, expired or revoked.
+    /// The access token is unknown, expired or revoked.
     #[error("the access token is unknown, expired or revoked")]
     TokenInvalid,
-    /// Sound, but not made for administration; holds what is wrong.
-    #[error("the access token is not for this interface: {0}")]
+    /// The access token is valid, but not for administration; holds the reason.
+    #[error("the access token is not valid for this interface: {0}")]
     TokenForeign(&'static str),
-    /// Holds the scope that would do.
+    /// The access token lacks a scope; holds a sufficient one.
     #[error("the access token lacks the scope {0}")]
     ScopeMissing(&'static str),
-    /// The body does not declare JSON.
-    #[error("send the body as application/json")]
+    /// The body is not declared as JSON.
+    #[error("content type is not JSON: send the body as application/json")]
     NotJson,
-    /// The body is no JSON; holds where it stops being it.
+    /// The body is not valid JSON; holds the parse error.
     #[error("the body is not JSON: {0}")]
     NoJson(String),
-    /// The request cannot be read, or something that all endpoints share failed.
+    /// The request cannot be read, or a part shared by all endpoints failed.
     #[error(transparent)]
     Request(OAuthFault),
 }
 
-/// What becomes of an [`AdminFault`].
+/// HTTP response and log level of an [`AdminFault`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// HTTP status.
+    /// HTTP status code.
     pub status: StatusCode,
     /// The `error` member.
     pub code: &'static str,
@@ -101,12 +101,12 @@ pub struct Row {
     pub loudness: Loudness,
     /// The `error_description` member.
     pub text: Cow<'static, str>,
-    /// When to try again.
+    /// When to try again (`Retry-After`).
     pub retry_after: Option<Duration>,
 }
 
 impl AdminFault {
-    /// One refused value.
+    /// A fault with one refused value.
     pub fn refused(path: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Refused(vec![Refused::new(path, reason)])
     }
@@ -115,17 +115,19 @@ impl AdminFault {
         Self::NotFound { kind, name: name.to_owned() }
     }
 
-    /// Whether it was done; if not, what it was done to is gone since it was looked up.
+    /// Success if the change was made; otherwise not found: the entry was deleted since it was
+    /// read.
     pub(super) fn gone_unless(done: bool, kind: &'static str, name: &str) -> Result<(), Self> {
         if done { Ok(()) } else { Err(Self::no(kind, name)) }
     }
 
-    /// Nothing, or everything that was found wrong.
+    /// Success if there are no faults; otherwise all of them.
     pub(super) fn unless_none(faults: Vec<Refused>) -> Result<(), Self> {
         if faults.is_empty() { Ok(()) } else { Err(Self::Refused(faults)) }
     }
 
-    /// The table. Whoever reads the text may administer the provider (or has sent no token yet), so it may repeat what was sent.
+    /// The table. The text may repeat values of the request: its reader may administer the provider
+    /// or has not sent a token yet.
     pub fn row(&self) -> Row {
         use Loudness::{Debug, Error, Info, Warn};
         let row = |status, code, loudness| Row {
@@ -147,7 +149,7 @@ impl AdminFault {
             },
             Self::Store(error) => Self::from_shared(&error.clone().into()),
             Self::Failed(_) => Row {
-                text: "the provider failed: its log says why".into(),
+                text: "internal error: see the provider's log".into(),
                 ..row(StatusCode::INTERNAL_SERVER_ERROR, "server_error", Error)
             },
             Self::TokenMissing => row(StatusCode::UNAUTHORIZED, "invalid_request", Debug),
@@ -173,7 +175,7 @@ impl From<StoreError> for AdminFault {
         match error {
             StoreError::Taken(what) => Self::Taken(what),
             StoreError::Dangling => {
-                Self::Conflict("what this refers to was deleted meanwhile: look again".into())
+                Self::Conflict("a referenced entry was deleted concurrently: read it again".into())
             }
             other => Self::Store(other),
         }
@@ -271,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_went_wrong_inside_is_told_to_the_log_alone() {
-        let fault = AdminFault::Failed("the random source failed".into());
+        let fault = AdminFault::Failed("random source failed".into());
         assert!(!fault.row().text.contains("random") && fault.to_string().contains("random"));
     }
 }

@@ -1,8 +1,8 @@
-//! Who follows what is revoked, and when a revocation is in force at all of them.
+//! Consumers of the revocation log, and when a revocation is in force at all of them.
 //!
-//! Whoever may believe a token that was revoked stands in the list of followers, before it was ever answered
-//! (`coherence::consumers`). So a revocation is in force everywhere once everybody in that list has applied it, or once the longest lease
-//! in it is over, whichever comes first.
+//! Every consumer that may accept a revoked token is in the list before its first query is answered
+//! (`coherence::consumers`). So a revocation is in force everywhere when all listed consumers have
+//! applied it, or when the longest listed lease has ended, whichever comes first.
 
 use std::time::Duration;
 
@@ -15,89 +15,100 @@ use tokio::time::{Instant, sleep};
 use super::{Admin, AdminFault};
 use crate::{access_token::Presented, provider::Provider};
 
-/// The share of a time by which the rate of a clock may be wrong: one in so many.
+/// Largest assumed error of a clock's rate: one part in this many.
 const DRIFT: u32 = 1000;
-/// How far the clocks of two nodes may be apart when the age of an event is told.
+/// Largest assumed difference between the clocks of two nodes, for the age of an event.
 const CLOCKS: Duration = Duration::from_secs(5);
-/// Between two looks at the list.
+/// Time between two reads of the list.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Somebody who follows.
+/// Consumer of the revocation log.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct FollowerView {
-    /// What it is, its `telemetry.service`, where its first listener is, its machine and its process.
+    /// Name of the consumer: its `telemetry.service`, the address of its first listener, its host
+    /// and its process.
     pub name: String,
-    /// Events that it has not applied; absent: it knows nothing yet, and believes nothing.
+    /// Number of events that it has not applied; absent if it has no position yet and accepts no
+    /// token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<u64>,
-    /// Seconds for which it believes what it was told, counted from when it asked.
+    /// Lease in seconds: how long an answer stays valid, counted from the query.
     pub lease: f64,
-    /// Seconds since its entry was last written: every five seconds while it asks, and whenever it has applied something.
+    /// Seconds since its entry was last written: at least every five seconds while it sends
+    /// queries, and after each applied event.
     pub heard: f64,
 }
 
-/// Everybody who follows.
+/// List of the consumers of the revocation log.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct FollowerList {
-    /// Number of the last event of the log.
+    /// Sequence number of the last event in the log.
     pub head: u64,
-    /// By name. Whoever ends stays in the list for up to two minutes.
+    /// Consumers by name. A stopped consumer stays in the list for up to two minutes.
     pub items: Vec<FollowerView>,
 }
 
-/// How it is known that everybody refuses what was revoked.
+/// How it is established that all consumers refuse what was revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Proof {
-    /// All followers said that they have applied it.
+    /// All consumers confirmed that they have applied it.
     Applied,
-    /// Whoever has not said so has believed nothing for a moment since: its lease ended.
+    /// The leases of consumers without confirmation have ended, so they accept no cached token.
     Lapsed,
 }
 
-/// What was revoked until it was asked is refused everywhere.
+/// Result of a wait: everything revoked before the request is refused everywhere.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct InForce {
-    /// How that is known.
+    /// How this was established.
     pub proof: Proof,
-    /// How many follow.
+    /// Number of consumers in the list.
     pub followers: u64,
-    /// Seconds that it took.
+    /// Duration of the wait in seconds.
     pub seconds: f64,
 }
 
-/// Whether a token that was revoked is refused everywhere.
+/// Whether a revoked token is refused everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Refusal {
-    /// Everybody who follows has applied it, or believes nothing any more: the lease is over.
+    /// Whether every consumer has applied the revocation or has no valid lease.
     pub everywhere: bool,
-    /// Those who have not said that they have applied it.
+    /// Names of the consumers that have not confirmed the revocation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_yet: Vec<String>,
-    /// Seconds after which it is refused there as well, at most, with or without a word; absent: it is refused everywhere.
+    /// Upper bound in seconds until they refuse it too, even without confirmation; absent if it is
+    /// refused everywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<u64>,
 }
 
 impl Admin<'_> {
-    /// Who follows, and how far each has got.
+    /// Lists the consumers and how far each has applied the log.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the store fails.
     pub async fn followers(&self) -> Result<FollowerList, AdminFault> {
         let store = self.provider.store();
         let (listed, head) = (store.followers().await?, store.head().await?);
         Ok(FollowerList { head: head.seq, items: listed.iter().map(|listed| view(listed, head)).collect() })
     }
 
-    /// Waits until everything that is revoked by now is refused everywhere: at most a lease.
+    /// Waits until everything revoked so far is refused everywhere: at most one lease.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the store fails.
     pub async fn in_force(&self) -> Result<InForce, AdminFault> {
         Ok(in_force(self.provider, Instant::now()).await?)
     }
 
-    /// Whether a token that was revoked is refused everywhere by now.
+    /// Whether a revoked token is refused everywhere by now.
     pub(super) async fn refusal(&self, token: &Presented) -> Result<Refusal, AdminFault> {
         let store = self.provider.store();
         let (head, denied) = store.confirm(token.tags(self.provider.secrets())).await?;
         let against = denied.iter().filter(|d| d.not_before.is_none_or(|then| token.read_at < then));
-        // The first of them is enough; what denies it without an event is as old as the rest, at the latest.
+        // The first matching event decides. A denial without an event is at most as recent as the
+        // others.
         let seq = against.map(|denied| denied.seq).min().unwrap_or(head.seq);
         let head = LogHead { epoch: head.epoch, seq };
         let (_, listed) = store.prove_followers().await?;
@@ -110,10 +121,10 @@ impl Admin<'_> {
         let (now, events) = store.prove_events(head.seq.saturating_sub(1), 1).await?;
         let event = events.into_iter().find(|event| event.seq == head.seq);
         let age = match event {
-            // Of this number there is another one meanwhile.
+            // The log has a new epoch: this number means another event.
             _ if now.epoch != head.epoch => Duration::ZERO,
             Some(event) => self.provider.now().since(event.at),
-            // What is not in the log any more is older than any lease.
+            // An event that was deleted from the log is older than any lease.
             None => Duration::MAX,
         };
         let left = lease.map_or(Duration::ZERO, |lease| left_of(lease, age));
@@ -123,17 +134,19 @@ impl Admin<'_> {
     }
 }
 
-/// For how long somebody with this lease may still believe what an event of this age ended. Its time was taken before it was durable, and until
-/// then whoever asked was not told of it.
+/// How long a consumer with this lease may still accept what an event of this age revoked. The time
+/// of the event was taken before it was durable; until then queries did not return it.
 fn left_of(lease: Duration, age: Duration) -> Duration {
     (lease + lease / DRIFT + PATIENCE + CLOCKS).saturating_sub(age)
 }
 
-/// Waits until everything is refused everywhere that was durable at `since`.
+/// Waits until everything that was durable at `since` is refused everywhere.
 pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InForce, StoreError> {
     let store = provider.store();
-    // Read after it was durable: the head counts that, and whoever may believe anything else stands in the list. Who comes into it later was
-    // answered later, and was told. Proven, both by one reading: a database that another has taken over from must not say that all is done.
+    // Read after `since`, so the head includes all those events, and the list includes every
+    // consumer that may not know them. A consumer that joins later is answered with the events
+    // included. Both come from one proven read: a database that was replaced by failover must not
+    // confirm anything.
     let (head, mut listed) = store.prove_followers().await?;
     let longest = listed.iter().map(|listed| listed.follower.lease).max().unwrap_or_default();
     loop {
@@ -149,7 +162,7 @@ pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InFo
             return Ok(InForce { proof, followers, seconds: since.elapsed().as_secs_f64() });
         }
         sleep(LOOK).await;
-        // A look costs little. What it shows counts when it is proven.
+        // A plain read is cheap. Its result counts only if a proven read confirms it.
         if store.followers().await.is_ok_and(|seen| applied(&seen, head))
             && let Ok((_, proven)) = store.prove_followers().await
         {
@@ -180,7 +193,8 @@ mod tests {
     #[test]
     fn what_waited_for_its_commit_is_not_in_force_too_early() {
         let (second, lease) = (Duration::from_secs(1), Duration::from_secs(5));
-        // It was durable only when the writer's patience was over, and somebody asked just before that, by a clock that goes slow.
+        // The event became durable at the end of the writer's patience. A consumer with a slow
+        // clock sent its query just before.
         let ends = PATIENCE + lease + lease / DRIFT + CLOCKS;
         assert!(left_of(lease, ends.saturating_sub(second)) >= second && left_of(lease, ends).is_zero());
         assert!(left_of(lease, Duration::MAX).is_zero() && left_of(lease, Duration::ZERO) == ends);

@@ -1,4 +1,4 @@
-//! Groups of people.
+//! Group administration: groups and their members.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ use super::{Admin, AdminFault, Page, TRIES, check, paging, seconds, users::UserV
 use crate::revocations;
 use crate::secrets::TagSubject;
 
-/// Members whose tags are read at once.
+/// Members read in one query when a group is deleted.
 const BATCH: u32 = 500;
 
-/// A group.
+/// Group of users.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct GroupView {
-    /// What rules and tokens call it.
+    /// Name of the group in rules and tokens.
     pub name: String,
-    /// When it was made, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub created_at: u64,
 }
 
@@ -30,27 +30,30 @@ impl From<rows::GroupRow> for GroupView {
     }
 }
 
-/// A new group.
+/// A new group to create.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddGroup {
-    /// What rules and tokens are to call it.
+    /// Name of the group in rules and tokens.
     pub name: String,
 }
 
-/// Which groups, or which members of one.
+/// Query parameters of the list of groups and of the members of a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct ListNames {
-    /// Those after this name.
+    /// Only entries after this name.
     pub after: Option<String>,
-    /// At most so many: 1 to 500, 100 when absent.
+    /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
 }
 
 impl Admin<'_> {
-    /// Groups in the order of their names.
+    /// Lists groups, ordered by name.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the limit is out of range or the store fails.
     pub async fn groups(&self, list: &ListNames) -> Result<Page<GroupView>, AdminFault> {
         let limit = paging::limit(list.limit)?;
         let after = list.after.as_deref().unwrap_or_default();
@@ -59,7 +62,10 @@ impl Admin<'_> {
         Ok(Page::cut(views, limit, |group: &GroupView| group.name.clone()))
     }
 
-    /// Makes a group.
+    /// Creates a group.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the name is refused or in use, or the store fails.
     pub async fn add_group(&self, add: AddGroup) -> Result<GroupView, AdminFault> {
         let mut faults = Vec::new();
         let name = check::group_name(&add.name, &mut faults);
@@ -70,7 +76,10 @@ impl Admin<'_> {
         Ok(GroupView { name, created_at: seconds(now) })
     }
 
-    /// Who is in a group, in the order of their names.
+    /// Lists the members of a group, ordered by name.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such group, the limit is out of range or the store fails.
     pub async fn members(&self, group: &str, list: &ListNames) -> Result<Page<UserView>, AdminFault> {
         let limit = paging::limit(list.limit)?;
         let group = &self.group_row(group).await?.name;
@@ -80,7 +89,10 @@ impl Admin<'_> {
         Ok(Page::cut(views, limit, |user: &UserView| user.name.clone()))
     }
 
-    /// Puts a user into a group; who is in it already stays. Tokens say so from the next one on.
+    /// Adds a user to a group; an existing member stays. New tokens contain the group.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such group or user, or the store fails.
     pub async fn add_member(&self, group: &str, user_id: &str) -> Result<(), AdminFault> {
         let group = &self.group_row(group).await?.name;
         self.user_row(user_id).await?;
@@ -90,7 +102,10 @@ impl Admin<'_> {
         Ok(())
     }
 
-    /// Takes a user out of a group: their tokens, which may tell of it, are void.
+    /// Removes a user from a group and revokes the user's tokens, which may contain the group.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such group, user or membership, or the store fails.
     pub async fn remove_member(&self, group: &str, user_id: &str) -> Result<(), AdminFault> {
         let group = &self.group_row(group).await?.name;
         self.user_row(user_id).await?;
@@ -110,7 +125,10 @@ impl Admin<'_> {
         AdminFault::gone_unless(self.write(change, entry).await?, "member", user_id)
     }
 
-    /// Deletes a group: its members' tokens are void.
+    /// Deletes a group and revokes the tokens of its members.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such group, users keep joining it, or the store fails.
     pub async fn delete_group(&self, group: &str) -> Result<(), AdminFault> {
         let group = &self.group_row(group).await?.name;
         for _ in 0..TRIES {
@@ -120,7 +138,7 @@ impl Admin<'_> {
                 Deleted::Unknown => return Err(AdminFault::no("group", group)),
             }
         }
-        Err(AdminFault::Conflict(format!("users join the group {group:?} again and again: try again")))
+        Err(AdminFault::Conflict(format!("group {group:?} changed concurrently: try again")))
     }
 
     async fn try_delete_group(&self, group: &str) -> Result<Deleted, AdminFault> {
@@ -133,7 +151,7 @@ impl Admin<'_> {
         }
         let (members, now, why) = (all.len(), self.now(), "group deleted");
         let revocations = if self.provider.tells_others() {
-            // Whoever else is told hears of each.
+            // Receivers of security events get one event per member.
             let one =
                 |id: &String| revocations::user(self.provider, (id, EventKind::TokenClaimsChange), why, now);
             all.iter().map(one).collect()
@@ -146,7 +164,7 @@ impl Admin<'_> {
         self.write(change, entry).await
     }
 
-    /// The group that is kept under this name, or under the form of it.
+    /// Reads the group stored under this name or under its normalized form.
     async fn group_row(&self, name: &str) -> Result<rows::GroupRow, AdminFault> {
         let store = self.provider.store();
         if let Some(group) = store.group(name).await? {

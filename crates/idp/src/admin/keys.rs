@@ -1,4 +1,4 @@
-//! Signing keys.
+//! Signing key administration: list, rotation and revocation.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -6,54 +6,57 @@ use serde_json::{Value, json};
 use super::{Admin, AdminFault, seconds};
 use crate::keys::{key, ring::Stage};
 
-/// How far a key has come.
+/// Stage in the life of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyStage {
-    /// Signs.
+    /// The key signs new tokens.
     Active,
-    /// Is published and signs after the next rotation.
+    /// The key is published and signs after the next rotation.
     Next,
-    /// Is published for what it signed.
+    /// The key no longer signs; it stays published so that its tokens can be verified.
     Retired,
 }
 
-/// A signing key.
+/// A signing key and its stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct KeyView {
-    /// Its identifier (RFC 7638).
+    /// Key id (RFC 7638 thumbprint).
     pub kid: String,
-    /// What it signs with (RFC 7518 §3.1).
+    /// Signature algorithm (RFC 7518 §3.1).
     pub algorithm: String,
-    /// How far it has come.
+    /// Stage in the life of the key.
     pub stage: KeyStage,
-    /// Since when, in seconds since 1970.
+    /// Start of this stage, in seconds since 1970.
     pub since: u64,
-    /// Of the next key: when it may take over.
+    /// When the next key may become active, in seconds since 1970; only for that stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<u64>,
-    /// Of a retired key: when it is no longer published.
+    /// When a retired key is no longer published, in seconds since 1970; only for that stage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gone_at: Option<u64>,
 }
 
-/// All keys.
+/// List of all signing keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct KeyList {
-    /// Those that sign, the next ones, those that retired.
+    /// The keys: first active, then next, then retired ones.
     pub items: Vec<KeyView>,
 }
 
-/// Whose next key takes over.
+/// Request to rotate the key of one algorithm.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RotateKey {
-    /// `ES256`, `RS256` or `EdDSA`.
+    /// Signature algorithm: `ES256`, `RS256` or `EdDSA`.
     pub algorithm: String,
 }
 
 impl Admin<'_> {
-    /// Every key, as the database has them now.
+    /// Lists all keys, as read from the database now.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the keys cannot be read.
     pub async fn keys(&self) -> Result<KeyList, AdminFault> {
         self.provider.keys().refresh(self.provider.place()).await?;
         Ok(self.key_list())
@@ -79,10 +82,17 @@ impl Admin<'_> {
         KeyList { items: ring.states().iter().map(view).collect() }
     }
 
-    /// The next key of an algorithm takes over. Refused while caches may not have it yet.
+    /// Activates the next key of an algorithm. Refused while caches may not have that key yet.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the algorithm is unknown, the next key is too recent or the change
+    /// fails.
     pub async fn rotate_key(&self, rotate: &RotateKey) -> Result<KeyList, AdminFault> {
         let algorithm = key::by_name(&rotate.algorithm).ok_or_else(|| {
-            AdminFault::refused("algorithm", format!("{:?} is none of ES256, RS256, EdDSA", rotate.algorithm))
+            AdminFault::refused(
+                "algorithm",
+                format!("unknown algorithm {:?}: use ES256, RS256 or EdDSA", rotate.algorithm),
+            )
         })?;
         let entry = self.entry("key.rotate", format!("key:{}", key::name(algorithm)), &Value::Null);
         let (keys, place) = (self.provider.keys(), self.provider.place());
@@ -90,7 +100,10 @@ impl Admin<'_> {
         Ok(self.key_list())
     }
 
-    /// A key leaked: it is no longer published, and its successor signs at once.
+    /// Revokes a leaked key: it is no longer published, and its successor signs immediately.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such key or the change fails.
     pub async fn revoke_key(&self, kid: &str) -> Result<KeyList, AdminFault> {
         let known = self.keys().await?.items.into_iter().find(|key| key.kid == kid);
         let algorithm = known.map(|key| key.algorithm).ok_or_else(|| AdminFault::no("key", kid))?;

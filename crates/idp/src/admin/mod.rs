@@ -1,15 +1,18 @@
-//! Administration: what operators may look at and change, on the command line and over the API alike.
+//! Administration: the operations of operators, shared by the command line and the HTTP API.
 //!
-//! Owns: the operations, one file per noun ([`users`], [`groups`], [`clients`], [`sessions`], [`keys`], [`tokens`],
-//! [`audit`], [`followers`]); what they are asked and what they answer, as it stands on the wire; why they refuse ([`AdminFault`]); and that
-//! every change is told in the audit log, in the same transaction.
-//! Does not own: who may ask (the API's endpoint, the operating system), how an answer is shown, rows (the store).
+//! Owns: the operations, one file per noun ([`users`], [`groups`], [`clients`], [`sessions`],
+//! [`keys`], [`tokens`], [`audit`], [`followers`]); their inputs and results in wire format; their
+//! errors ([`AdminFault`]). Every change writes an entry of the audit log in the same transaction.
+//!
+//! Does not own: authorization of the caller (the API's endpoint, the operating system),
+//! presentation of results, rows (the store).
 //!
 //! ```text
 //! Admin { provider, actor } → check what is asked → Audited { change, entry } → store → what is there now
 //! ```
 //!
-//! No entry and no answer holds a secret, but for the one answer that hands out a secret that was just made.
+//! No entry and no result contains a secret, except the one result that returns a newly generated
+//! secret.
 
 pub mod audit;
 pub mod check;
@@ -40,10 +43,10 @@ pub use self::{
 };
 use crate::provider::Provider;
 
-/// How often a change is tried that somebody else came before.
+/// Attempts of a change that conflicts with concurrent changes.
 const TRIES: usize = 5;
 
-/// Somebody who administers a provider.
+/// Administration of one provider on behalf of one actor.
 #[derive(Debug, Clone)]
 pub struct Admin<'p> {
     provider: &'p Provider,
@@ -51,7 +54,7 @@ pub struct Admin<'p> {
 }
 
 impl<'p> Admin<'p> {
-    /// For an actor as the audit log calls it: `operator:NAME` or `client:ID`.
+    /// Creates it for an actor, in the form of the audit log: `operator:NAME` or `client:ID`.
     pub fn new(provider: &'p Provider, actor: impl Into<String>) -> Self {
         Self { provider, actor: actor.into() }
     }
@@ -70,7 +73,7 @@ impl<'p> Admin<'p> {
         }
     }
 
-    /// Makes a change and tells of it.
+    /// Writes a change and its audit entry in one transaction.
     async fn write<C: Change>(&self, change: C, entry: AnnouncedEntry) -> Result<C::Output, AdminFault> {
         Ok(self.provider.store().write(Audited { change, entry }).await?)
     }
@@ -80,7 +83,8 @@ impl<'p> Admin<'p> {
     }
 }
 
-/// Two changes in one transaction: the second is made only if the first happened, and its output is not of interest.
+/// Two changes in one transaction. The second applies only if the first happened; its output is
+/// discarded.
 #[derive(Debug, Clone)]
 struct Both<A, B>(A, B);
 
@@ -108,7 +112,7 @@ where
     }
 }
 
-/// An instant on the wire: whole seconds since 1970.
+/// Wire format of a time: whole seconds since 1970.
 fn seconds(at: Timestamp) -> u64 {
     at.as_secs()
 }

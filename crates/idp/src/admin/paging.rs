@@ -1,4 +1,4 @@
-//! Lists, a page at a time.
+//! Paging: lists in pages of limited size.
 
 use serde::Serialize;
 
@@ -6,21 +6,21 @@ use super::AdminFault;
 
 /// Most entries of a page.
 pub const MAX_PAGE: u32 = 500;
-/// Entries of a page when nobody says how many.
+/// Entries of a page if the request has no limit.
 pub const DEFAULT_PAGE: u32 = 100;
 
-/// Part of a list.
+/// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Page<T> {
-    /// The entries, in order.
+    /// Entries of the page, in order.
     pub items: Vec<T>,
-    /// What to send as `after` for the entries that follow; absent: there are none.
+    /// Value of `after` for the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// From rows of which one more was read than the page may have.
+    /// Makes a page from rows, of which the caller read one more than `limit`.
     pub(super) fn cut(mut rows: Vec<T>, limit: u32, key: impl Fn(&T) -> String) -> Self {
         let more = rows.len() > limit as usize;
         rows.truncate(limit as usize);
@@ -29,12 +29,12 @@ impl<T> Page<T> {
     }
 }
 
-/// How many entries a page may have.
+/// Checks the requested number of entries.
 pub(super) fn limit(asked: Option<u32>) -> Result<u32, AdminFault> {
     match asked.unwrap_or(DEFAULT_PAGE) {
-        0 => Err(AdminFault::refused("limit", "a page has at least one entry")),
+        0 => Err(AdminFault::refused("limit", "limit too small: use at least 1")),
         n if n > MAX_PAGE => {
-            Err(AdminFault::refused("limit", format!("a page has at most {MAX_PAGE} entries")))
+            Err(AdminFault::refused("limit", format!("limit too large: use at most {MAX_PAGE}")))
         }
         n => Ok(n),
     }

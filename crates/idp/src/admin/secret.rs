@@ -1,4 +1,4 @@
-//! Secrets on their way in or out.
+//! Secrets in requests and responses of administration.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use zeroize::Zeroizing;
 use super::AdminFault;
 use crate::provider::Provider;
 
-/// What a generated password is made of: 32 characters that are not mistaken for one another.
+/// Alphabet of a generated password: 32 characters that are hard to confuse.
 const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// Characters of a generated password: 100 bits.
 const DRAWN: usize = 20;
-/// How many stand together.
+/// Characters per group, between hyphens.
 const TOGETHER: usize = 5;
 
-/// A secret in the clear: erased when dropped, shown by no `Debug`.
+/// A secret in clear text. It is erased when dropped, and `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = String, format = "password")]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes the text over.
+    /// Wraps a text as a secret.
     pub fn new(text: impl Into<Zeroizing<String>>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself.
+    /// The secret in clear text.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// A password that nobody guesses and anybody can type.
+    /// Generates a password that is not guessable and easy to type.
     pub(super) fn draw_password(provider: &Provider) -> Result<Self, AdminFault> {
         let mut random = Zeroizing::new([0u8; DRAWN]);
         provider.entropy().fill(&mut *random)?;

@@ -1,4 +1,4 @@
-//! Sessions: who is logged in, and where.
+//! Session administration: list and end users' sessions.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -7,28 +7,28 @@ use store::sessions::SessionRow;
 use super::{Admin, AdminFault, Page, paging, seconds};
 use crate::session;
 
-/// A session.
+/// Login session of a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct SessionView {
-    /// Its name, the `sid` of tokens.
+    /// Session id, the `sid` of tokens.
     pub sid: String,
-    /// Whose.
+    /// Id of the user.
     pub user_id: String,
-    /// When they proved who they are, in seconds since 1970.
+    /// When the user authenticated, in seconds since 1970.
     pub authenticated_at: u64,
-    /// How (`amr`, RFC 8176), separated by spaces.
+    /// Authentication methods (`amr`, RFC 8176), separated by spaces.
     pub methods: String,
-    /// The browser, as it calls itself.
+    /// The browser's `User-Agent` at login.
     pub agent: String,
-    /// Where it came from.
+    /// Address of the browser at login.
     pub address: String,
-    /// When it began.
+    /// When the session began, in seconds since 1970.
     pub created_at: u64,
-    /// When it was last used, to the minute or so.
+    /// When it was last used, in seconds since 1970, with a precision of about one minute.
     pub seen_at: u64,
-    /// When it ends whatever happens.
+    /// When it expires, even if it is in use, in seconds since 1970.
     pub expires_at: u64,
-    /// Since when it is over; absent: it is not.
+    /// When it was ended, in seconds since 1970; absent if it was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<u64>,
 }
@@ -50,21 +50,24 @@ impl From<SessionRow> for SessionView {
     }
 }
 
-/// Which sessions.
+/// Query parameters of the list of sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct ListSessions {
-    /// Those after this `sid`.
+    /// Only sessions after this `sid`.
     pub after: Option<String>,
-    /// At most so many: 1 to 500, 100 when absent.
+    /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
-    /// Only those of this user, by id.
+    /// Only sessions of the user with this id.
     pub user: Option<String>,
 }
 
 impl Admin<'_> {
-    /// Sessions that are not over, in the order of their `sid`.
+    /// Lists sessions that have not ended, ordered by `sid`.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the limit is out of range or the store fails.
     pub async fn sessions(&self, list: &ListSessions) -> Result<Page<SessionView>, AdminFault> {
         let limit = paging::limit(list.limit)?;
         let after = list.after.as_deref().unwrap_or_default();
@@ -74,17 +77,23 @@ impl Admin<'_> {
         Ok(Page::cut(views, limit, |session: &SessionView| session.sid.clone()))
     }
 
-    /// One session, over or not.
+    /// Returns one session, ended or not.
+    ///
+    /// # Errors
+    /// [`AdminFault::NotFound`] when there is no such session.
     pub async fn session(&self, sid: &str) -> Result<SessionView, AdminFault> {
         Ok(self.session_row(sid).await?.into())
     }
 
-    /// Ends a session with what was granted in it; clients that took part are told.
+    /// Ends a session, revokes what was granted in it and notifies its clients.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such session or the store fails.
     pub async fn end_session(&self, sid: &str) -> Result<(), AdminFault> {
         let session = self.session_row(sid).await?;
         let change = session::ending(self.provider, &session.user_id, sid, "session ended by an operator");
         let entry = self.entry("session.end", format!("session:{sid}"), &json!({ "user": session.user_id }));
-        // one that is over stays so
+        // Ending an ended session has no effect.
         self.write(change, entry).await?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Tokens, and the families they belong to.
+//! Token administration: inspection and revocation of tokens and token families.
 
 use auth::token::opaque::{self, OpaqueKind};
 use serde::{Deserialize, Serialize};
@@ -16,122 +16,124 @@ use crate::provider::Provider;
 use crate::secrets::TagSubject;
 use crate::{revocations, session};
 
-/// What is told of a token that an operator revokes.
+/// Reason in the log when an operator revokes an access token.
 const BY_OPERATOR: &str = "access token revoked by an operator";
-/// And of all that a client has.
+/// Reason in the log when an operator revokes everything of a client.
 const ALL: &str = "revoked by an operator";
 
-/// Tokens that are revoked in one transaction at most.
+/// Most tokens that one request revokes, in one transaction.
 pub const MOST_TOKENS: usize = 500;
 
-/// What kind of token it is.
+/// Kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenKind {
-    /// For a resource server.
+    /// Access token, for a resource server.
     Access,
-    /// For the next access token.
+    /// Refresh token, which is exchanged for a new access token.
     Refresh,
 }
 
-/// What a token is good for.
+/// Properties of a valid token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct TokenFacts {
-    /// What kind of token it is.
+    /// Kind of the token.
     pub kind: TokenKind,
-    /// Its name; refresh tokens have none.
+    /// The `jti` of the token; refresh tokens have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jti: Option<String>,
-    /// Who got it.
+    /// The client it was issued to.
     pub client_id: String,
-    /// On whose behalf; absent: the client's own.
+    /// Id of the user it speaks for; absent if it speaks for the client itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// And their name.
+    /// Login name of that user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_name: Option<String>,
-    /// What for, separated by spaces.
+    /// Granted scopes, separated by spaces.
     pub scopes: String,
-    /// Where, separated by spaces.
+    /// Granted audiences, separated by spaces.
     pub audiences: String,
     /// The session it was granted in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
-    /// The family it belongs to.
+    /// The token family it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub family_id: Option<String>,
-    /// When it was made, in seconds since 1970.
+    /// When it was issued, in seconds since 1970.
     pub issued_at: u64,
-    /// When it ends.
+    /// When it expires, in seconds since 1970.
     pub expires_at: u64,
 }
 
-/// What a token is worth.
+/// Status of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct TokenView {
-    /// Whether it is worth something: what the introspection endpoint says of an access token.
+    /// Whether the token is valid; for an access token as the introspection endpoint responds.
     pub active: bool,
-    /// What for; absent: it is worth nothing.
+    /// Properties of the token; absent if it is not valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenFacts>,
-    /// Of an access token that was revoked and would be good otherwise: whether everybody knows.
+    /// For an access token that was revoked and would otherwise be valid: whether it is refused
+    /// everywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refusal>,
 }
 
-/// A token that is asked about.
+/// Token to inspect or to revoke.
 #[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenText {
-    /// An access token or a refresh token, as it was handed out.
+    /// An access token or a refresh token, as it was issued.
     pub token: Secret,
 }
 
-/// Tokens that leaked: 1 to 500, both ways together.
+/// Leaked tokens to revoke: 1 to 500 in both lists together.
 #[derive(Debug, Clone, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TokenList {
-    /// Access tokens and refresh tokens, as they were handed out.
+    /// Access tokens and refresh tokens, as they were issued.
     #[schema(max_items = 500)]
     pub tokens: Vec<Secret>,
-    /// Access tokens by name (`jti`): for whoever does not have them, and much quicker, as no signature is verified. A name is revoked whether or not
-    /// anybody has a token of it.
+    /// Access tokens by `jti`, if the tokens themselves are not available. This is much faster,
+    /// because no signature is verified. A `jti` is revoked whether or not a token with it exists.
     #[schema(max_items = 500)]
     pub jtis: Vec<String>,
 }
 
-/// What came of a list of tokens.
+/// Result of the revocation of a list of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct RevokedTokens {
-    /// How many were revoked. A JWT that was revoked before is revoked once more, one that has expired for what it let in, and a name counts in any
-    /// case: nobody knows what it is worth.
+    /// Number of revoked tokens. Every `jti` counts, because its status is unknown. A JWT counts
+    /// even if it was revoked before or has expired: an exchange that it authorized may still be
+    /// open.
     pub count: u64,
-    /// How many were not: unknown, or revoked before.
+    /// Number of tokens that were unknown or already revoked.
     pub worthless: u64,
 }
 
-/// What one authorization led to.
+/// Token family: all tokens that follow from one authorization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct FamilyView {
-    /// Its name.
+    /// Id of the family.
     pub id: String,
-    /// Whose tokens they are.
+    /// The client that holds the tokens.
     pub client_id: String,
-    /// On whose behalf; absent: the client's own.
+    /// Id of the user they speak for; absent if they speak for the client itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// The session they were granted in.
+    /// The session in which they were granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
-    /// What for, separated by spaces.
+    /// Granted scopes, separated by spaces.
     pub scopes: String,
-    /// Where, separated by spaces.
+    /// Granted audiences, separated by spaces.
     pub audiences: String,
-    /// Whether it lives on when its session ends.
+    /// Whether it remains valid after its session ends.
     pub outlives_session: bool,
     /// When it was granted, in seconds since 1970.
     pub created_at: u64,
-    /// When it ends.
+    /// When it expires, in seconds since 1970.
     pub expires_at: u64,
 }
 
@@ -151,42 +153,46 @@ impl From<Family> for FamilyView {
     }
 }
 
-/// Which families.
+/// Query parameters of the list of token families.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct ListFamilies {
-    /// Those after this id.
+    /// Only families after this id.
     pub after: Option<String>,
-    /// At most so many: 1 to 500, 100 when absent.
+    /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
-    /// Only those on behalf of this user, by id.
+    /// Only families on behalf of the user with this id.
     pub user: Option<String>,
-    /// Only those of this client.
+    /// Only families of this client.
     pub client: Option<String>,
 }
 
-/// Whose tokens are revoked.
+/// Request to revoke all tokens of a client, or those of one user at this client.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RevokeAll {
-    /// The client that has them.
+    /// Id of the client that holds the tokens.
     pub client: String,
-    /// Only those on behalf of this user, by id; absent: all, the client's own too.
+    /// Only tokens on behalf of the user with this id; if absent, all tokens, including the
+    /// client's own.
     #[serde(default)]
     pub user: Option<String>,
 }
 
-/// What was revoked.
+/// Result of a revocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Revoked {
-    /// How many families and opaque tokens. JWTs that belong to no family are void too, and not counted: nobody knows how
-    /// many there are.
+    /// Number of revoked families and opaque tokens. JWTs without a family are revoked too, but not
+    /// counted, because their number is unknown.
     pub count: u64,
 }
 
 impl Admin<'_> {
-    /// What a token is worth.
+    /// Returns the status of a token.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the store fails.
     pub async fn token(&self, text: &TokenText) -> Result<TokenView, AdminFault> {
         let text = text.token.expose().trim();
         let (facts, refused) = match opaque::kind(text) {
@@ -227,6 +233,9 @@ impl Admin<'_> {
     }
 
     /// Revokes a token: an access token alone, a refresh token with its family.
+    ///
+    /// # Errors
+    /// [`AdminFault::NoToken`] when it is unknown or already revoked.
     pub async fn revoke_token(&self, text: &TokenText) -> Result<Revoked, AdminFault> {
         let end = self.end(&text.token).await?.ok_or(AdminFault::NoToken)?;
         match self.provider.store().write(end).await? {
@@ -235,11 +244,14 @@ impl Admin<'_> {
         }
     }
 
-    /// Revokes tokens, all of them in one transaction: after a leak.
+    /// Revokes a list of tokens in one transaction, for example after a leak.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the list has a wrong length, a `jti` is malformed or the store fails.
     pub async fn revoke_tokens(&self, list: &TokenList) -> Result<RevokedTokens, AdminFault> {
         let TokenList { tokens, jtis } = list;
         if !(1..=MOST_TOKENS).contains(&(tokens.len() + jtis.len())) {
-            let wanted = format!("a list of 1 to {MOST_TOKENS} tokens, those in `jtis` among them");
+            let wanted = format!("send 1 to {MOST_TOKENS} tokens, including `jtis`");
             return Err(AdminFault::refused("tokens", wanted));
         }
         let mut ends = Vec::with_capacity(tokens.len() + 1);
@@ -251,12 +263,12 @@ impl Admin<'_> {
         Ok(RevokedTokens { count, worthless: (tokens.len() + jtis.len()) as u64 - count })
     }
 
-    /// What revokes access tokens by their names, and is told in one entry.
+    /// The change that revokes access tokens by `jti`, with one audit entry for all.
     fn end_named(&self, jtis: &[String]) -> Result<Option<Audited<End>>, AdminFault> {
         let refused: Vec<_> = jtis.iter().enumerate().filter(|(_, jti)| !Provider::is_id(jti)).collect();
         if !refused.is_empty() {
-            // What it is instead may be a token.
-            let why = "a name has 22 characters of base64url, as the claim `jti` of our tokens";
+            // Not repeated in the error: the malformed text may be a token.
+            let why = "malformed jti: use the 22 base64url characters of the claim `jti`";
             let refused = refused.into_iter().map(|(at, _)| Refused::new(format!("jtis[{at}]"), why));
             return Err(AdminFault::Refused(refused.collect()));
         }
@@ -270,7 +282,7 @@ impl Admin<'_> {
         Ok(Some(Audited { change: End::Named(change), entry }))
     }
 
-    /// What revokes a token; `None`: it is unknown or over.
+    /// The change that revokes a token. `None`: it is unknown.
     async fn end(&self, text: &Secret) -> Result<Option<Audited<End>>, AdminFault> {
         let text = text.expose().trim();
         match opaque::kind(text) {
@@ -298,7 +310,7 @@ impl Admin<'_> {
         Ok(Some(Audited { change: End::Opaque(change), entry }))
     }
 
-    /// One that has expired is told of as well: what it let in may still be open.
+    /// Revokes an expired token too: an exchange that it authorized may still be open.
     fn end_jwt(&self, text: &str) -> Option<Audited<End>> {
         let now = self.now();
         let claims = access_token::read_jwt(self.provider, text)?;
@@ -308,7 +320,10 @@ impl Admin<'_> {
         Some(Audited { change: End::Jwt(Revoke { revocation, now }), entry })
     }
 
-    /// Families that are alive, in the order of their ids.
+    /// Lists valid families, ordered by id.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the limit is out of range or the store fails.
     pub async fn families(&self, list: &ListFamilies) -> Result<Page<FamilyView>, AdminFault> {
         let limit = paging::limit(list.limit)?;
         let filter = FamilyFilter { user_id: list.user.as_deref(), client_id: list.client.as_deref() };
@@ -319,7 +334,10 @@ impl Admin<'_> {
         Ok(Page::cut(views, limit, |family: &FamilyView| family.id.clone()))
     }
 
-    /// Revokes a family with all its tokens; one that is over stays so.
+    /// Revokes a family with all its tokens. A family that was revoked before stays revoked.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such family or the store fails.
     pub async fn revoke_family(&self, id: &str) -> Result<(), AdminFault> {
         let family = self.provider.store().family(id).await?.ok_or_else(|| AdminFault::no("family", id))?;
         let (change, entry) = self.end_family(&family);
@@ -334,7 +352,10 @@ impl Admin<'_> {
         (RevokeFamily { id: family.id.clone(), revocation, now: self.now() }, entry)
     }
 
-    /// Revokes everything a client has so far, or what it has on behalf of one user.
+    /// Revokes everything that a client holds so far, or holds on behalf of one user.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such client or user, or the store fails.
     pub async fn revoke_all(&self, revoke: &RevokeAll) -> Result<Revoked, AdminFault> {
         let client = &revoke.client;
         self.client(client).await?;
@@ -351,8 +372,10 @@ impl Admin<'_> {
         Ok(Revoked { count: begun + self.write(change, entry).await? })
     }
 
-    /// Revokes a client's families some at a time, so that whatever ends them all has few left: how many. Where there are many, those who
-    /// ask nobody are told before, and once more with the last of them. If it is broken off, the same is to be done again.
+    /// Revokes a client's families in batches, so that few are left for the change that revokes the
+    /// rest. Returns their number. If there is more than one batch, the log announces the
+    /// revocation after the first batch and again with the final change. After an interruption the
+    /// same call can be repeated.
     pub(super) async fn begin_to_revoke(
         &self,
         client: &str,
@@ -372,7 +395,7 @@ impl Admin<'_> {
         }
     }
 
-    /// What revokes everything a client has, or has on behalf of one user.
+    /// The change that revokes everything that a client holds, or holds on behalf of one user.
     pub(super) fn grants_of(&self, client: &str, user: Option<&str>, reason: &'static str) -> RevokeGrants {
         let now = self.now();
         let revocation = match user {
@@ -383,16 +406,16 @@ impl Admin<'_> {
     }
 }
 
-/// What revokes tokens: how many were worth something until now, as far as anybody knows.
+/// A change that revokes tokens. Its output is the number of revoked tokens, as far as it is known.
 #[derive(Debug, Clone)]
 enum End {
-    /// Of an opaque access token.
+    /// Revokes an opaque access token.
     Opaque(RevokeAccessToken),
-    /// Of a refresh token.
+    /// Revokes the family of a refresh token.
     Family(RevokeFamily),
-    /// Of an access token that nobody has to look up.
+    /// Revokes a JWT access token, which is not stored.
     Jwt(Revoke),
-    /// Of those with these names.
+    /// Revokes access tokens by their `jti`.
     Named(RevokeNamed),
 }
 

@@ -1,4 +1,4 @@
-//! People's accounts.
+//! User administration: accounts, their passwords and lockout.
 
 use auth::time::Timestamp;
 use auth::token::security_event::EventKind;
@@ -14,26 +14,26 @@ use crate::login::account_subject;
 use crate::passwords::Password;
 use crate::revocations;
 
-/// A person's account.
+/// Account of a user.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct UserView {
-    /// Never changes: the `sub` of tokens.
+    /// Id of the account, the `sub` of tokens; it never changes.
     pub id: String,
-    /// What they type to log in.
+    /// Login name of the user.
     pub name: String,
-    /// Their address.
+    /// Email address of the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// Whether it is known to be theirs; only then can they log in by it.
+    /// Whether the address is verified; only then can the user log in with it.
     pub email_verified: bool,
-    /// What else is known of them (OpenID Connect Core 1.0 §5.1).
+    /// Further claims of the user (OpenID Connect Core 1.0 §5.1).
     #[schema(value_type = Object)]
     pub claims: Map<String, Value>,
-    /// When the account was made, in seconds since 1970.
+    /// When the account was created, in seconds since 1970.
     pub created_at: u64,
-    /// When it last changed.
+    /// When the account was last changed, in seconds since 1970.
     pub updated_at: u64,
-    /// Since when it is closed; absent: it is open.
+    /// When the account was disabled, in seconds since 1970; absent if it is enabled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled_at: Option<u64>,
 }
@@ -53,113 +53,116 @@ impl From<UserRow> for UserView {
     }
 }
 
-/// An account with what belongs to it.
+/// Account with its groups and login state.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct UserDetails {
-    /// The account.
+    /// The account itself.
     pub user: UserView,
-    /// The groups they are in.
+    /// Names of the user's groups.
     pub groups: Vec<String>,
-    /// Whether they can log in by a password.
+    /// Whether the user can log in with a password.
     pub has_password: bool,
-    /// Wrong passwords that are not forgotten yet.
+    /// Number of counted failed logins.
     pub failed_logins: u32,
-    /// Until when nobody can log in as them; absent: they are not locked.
+    /// When the lock of the account ends, in seconds since 1970; absent if it is not locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locked_until: Option<u64>,
 }
 
-/// A new account.
+/// A new account to create.
 #[derive(Debug, Clone, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUser {
-    /// What they type to log in: kept in the form of RFC 8265 (`UsernameCasePreserved`), and nobody else's name or address in whatever
-    /// case or spelling.
+    /// Login name. It is stored in the form of RFC 8265 (`UsernameCasePreserved`) and must not be
+    /// the name or address of another user, in any case or spelling.
     pub name: String,
-    /// Their address; nobody else's, and nobody else's name.
+    /// Email address; must not be the address or name of another user.
     #[serde(default)]
     pub email: Option<String>,
-    /// Whether it is known to be theirs.
+    /// Whether the address is verified.
     #[serde(default)]
     pub email_verified: bool,
-    /// What else is known of them.
+    /// Further claims of the user.
     #[serde(default)]
     #[schema(value_type = Object)]
     pub claims: Map<String, Value>,
-    /// Their password; without one they cannot log in by password.
+    /// Password of the user; without one the user cannot log in with a password.
     #[serde(default)]
     pub password: Option<Secret>,
-    /// Make a password and answer it, once.
+    /// Whether to generate a password and return it once.
     #[serde(default)]
     pub generate_password: bool,
 }
 
-/// An account that was made.
+/// Result of the creation of an account.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct UserAdded {
-    /// The account.
+    /// The new account.
     pub user: UserView,
-    /// The password that was made for them: nobody can ask for it again.
+    /// The generated password. It is returned only once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
 }
 
-/// What is to be different; what is absent stays.
+/// Changes to an account; absent members stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UserChange {
-    /// Another name: as for a new account.
+    /// New login name, with the rules of a new account.
     pub name: Option<String>,
-    /// Another address, or `null` for none. It counts as unverified unless `email_verified` says otherwise.
+    /// New email address, or `null` to remove it. It is unverified unless `email_verified` is true.
     #[serde(deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
     pub email: Option<Option<String>>,
-    /// Whether the address is known to be theirs.
+    /// Whether the address is verified.
     pub email_verified: Option<bool>,
-    /// All claims as they are to be.
+    /// The complete new claims.
     #[schema(value_type = Option<Object>)]
     pub claims: Option<Map<String, Value>>,
 }
 
-/// `null` is something that was given.
+/// Distinguishes `null` from an absent member.
 #[expect(clippy::option_option, reason = "absent and null are two things in JSON")]
 fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
-/// Another password.
+/// A new password, given or to be generated.
 #[derive(Debug, Clone, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SetPassword {
-    /// The password.
+    /// The new password.
     pub password: Option<Secret>,
-    /// Make one and answer it, once.
+    /// Whether to generate a password and return it once.
     pub generate: bool,
 }
 
-/// A password that was set.
+/// Result of setting a password.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct PasswordSet {
-    /// The password that was made: nobody can ask for it again.
+    /// The generated password. It is returned only once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
 }
 
-/// Which accounts.
+/// Query parameters of the list of accounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct ListUsers {
-    /// Those after this name.
+    /// Only accounts after this name.
     pub after: Option<String>,
-    /// At most so many: 1 to 500, 100 when absent.
+    /// Most entries to return: 1 to 500; default 100.
     pub limit: Option<u32>,
-    /// Only the one of this name, in whatever spelling.
+    /// Only the account with this name, in any spelling.
     pub name: Option<String>,
 }
 
 impl Admin<'_> {
-    /// Accounts in the order of their names.
+    /// Lists accounts, ordered by name.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the limit is out of range or the store fails.
     pub async fn users(&self, list: &ListUsers) -> Result<Page<UserView>, AdminFault> {
         let limit = paging::limit(list.limit)?;
         let store = self.provider.store();
@@ -171,7 +174,10 @@ impl Admin<'_> {
         Ok(Page::cut(views, limit, |user: &UserView| user.name.clone()))
     }
 
-    /// One account.
+    /// Returns one account.
+    ///
+    /// # Errors
+    /// [`AdminFault::NotFound`] when there is no such account.
     pub async fn user(&self, id: &str) -> Result<UserDetails, AdminFault> {
         let (store, user) = (self.provider.store(), self.user_row(id).await?);
         let login = store.user_by_login(&user.name).await?;
@@ -186,26 +192,36 @@ impl Admin<'_> {
         })
     }
 
-    /// The id of whoever has this name.
+    /// Returns the id of the account with this name.
+    ///
+    /// # Errors
+    /// [`AdminFault::NotFound`] when there is no such account.
     pub async fn user_id(&self, name: &str) -> Result<String, AdminFault> {
         let found = self.provider.store().user_by_name(name).await?;
         found.map(|user| user.id).ok_or_else(|| AdminFault::no("user", name))
     }
 
-    /// Names and addresses that were given before they had forms, and could not be given so now; each in one line, with a remedy.
+    /// Lists names and addresses that older versions stored without normalization and that conflict
+    /// under the current rules. Each line names a remedy.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when the store fails.
     pub async fn name_conflicts(&self) -> Result<Vec<String>, AdminFault> {
         let conflicts = self.provider.store().name_conflicts().await?;
         Ok(conflicts.iter().map(ToString::to_string).collect())
     }
 
-    /// Makes an account.
+    /// Creates an account.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when a value is refused or in use, or the password threads or the store fail.
     pub async fn add_user(&self, add: AddUser) -> Result<UserAdded, AdminFault> {
         let mut faults = Vec::new();
         let name = check::user_name(&add.name, &mut faults);
         check::email(add.email.as_deref(), &mut faults);
         check::claims(&add.claims, &mut faults);
         if add.email.is_none() && add.email_verified {
-            faults.push(Refused::new("email_verified", "there is no address to be verified: give one"));
+            faults.push(Refused::new("email_verified", "no address to verify: send `email`"));
         }
         AdminFault::unless_none(faults)?;
         let wanted = self.wanted(add.password, add.generate_password)?;
@@ -223,7 +239,8 @@ impl Admin<'_> {
             created_at: now,
             updated_at: now,
             disabled_at: None,
-            // nobody has a token yet, and one that is made in this very second must not look as if it were made in the next
+            // No token exists yet. With the current time, a token issued in this second would get
+            // the `iat` of the next second.
             tokens_not_before: Timestamp::from_millis(0),
             read_at: Timestamp::from_millis(0),
         };
@@ -235,7 +252,11 @@ impl Admin<'_> {
         })
     }
 
-    /// Changes name, address or claims. What they hold goes on.
+    /// Changes name, address or claims. The user's tokens stay valid.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such account, a value is refused or in use, or concurrent
+    /// changes persist.
     pub async fn change_user(&self, id: &str, change: UserChange) -> Result<UserView, AdminFault> {
         let detail = changed(&change);
         for _ in 0..TRIES {
@@ -245,13 +266,13 @@ impl Admin<'_> {
                 return Ok(self.user_row(id).await?.into());
             }
         }
-        Err(AdminFault::Conflict(format!("user {id:?} is changed again and again by others: try again")))
+        Err(AdminFault::Conflict(format!("user {id:?} changed concurrently: try again")))
     }
 
-    /// What a change makes of an account as it is.
+    /// Applies a change to the current state of the account.
     fn user_change(&self, user: UserRow, change: &UserChange) -> Result<ChangeUser, AdminFault> {
         let mut faults = Vec::new();
-        // What stays as it is need not be what may be given now.
+        // Unchanged values need not meet the current rules.
         let name = match change.name.as_deref().filter(|name| *name != user.name) {
             Some(name) => check::user_name(name, &mut faults),
             None => user.name.clone(),
@@ -263,7 +284,7 @@ impl Admin<'_> {
         }
         let email = change.email.clone().unwrap_or_else(|| user.email.clone());
         if email.is_none() && change.email_verified == Some(true) {
-            faults.push(Refused::new("email_verified", "there is no address to be verified: give one"));
+            faults.push(Refused::new("email_verified", "no address to verify: send `email`"));
         }
         AdminFault::unless_none(faults)?;
         let now = self.now();
@@ -285,13 +306,15 @@ impl Admin<'_> {
         })
     }
 
-    /// Sets a password: whoever was logged in with the old one is out.
+    /// Sets a password and revokes everything that began with the old one.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such account, the password is refused, or the change fails.
     pub async fn set_password(&self, id: &str, set: SetPassword) -> Result<PasswordSet, AdminFault> {
         let user = self.user_row(id).await?;
         let wanted = self.wanted(set.password, set.generate)?;
-        let (password, made) = wanted.ok_or_else(|| {
-            AdminFault::refused("password", "give a password, or have one made with `generate`")
-        })?;
+        let (password, made) = wanted
+            .ok_or_else(|| AdminFault::refused("password", "password missing: send one or set `generate`"))?;
         let stored = self.hashed(&password, &user.name, user.email.as_deref()).await?;
         let change = revocations::change_password(self.provider, id, stored);
         let entry = self.entry("user.password", target(id), &json!({ "generated": made }));
@@ -300,12 +323,18 @@ impl Admin<'_> {
         Ok(PasswordSet { password: made.then_some(password) })
     }
 
-    /// Closes an account, and ends everything of it.
+    /// Disables an account, ends its sessions and revokes its tokens.
+    ///
+    /// # Errors
+    /// [`AdminFault`] when there is no such account or the store fails.
     pub async fn disable_user(&self, id: &str) -> Result<UserView, AdminFault> {
         self.end_as(id, UserRevocation::Disabled, "user.disable", "account disabled").await
     }
 
-    /// Ends all sessions and tokens: log out everywhere.
+    /// Ends all sessions of a user and revokes all tokens: logout everywhere.
+    ///
+    /// # Errors
+    /// As for [`Admin::disable_user`].
     pub async fn end_user(&self, id: &str) -> Result<UserView, AdminFault> {
         self.end_as(id, UserRevocation::Everything, "user.end", "ended by an operator").await
     }
@@ -324,15 +353,21 @@ impl Admin<'_> {
         Ok(self.user_row(id).await?.into())
     }
 
-    /// Opens a closed account again. Nothing that was revoked comes back.
+    /// Enables a disabled account. Revoked tokens stay revoked.
+    ///
+    /// # Errors
+    /// As for [`Admin::disable_user`].
     pub async fn enable_user(&self, id: &str) -> Result<UserView, AdminFault> {
         let change = EnableUser { user_id: id.to_owned(), now: self.now() };
         self.write(change, self.entry("user.enable", target(id), &Value::Null)).await?;
-        // one that is open stays so: whoever asks twice gets what they want
+        // Enabling an enabled account succeeds without effect.
         Ok(self.user_row(id).await?.into())
     }
 
-    /// Forgets wrong passwords: they can log in again at once.
+    /// Deletes the failure record of an account, so the user can log in immediately.
+    ///
+    /// # Errors
+    /// As for [`Admin::disable_user`].
     pub async fn unlock_user(&self, id: &str) -> Result<UserView, AdminFault> {
         let user = self.user_row(id).await?;
         let change = ForgetAttempts { subject: account_subject(id) };
@@ -340,7 +375,10 @@ impl Admin<'_> {
         Ok(user.into())
     }
 
-    /// Deletes an account with all that belongs to it.
+    /// Deletes an account with everything that belongs to it.
+    ///
+    /// # Errors
+    /// As for [`Admin::disable_user`].
     pub async fn delete_user(&self, id: &str) -> Result<(), AdminFault> {
         let (user, now) = (self.user_row(id).await?, self.now());
         let change = DeleteUser {
@@ -364,11 +402,11 @@ impl Admin<'_> {
         self.provider.store().user(id).await?.ok_or_else(|| AdminFault::no("user", id))
     }
 
-    /// The password that was given, or one that is made; and whether it was.
+    /// Returns the given or a generated password, and whether it was generated.
     fn wanted(&self, given: Option<Secret>, generate: bool) -> Result<Option<(Secret, bool)>, AdminFault> {
         match (given, generate) {
             (Some(_), true) => {
-                Err(AdminFault::refused("password", "give a password or have one made: one of the two"))
+                Err(AdminFault::refused("password", "send either a password or a request to generate one"))
             }
             (Some(password), false) => Ok(Some((password, false))),
             (None, true) => Ok(Some((Secret::draw_password(self.provider)?, true))),
@@ -392,7 +430,8 @@ fn target(id: &str) -> String {
     format!("user:{id}")
 }
 
-/// Which members a change has: what they were is not told, for it may be what somebody asked to be forgotten.
+/// Names of the changed members, for the audit log. Old values are not recorded: the user may have
+/// requested their deletion.
 fn changed(change: &UserChange) -> Value {
     let members = [
         ("name", change.name.is_some()),

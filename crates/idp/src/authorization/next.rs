@@ -1,70 +1,75 @@
-//! What comes next for an authorization request: a login, a question, a code or a refusal (OpenID Connect Core 1.0 §3.1.2.3,
-//! §3.1.2.4, §3.1.2.6).
+//! Next step of an authorization request: login, consent, code or error (OpenID Connect Core 1.0
+//! §3.1.2.3, §3.1.2.4, §3.1.2.6).
 //!
-//! Owns: the one decision, made anew each time the browser comes back; nothing is remembered between but when the request
-//! first came, which whoever calls keeps where the browser cannot change it. Does not own: pages, sessions, consents.
+//! Owns: the decision, made again each time the browser returns. The only state between requests is
+//! the time at which the request first arrived; the caller keeps it where the browser cannot change
+//! it.
+//!
+//! Does not own: pages, sessions, consents.
 
 use auth::time::Timestamp;
 
 use super::request::{AuthorizationRequest, ClaimRequest, Prompt};
 use crate::oauth::scope::ScopeSet;
 
-/// Who the session says is there.
+/// The user of the browser's session.
 #[derive(Debug, Clone, Copy)]
 pub struct Person<'a> {
-    /// Their `sub`.
+    /// The `sub` of the user.
     pub subject: &'a str,
-    /// When they last proved who they are.
+    /// When the user last authenticated.
     pub authenticated_at: Timestamp,
-    /// How well (`acr`).
+    /// Authentication context class (`acr`) of that authentication.
     pub acr: Option<&'a str>,
 }
 
-/// All that the decision depends on beside the request.
+/// Everything that the decision depends on besides the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Situation<'a> {
-    /// The session's person, if there is a session.
+    /// The session's user, if there is a session.
     pub person: Option<Person<'a>>,
-    /// Whom a verified `id_token_hint` names.
+    /// The `sub` of a verified `id_token_hint`.
     pub hinted: Option<&'a str>,
-    /// What this person has allowed this client; `None`: they were never asked, or have withdrawn it.
+    /// Scopes that this user has granted to this client; `None`: never asked, or consent withdrawn.
     pub consented: Option<&'a ScopeSet>,
-    /// Whether this client's people are asked at all; an operator vouches for those who are not.
+    /// Whether users of this client are asked for consent; otherwise the operator grants it for
+    /// them.
     pub asks_consent: bool,
-    /// When the person allowed this very request, if they did.
+    /// When the user allowed this request, if that happened.
     pub allowed_at: Option<Timestamp>,
-    /// When this request first came.
+    /// When this request first arrived.
     pub began_at: Timestamp,
-    /// Now.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// Why somebody must log in.
+/// Reason why a login is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginReason {
     /// There is no session.
     NoSession,
-    /// The client wants a fresh proof (`prompt=login`), or they may choose another account (`prompt=select_account`).
+    /// The client requests a new authentication (`prompt=login`) or a choice of account
+    /// (`prompt=select_account`).
     Wanted,
-    /// The last proof is too old (`max_age`).
+    /// The last authentication is too old (`max_age`).
     TooOld,
-    /// Somebody else is meant (`id_token_hint`, or `sub` in `claims`).
+    /// The request names another user (`id_token_hint`, or `sub` in `claims`).
     SomebodyElse,
 }
 
-/// What the client hears instead of a code (Core §3.1.2.6).
+/// Error that the client receives instead of a code (Core §3.1.2.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Somebody must log in, and nothing may be shown.
+    /// A login is required, but `prompt=none` forbids pages.
     LoginRequired,
-    /// Somebody must be asked, and nothing may be shown.
+    /// Consent is required, but `prompt=none` forbids pages.
     ConsentRequired,
-    /// They cannot prove it as well as is essential (Unmet Authentication Requirements 1.0).
+    /// An essential `acr` value cannot be met (Unmet Authentication Requirements 1.0).
     UnmetAuthentication,
 }
 
 impl Refused {
-    /// The `error` of the answer.
+    /// The `error` of the response.
     pub const fn code(self) -> &'static str {
         match self {
             Self::LoginRequired => "login_required",
@@ -74,20 +79,20 @@ impl Refused {
     }
 }
 
-/// What comes next.
+/// The next step of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// The login page.
+    /// Show the login page.
     Login(LoginReason),
-    /// The consent page, with the scopes that are new.
+    /// Show the consent page; holds the scopes to be granted.
     Consent(ScopeSet),
-    /// An answer without a code.
+    /// Send an error to the client.
     Refuse(Refused),
-    /// A code with these scopes.
+    /// Issue a code with these scopes.
     Issue(ScopeSet),
 }
 
-/// Decides.
+/// Decides the next step of a request.
 pub fn next(request: &AuthorizationRequest, situation: &Situation<'_>) -> Next {
     let silent = request.prompt == Prompt::Nothing;
     let person = match present(request, situation) {
@@ -104,7 +109,7 @@ pub fn next(request: &AuthorizationRequest, situation: &Situation<'_>) -> Next {
     let allowed = situation.allowed_at.is_some_and(|at| at >= situation.began_at);
     let new =
         situation.consented.map_or_else(|| request.to_allow.clone(), |had| request.to_allow.without(had));
-    // Who asks for no scope is asked about as well: the person's name is something of theirs.
+    // A request without scopes also needs consent: the user's identity is personal data too.
     let consented = situation.consented.is_some() && new.is_empty();
     let settled = allowed || (!asked_again && (consented || !situation.asks_consent));
     match settled {
@@ -115,7 +120,7 @@ pub fn next(request: &AuthorizationRequest, situation: &Situation<'_>) -> Next {
     }
 }
 
-/// The person, if the session will do.
+/// Returns the session's user if the session satisfies the request.
 fn present<'a>(request: &AuthorizationRequest, situation: &Situation<'a>) -> Result<Person<'a>, LoginReason> {
     let person = situation.person.ok_or(LoginReason::NoSession)?;
     let meant =
@@ -129,7 +134,7 @@ fn present<'a>(request: &AuthorizationRequest, situation: &Situation<'a>) -> Res
     if wanted && !fresh {
         return Err(LoginReason::Wanted);
     }
-    // Who has just proved it in answer to this request is not asked again, however small max_age is.
+    // After an authentication for this request `max_age` is satisfied, however small it is.
     let age = situation.now.since(person.authenticated_at);
     if !fresh && request.max_age.is_some_and(|most| age > most) {
         return Err(LoginReason::TooOld);
@@ -141,7 +146,8 @@ fn asked_for<'a>(claims: &'a [ClaimRequest], name: &str) -> Option<&'a ClaimRequ
     claims.iter().find(|claim| claim.name == name)
 }
 
-/// Whether a value is among those asked for; where none is named, any will do, but none at all will not.
+/// Whether a value is among the requested ones. If none is named, any value matches, but not
+/// `None`.
 fn admits(claim: &ClaimRequest, value: Option<&str>) -> bool {
     value.is_some_and(|value| claim.values.is_empty() || claim.values.iter().any(|v| v == value))
 }
@@ -188,7 +194,7 @@ mod tests {
         request(Prompt::AsNeeded { login, consent, select_account })
     }
 
-    /// Ada logged in so many seconds before the request came, and has allowed everything.
+    /// Ada authenticated this many seconds before the request arrived and has granted everything.
     fn ada(seconds: u64, consented: &ScopeSet) -> Situation<'_> {
         let authenticated_at = BEGAN.minus(Duration::from_secs(seconds));
         Situation {
@@ -243,7 +249,7 @@ mod tests {
             max_age: Some(Duration::from_secs(most)),
             ..ask(false, false, false)
         };
-        // It is one second after the request came.
+        // The current time is one second after the request arrived.
         assert_eq!(next(&within(61), &ada(60, &all)), Next::Issue(scopes("openid email")));
         assert_eq!(next(&within(60), &ada(60, &all)), Next::Login(LoginReason::TooOld));
         assert_eq!(next(&within(0), &ada(60, &all)), Next::Login(LoginReason::TooOld));

@@ -1,28 +1,30 @@
-//! Proof key for code exchange (RFC 7636), S256 alone: `plain` shows the secret to whoever sees the request.
+//! PKCE: proof key for code exchange (RFC 7636), with S256 only.
+//!
+//! The method `plain` is not supported: it discloses the verifier to everyone who sees the request.
 
 use aws_lc_rs::{constant_time, digest};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 
-/// Shortest and longest verifier (RFC 7636 §4.1).
+/// Shortest and longest verifier in characters (RFC 7636 §4.1).
 const VERIFIER: std::ops::RangeInclusive<usize> = 43..=128;
 
-/// A `code_challenge`: the SHA-256 of a verifier that only the asking client knows.
+/// A `code_challenge`: the SHA-256 digest of a verifier that only the requesting client knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Challenge(Box<str>);
 
 impl Challenge {
-    /// From the wire: 32 bytes in base64url without padding (RFC 7636 §4.2), in their one spelling.
+    /// Parses 32 bytes in base64url without padding (RFC 7636 §4.2), in canonical form.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).ok()?;
         (bytes.len() == digest::SHA256_OUTPUT_LEN).then(|| Self(text.into()))
     }
 
-    /// As it came.
+    /// The challenge as received.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether `verifier` is what the challenge was made from (RFC 7636 §4.6). Takes the same time wherever they differ.
+    /// Whether the challenge was made from `verifier` (RFC 7636 §4.6). Compares in constant time.
     pub fn is_met_by(&self, verifier: &str) -> bool {
         let unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
         if !VERIFIER.contains(&verifier.len()) || !verifier.bytes().all(unreserved) {
@@ -37,7 +39,7 @@ impl Challenge {
 mod tests {
     use super::*;
 
-    /// RFC 7636 appendix B.
+    /// Example of RFC 7636 appendix B.
     const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
     const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
@@ -58,7 +60,7 @@ mod tests {
             "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cMM",
             "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM=",
             "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw+cM",
-            // Bits beyond the 32nd byte: another text for the same digest.
+            // Different unused bits in the last character: another text for the same digest.
             "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cN",
         ] {
             assert_eq!(Challenge::parse(bad), None, "{bad:?}");

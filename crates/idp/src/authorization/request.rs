@@ -1,9 +1,10 @@
-//! What is asked at the authorization endpoint (RFC 6749 §4.1.1, OpenID Connect Core 1.0 §3.1.2.1).
+//! Parser of authorization requests (RFC 6749 §4.1.1, OpenID Connect Core 1.0 §3.1.2.1).
 //!
-//! Owns: the reading of every parameter, and to whom a fault is told. Does not own: signing people in, or asking them.
+//! Owns: reading every parameter, and the choice who receives an error. Does not own: login,
+//! consent.
 //!
-//! A parameter that is not honoured is refused with the code the standard has for it, never ignored; one that the standard
-//! does not know is ignored, as it demands.
+//! A known parameter that is not supported is refused with the standard's error code, never
+//! ignored. An unknown parameter is ignored, as the standard requires.
 
 use std::time::Duration;
 
@@ -11,42 +12,47 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 
 use super::pkce::Challenge;
-use super::redirect::RedirectUri;
 use super::response::{ResponseMode, ReturnAddress};
 use crate::oauth::form::Form;
+use crate::oauth::redirect_uri::RedirectUri;
+use crate::oauth::request_fault::{AddressFault, RequestFault};
 use crate::oauth::scope::ScopeSet;
 use crate::person::scope_of;
 
 /// Longest `state`, `nonce`, `login_hint`, `id_token_hint` and `claims` in bytes.
 const MAX_TEXT: usize = 8 * 1024;
-/// Most claims asked for by name.
+/// Most claims requested by name.
 const MAX_CLAIMS: usize = 64;
 
-/// What a client may ask with.
+/// Claim that a client requests by name (Core §5.5) to learn when the user's data was read, in
+/// milliseconds of log time.
+pub(crate) const READ_AT: &str = "read_at";
+
+/// Rights and settings of the client that limit its requests.
 #[derive(Debug, Clone, Copy)]
 pub struct Rights<'a> {
-    /// Its redirect URIs.
+    /// Registered redirect URIs of the client.
     pub redirect_uris: &'a [RedirectUri],
-    /// Its scopes.
+    /// Scopes that it may request.
     pub scopes: &'a ScopeSet,
-    /// Those of them that it gets when it asks for none.
+    /// Scopes for a request without `scope`.
     pub default_scopes: &'a ScopeSet,
-    /// Whether it must prove that it is who asked: public clients always must (RFC 9700 §2.1.1).
+    /// Whether it must use PKCE: public clients always must (RFC 9700 §2.1.1).
     pub needs_challenge: bool,
 }
 
-/// What the person must, or must not, be asked (`prompt`).
+/// Which interactions the client requires or forbids (`prompt`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prompt {
-    /// Nothing may be shown.
+    /// No page may be shown (`none`).
     Nothing,
-    /// What is needed, and these in any case.
+    /// Pages are shown when necessary; those selected here are always shown.
     AsNeeded {
-        /// They must prove who they are again.
+        /// The user must authenticate again.
         login: bool,
-        /// They must be asked again for consent.
+        /// The user must be asked for consent again.
         consent: bool,
-        /// They must be able to choose another account.
+        /// The user must be able to choose another account.
         select_account: bool,
     },
 }
@@ -57,151 +63,72 @@ impl Default for Prompt {
     }
 }
 
-/// A claim asked for by name (OpenID Connect Core 1.0 §5.5.1).
+/// A claim requested by name (OpenID Connect Core 1.0 §5.5.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRequest {
-    /// Its name.
+    /// Name of the claim.
     pub name: String,
-    /// Whether the task cannot be done without.
+    /// Whether the client marked the claim as essential.
     pub essential: bool,
-    /// The values that would do; empty: any.
+    /// Acceptable values; empty: any value.
     pub values: Vec<Value>,
 }
 
-/// The `claims` parameter.
+/// The parsed `claims` parameter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClaimRequests {
-    /// For the ID token.
+    /// Claims requested for the ID token.
     pub id_token: Vec<ClaimRequest>,
-    /// For the userinfo endpoint.
+    /// Claims requested for the userinfo endpoint.
     pub userinfo: Vec<ClaimRequest>,
 }
 
-/// A request that makes sense; nobody has been asked yet.
+/// A valid authorization request, before login and consent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorizationRequest {
-    /// Where the answer goes.
+    /// Where the response is sent.
     pub address: ReturnAddress,
-    /// The `redirect_uri` as it came, which must come again with the code (RFC 6749 §4.1.3); `None`: it was left out.
+    /// The `redirect_uri` as received, which the token request must repeat (RFC 6749 §4.1.3);
+    /// `None`: it was omitted.
     pub redirect_uri: Option<Box<str>>,
-    /// What the client may have of what it asked for (RFC 6749 §3.3; unknown ones are ignored: Core §3.1.2.1).
+    /// The requested scopes that the client may have (RFC 6749 §3.3); unknown scopes are ignored
+    /// (Core §3.1.2.1).
     pub scopes: ScopeSet,
-    /// What the person must allow: the scopes, and those that claims asked for by name belong to.
+    /// Scopes that need the user's consent: the requested ones and those of claims requested by
+    /// name.
     pub to_allow: ScopeSet,
-    /// Comes back in the ID token.
+    /// Value for the `nonce` claim of the ID token.
     pub nonce: Option<Box<str>>,
-    /// Must be met when the code is redeemed.
+    /// PKCE challenge that the token request must satisfy.
     pub challenge: Option<Challenge>,
-    /// What the person is asked.
+    /// Which interactions the client requires or forbids.
     pub prompt: Prompt,
-    /// How long ago they may have proved who they are.
+    /// Largest age of the last authentication.
     pub max_age: Option<Duration>,
-    /// How well, the best first.
+    /// Requested `acr` values, in order of preference.
     pub acr_values: Vec<Box<str>>,
-    /// Who they probably are.
+    /// Login name that the client expects.
     pub login_hint: Option<Box<str>>,
-    /// An ID token of whom the client knows, not verified yet.
+    /// An ID token of the expected user, not verified yet.
     pub id_token_hint: Option<Box<str>>,
-    /// Languages, the best first.
+    /// Language tags, in order of preference.
     pub ui_locales: Option<Box<str>>,
-    /// Claims asked for by name.
+    /// Claims requested by name.
     pub claims: ClaimRequests,
 }
 
-/// Why a client cannot be answered: the person sees a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AddressFault {
-    /// Several are registered, or OpenID Connect demands it.
-    #[error("redirect_uri is missing")]
-    Missing,
-    /// None of the registered ones.
-    #[error("redirect_uri is not registered for this client")]
-    NotRegistered,
-}
-
-/// Why a request is refused, to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RequestFault {
-    /// `request` (Core §6).
-    #[error("request objects are not supported")]
-    RequestObject,
-    /// `request_uri` (Core §6.2) that did not come from us.
-    #[error("request_uri is not supported but for pushed requests")]
-    RequestUri,
-    /// `registration` (Core §7.2.1).
-    #[error("registration is not supported")]
-    Registration,
-    /// No `response_type`.
-    #[error("response_type is missing")]
-    ResponseTypeMissing,
-    /// Anything but `code`.
-    #[error("response_type is not supported: use code")]
-    ResponseType,
-    /// An unknown `response_mode`.
-    #[error("response_mode is not one of query, fragment, form_post")]
-    ResponseMode,
-    /// Not in the grammar.
-    #[error("scope is malformed: scopes are words separated by one space")]
-    Scope,
-    /// Nothing of it is for this client.
-    #[error("this client may have none of the scopes")]
-    NoScope,
-    /// A public client without one.
-    #[error("code_challenge is required (PKCE)")]
-    ChallengeMissing,
-    /// `plain`, or no method, which means `plain`.
-    #[error("code_challenge_method must be S256")]
-    ChallengeMethod,
-    /// Not the digest it should be.
-    #[error("code_challenge is not 32 bytes in base64url")]
-    Challenge,
-    /// Unknown word, or `none` beside another.
-    #[error("prompt is malformed: none alone, or some of login, consent, select_account")]
-    Prompt,
-    /// No number of seconds.
-    #[error("max_age is not a number of seconds")]
-    MaxAge,
-    /// Not the JSON it should be.
-    #[error("claims is malformed")]
-    Claims,
-    /// A text beyond [`MAX_TEXT`].
-    #[error("a parameter is too long")]
-    TooLong,
-}
-
-impl RequestFault {
-    /// The `error` of the answer (RFC 6749 §4.1.2.1, Core §3.1.2.6).
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::RequestObject => "request_not_supported",
-            Self::RequestUri => "request_uri_not_supported",
-            Self::Registration => "registration_not_supported",
-            Self::ResponseType => "unsupported_response_type",
-            Self::Scope | Self::NoScope => "invalid_scope",
-            Self::ResponseTypeMissing
-            | Self::ResponseMode
-            | Self::ChallengeMissing
-            | Self::ChallengeMethod
-            | Self::Challenge
-            | Self::Prompt
-            | Self::MaxAge
-            | Self::Claims
-            | Self::TooLong => "invalid_request",
-        }
-    }
-}
-
-/// To whom a fault is told.
+/// Who receives an error, and which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// To the person: there is no address to trust.
+    /// The user, on a page: there is no verified redirect URI.
     Page(AddressFault),
-    /// To the client.
+    /// The client, at its redirect URI.
     Answer(ReturnAddress, RequestFault),
 }
 
-/// What a request object says (Core §6.1). Postern refuses these whatever they say, and reads them, verified or not, only for where that answer
-/// is waited for: at an address that is registered, in a mode that there is.
+/// Claims of a request object (Core §6.1). Request objects are always refused. Their claims,
+/// unverified, only help to send the error response: to a registered redirect URI, in a supported
+/// response mode.
 struct RequestObject(Map<String, Value>);
 
 impl RequestObject {
@@ -218,12 +145,15 @@ impl RequestObject {
     }
 }
 
-/// Reads a request of a client whose id was found right.
+/// Reads a request of a client that was already looked up.
+///
+/// # Errors
+/// [`Refusal`] with the error and who receives it.
 pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Refusal> {
     let object = RequestObject::of(form);
     let asked = form.get("redirect_uri").or_else(|| object.text("redirect_uri"));
     let redirect_uri = redirect_uri(form, asked, rights).map_err(Refusal::Page)?;
-    // Until the mode is known to be one, faults go where they go by default.
+    // If the mode is not valid, errors are sent in the default mode.
     let mode = form.get("response_mode").map(ResponseMode::from_wire);
     let inside = || object.text("response_mode").and_then(ResponseMode::from_wire);
     let fits = |text: &&str| text.len() <= MAX_TEXT;
@@ -261,7 +191,8 @@ pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Ref
     })
 }
 
-/// The address: the one that is asked for, or the only one there is where plain OAuth leaves it out.
+/// The redirect URI: the requested one, or the only registered one if a plain OAuth request omits
+/// it.
 fn redirect_uri<'a>(
     form: &Form,
     asked: Option<&'a str>,
@@ -287,7 +218,7 @@ fn supported(form: &Form) -> Result<(), RequestFault> {
     demand(response_type == "code", RequestFault::ResponseType)
 }
 
-/// Of what is asked for what it may have, or what it gets when it asks for nothing (RFC 6749 §3.3).
+/// The requested scopes that the client may have, or its default scopes (RFC 6749 §3.3).
 fn scopes(form: &Form, rights: Rights<'_>) -> Result<ScopeSet, RequestFault> {
     let Some(asked) = form.get("scope") else { return Ok(rights.default_scopes.clone()) };
     let asked = ScopeSet::parse(asked).map_err(|_| RequestFault::Scope)?;
@@ -296,13 +227,13 @@ fn scopes(form: &Form, rights: Rights<'_>) -> Result<ScopeSet, RequestFault> {
     Ok(granted)
 }
 
-/// What a client asks for by name it gets by itself, but only of what it may have a whole scope of; and the person allows the
-/// scope, for that is what the page can tell them.
+/// Adds the scopes of claims requested by name, because the consent page shows scopes, not claims.
+/// Only scopes that the client may have are added.
 fn to_allow(scopes: &ScopeSet, claims: &ClaimRequests, own: &ScopeSet) -> ScopeSet {
     let mut all = scopes.clone();
     for claim in claims.id_token.iter().chain(&claims.userinfo) {
         if let Some(scope) = scope_of(&claim.name).filter(|scope| own.contains(scope)) {
-            // one of the client's own, of which there are no more than a set holds
+            // It is one of the client's scopes, which fit into a set, so this cannot fail.
             let _ = all.insert(scope);
         }
     }
@@ -396,8 +327,8 @@ mod tests {
     const CALLBACK: &str = "https://app.example/cb";
     const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
-    /// Reads what a confidential client with one redirect URI asks by default, changed by `changes`: an empty value
-    /// leaves a parameter out.
+    /// Reads the default request of a confidential client with one redirect URI, modified by
+    /// `changes`. An empty value removes a parameter.
     fn ask(changes: &[(&str, &str)]) -> Result<AuthorizationRequest, Refusal> {
         ask_as(&[CALLBACK], false, changes)
     }

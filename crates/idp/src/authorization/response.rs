@@ -1,24 +1,25 @@
-//! How the answer to an authorization request travels back.
+//! Transport of authorization responses.
 //!
-//! Owns: the three ways (query, fragment, form post), escaping, and the issuer in every answer (RFC 9207). Does not own: what
-//! is answered.
+//! Owns: the three response modes (query, fragment, form post), escaping, and the issuer in each
+//! response (RFC 9207). Does not own: the content of the response.
 
 use crate::oauth::form::escape;
 
-/// `response_mode` (OAuth 2.0 Multiple Response Type Encoding Practices §2.1, OAuth 2.0 Form Post Response Mode).
+/// `response_mode` (OAuth 2.0 Multiple Response Type Encoding Practices §2.1, OAuth 2.0 Form Post
+/// Response Mode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ResponseMode {
-    /// In the query of the redirect URI, beside what it has.
+    /// In the query of the redirect URI, appended to an existing query.
     #[default]
     Query,
-    /// Behind `#`, where servers do not see it.
+    /// In the fragment after `#`, which browsers do not send to servers.
     Fragment,
     /// In the body of a form that the browser posts.
     FormPost,
 }
 
 impl ResponseMode {
-    /// Every mode there is.
+    /// All supported modes.
     pub const ALL: [Self; 3] = [Self::Query, Self::Fragment, Self::FormPost];
 
     /// The value of `response_mode`.
@@ -30,13 +31,13 @@ impl ResponseMode {
         }
     }
 
-    /// The mode of a `response_mode`, compared exactly.
+    /// Parses a `response_mode`; the comparison is exact.
     pub fn from_wire(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == text)
     }
 }
 
-/// Where the answer goes; made from a request whose client and redirect URI were found right.
+/// Destination of the response. Client and redirect URI of the request were verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReturnAddress {
     pub(crate) redirect_uri: Box<str>,
@@ -44,14 +45,14 @@ pub struct ReturnAddress {
     pub(crate) state: Option<Box<str>>,
 }
 
-/// An answer as it leaves.
+/// An encoded response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Response {
-    /// The browser is sent to this URL (303: whatever it posted to us stays with us).
+    /// Redirect the browser to this URL with status 303, which does not repeat a posted form.
     Redirect(String),
-    /// The browser posts these fields there.
+    /// Let the browser post these fields.
     FormPost {
-        /// Where.
+        /// URL that the form is posted to.
         action: Box<str>,
         /// Names and values, not escaped.
         fields: Vec<(&'static str, String)>,
@@ -59,12 +60,12 @@ pub enum Response {
 }
 
 impl ReturnAddress {
-    /// Where it goes.
+    /// The redirect URI of the response.
     pub fn redirect_uri(&self) -> &str {
         &self.redirect_uri
     }
 
-    /// The answer with these fields, to which `state` and `iss` are added.
+    /// Encodes a response with these fields; adds `state` and `iss`.
     pub fn answer(&self, issuer: &str, fields: &[(&'static str, &str)]) -> Response {
         let state = self.state.as_deref().map(|state| ("state", state));
         let fields = fields.iter().copied().chain(state).chain([("iss", issuer)]);

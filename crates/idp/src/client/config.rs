@@ -1,8 +1,9 @@
-//! What a client may be told to be: plain values in, a checked [`Client`] out, all faults at once.
+//! Client configuration: unchecked settings in, a checked [`Client`] out, all faults in one pass.
 //!
-//! Owns: [`ClientConfig`], the one description of a client, whether it stands in a configuration file, arrives at the
-//! administration API or is kept in the store (as JSON, secrets as digests); and its check.
-//! Does not own: what a client is afterwards ([`super::Client`]).
+//! Owns: [`ClientConfig`], the one description of a client, and its check. It comes from a
+//! configuration file, from the administration API or from the store (as JSON, secrets as digests).
+//!
+//! Does not own: the checked client ([`super::Client`]).
 
 use std::{fmt, time::Duration};
 
@@ -10,109 +11,108 @@ use auth::{keyset::KeySet, token::jws::SigningAlgorithm};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    Client, ClientDefaults, Introspects, Proof, TokenFormat,
-    secret::{SecretDigest, SecretDigests, SecretFault},
-};
-use crate::{
-    authorization::redirect::{RedirectFault, RedirectUri},
-    lifetime::{self, LifetimeFault},
-    oauth::{
-        grant_type::GrantType,
-        scope::{ScopeFault, ScopeSet},
-        target,
-    },
-};
+use super::{Client, ClientDefaults, Introspects, Proof, TokenFormat};
+use crate::client_secret::{SecretDigest, SecretDigests, SecretFault};
+use crate::lifetime::{self, LifetimeFault};
+use crate::oauth::grant_type::GrantType;
+use crate::oauth::redirect_uri::{RedirectFault, RedirectUri};
+use crate::oauth::scope::{ScopeFault, ScopeSet};
+use crate::oauth::target;
 
 /// Longest client id in bytes.
 pub const MAX_CLIENT_ID: usize = 128;
-/// Longest name in characters: it stands on pages.
+/// Longest display name in characters; pages show it.
 pub const MAX_NAME: usize = 80;
 /// Longest group name in bytes.
 pub const MAX_GROUP: usize = 256;
-/// Most groups of one client: they travel in every token.
+/// Most groups of one client: every token of the client carries them.
 pub const MAX_GROUPS: usize = 128;
 /// Most redirect URIs of one client.
 pub const MAX_REDIRECTS: usize = 64;
 
-/// Whether a client may be called so.
+/// Whether a text is a valid client id.
 pub(crate) fn is_client_id(id: &str) -> bool {
     (1..=MAX_CLIENT_ID).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// One client as configured. Members that are left out are as in [`ClientConfig::default`]: it may do nothing.
+/// Settings of one client. Omitted members have defaults, with which the client may do nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct ClientConfig {
-    /// `client_id`: 1 to [`MAX_CLIENT_ID`] visible ASCII characters, unique. It is also the `sub` of tokens
-    /// the client gets for itself.
+    /// The `client_id`: 1 to [`MAX_CLIENT_ID`] visible ASCII characters, unique. It is also the
+    /// `sub` of tokens that the client gets for itself.
     #[serde(skip)]
     pub id: String,
-    /// What people know it by; its id when absent.
+    /// Display name for users; default: the client id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// A client that cannot keep a secret, such as a program on somebody's own machine. It proves nothing, so it must use PKCE.
+    /// Whether the client cannot keep a secret, for example a program on a user's machine. It does
+    /// not authenticate, so it must use PKCE.
     #[serde(skip_serializing_if = "is_false")]
     pub public: bool,
-    /// One secret, or two while the client moves from one to the next.
+    /// One secret, or two during a rotation.
     #[schema(ignore)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<ConfiguredSecret>,
-    /// Its public keys (RFC 7517 §5) instead of a secret, for `private_key_jwt` (OpenID Connect Core 1.0 §9).
+    /// Public keys of the client (JWK set, RFC 7517 §5) for `private_key_jwt` (OpenID Connect Core
+    /// 1.0 §9), instead of a secret.
     #[schema(value_type = Option<Object>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Value>,
-    /// The grants it may use; at least one.
+    /// Grants that the client may use; at least one.
     pub grants: Vec<GrantType>,
-    /// Where people may be sent back to, see [`RedirectUri::parse`].
+    /// URIs to which authorization responses may be sent. They are compared exactly, except for the
+    /// port of a loopback address (RFC 8252 §7.3).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub redirect_uris: Vec<String>,
-    /// Where people may be sent after signing out (OpenID Connect RP-Initiated Logout 1.0 §3.1).
+    /// Redirect URIs after logout (OpenID Connect RP-Initiated Logout 1.0 §3.1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub post_logout_redirect_uris: Vec<String>,
-    /// Where the client hears that a session has ended (OpenID Connect Back-Channel Logout 1.0 §2.2).
+    /// URI that receives logout tokens when a session ends (OpenID Connect Back-Channel Logout 1.0
+    /// §2.2).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backchannel_logout_uri: Option<String>,
-    /// The scopes it may have.
+    /// Scopes that the client may request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// The scopes it gets when it asks for none: some of `scopes`, or nothing.
+    /// Scopes for a request without `scope`: a subset of `scopes`, possibly empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub default_scopes: Vec<String>,
-    /// The audiences it may name; the first is used when it names none. Without any its tokens are meant for the provider
-    /// itself, and good for its userinfo endpoint alone.
+    /// Audiences that the client may request; the first is the default. Without any, its tokens are
+    /// issued for the provider itself and are valid only at its userinfo endpoint.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub audiences: Vec<String>,
-    /// The groups that tokens it gets for itself carry (RFC 9068 §2.2.3.1).
+    /// Groups in tokens that the client gets for itself (RFC 9068 §2.2.3.1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Whether people are asked before it gets anything of theirs.
+    /// Whether users are asked for consent.
     pub asks_consent: bool,
-    /// Whether it must use PKCE (RFC 7636); public clients always must.
+    /// Whether the client must use PKCE (RFC 7636); public clients always must.
     #[serde(skip_serializing_if = "is_false")]
     pub requires_pkce: bool,
-    /// Whether it must push its authorization requests (RFC 9126 §6).
+    /// Whether the client must push its authorization requests (RFC 9126 §6).
     #[serde(skip_serializing_if = "is_false")]
     pub requires_pushed_requests: bool,
-    /// Whose tokens it may ask about (RFC 7662).
+    /// Which tokens the client may introspect (RFC 7662).
     #[serde(skip_serializing_if = "Introspects::is_own")]
     pub introspects: Introspects,
-    /// What its access tokens look like.
+    /// Format of the client's access tokens.
     pub access_token: TokenFormat,
-    /// How long its access tokens live, in seconds; the provider's lifetime when absent.
+    /// Lifetime of access tokens in seconds; default: the provider's setting.
     #[schema(value_type = Option<u64>, default = json!(null))]
     #[serde(skip_serializing_if = "Option::is_none", with = "in_seconds")]
     pub access_token_lifetime: Option<Duration>,
-    /// What its ID tokens are signed with; the provider's algorithm when absent.
+    /// Signing algorithm of ID tokens; default: the provider's setting.
     #[schema(value_type = Option<String>, default = json!(null))]
     #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
     pub id_token_algorithm: Option<SigningAlgorithm>,
-    /// What userinfo answers are signed with; they are plain JSON when absent.
+    /// Signing algorithm of userinfo responses; if absent, they are plain JSON.
     #[schema(value_type = Option<String>, default = json!(null))]
     #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
     pub userinfo_algorithm: Option<SigningAlgorithm>,
-    /// Whether ID tokens carry what the granted scopes tell of a person, which the userinfo endpoint tells otherwise.
+    /// Whether ID tokens contain the user's claims of the granted scopes; otherwise only the
+    /// userinfo endpoint returns them.
     #[serde(skip_serializing_if = "is_false")]
     pub claims_in_id_token: bool,
 }
@@ -151,18 +151,21 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// A client secret as configured. Written out it is always a digest.
+/// A client secret as configured. It is always serialized as a digest.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfiguredSecret {
-    /// In the clear, hard to guess (see [`SecretDigest::of_configured`]).
+    /// In clear text; must not be guessable (see [`SecretDigest::of_configured`]).
     Plain(String),
-    /// Its SHA-256 as 64 hexadecimal digits.
+    /// SHA-256 digest as 64 hexadecimal digits.
     Sha256(String),
 }
 
 impl ConfiguredSecret {
-    /// As a digest, if it may be one.
+    /// Digest of the secret.
+    ///
+    /// # Errors
+    /// [`SecretFault`] when the secret is guessable or malformed.
     pub fn digest(&self) -> Result<SecretDigest, SecretFault> {
         match self {
             Self::Plain(plain) => SecretDigest::of_configured(plain),
@@ -187,7 +190,7 @@ impl fmt::Debug for ConfiguredSecret {
     }
 }
 
-/// Whole seconds, or nothing.
+/// Serde format: whole seconds, or null.
 mod in_seconds {
     use super::{Deserialize, Duration};
 
@@ -204,7 +207,7 @@ mod in_seconds {
     }
 }
 
-/// The name of RFC 7518 §3.1, or nothing.
+/// Serde format: algorithm name of RFC 7518 §3.1, or null.
 mod by_name {
     use super::{Deserialize, SigningAlgorithm};
     use crate::keys::key;
@@ -221,103 +224,107 @@ mod by_name {
         d: D,
     ) -> Result<Option<SigningAlgorithm>, D::Error> {
         let Some(name) = Option::<String>::deserialize(d)? else { return Ok(None) };
-        let known = || serde::de::Error::custom(format!("{name:?} is none of ES256, RS256, EdDSA"));
+        let known =
+            || serde::de::Error::custom(format!("unknown algorithm {name:?}: use ES256, RS256 or EdDSA"));
         key::by_name(&name).map(Some).ok_or_else(known)
     }
 }
 
-/// Why one value is refused.
+/// Reason why one value is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientReason {
-    /// See [`LifetimeFault`].
+    /// The lifetime is not valid, see [`LifetimeFault`].
     #[error(transparent)]
     Lifetime(LifetimeFault),
-    /// See [`SecretFault`].
+    /// A secret is not acceptable, see [`SecretFault`].
     #[error(transparent)]
     Secret(SecretFault),
-    /// See [`ScopeFault`].
+    /// A scope is not valid, see [`ScopeFault`].
     #[error(transparent)]
     Scope(ScopeFault),
-    /// See [`RedirectFault`].
+    /// A URI is not valid, see [`RedirectFault`].
     #[error(transparent)]
     Redirect(RedirectFault),
-    /// No secret.
-    #[error("a client needs a secret or keys, or to be public")]
+    /// There is neither a secret nor keys, and the client is not public.
+    #[error("the client has no authentication method: add a secret or keys, or set public")]
     NoSecret,
-    /// More than two secrets.
+    /// There are more than two secrets.
     #[error("a client has at most two secrets: the one in use and the next")]
     TooManySecrets,
-    /// More than one way to prove itself.
-    #[error("a client has secrets or keys or is public: one of the three")]
+    /// There is more than one authentication method.
+    #[error("conflicting authentication methods: use secrets, keys or public")]
     TwoProofs,
-    /// Not a set of public keys.
-    #[error("keys are a JWK set of public keys: {0}")]
+    /// The keys are not a JWK set of public keys; holds the reason.
+    #[error("keys are not a JWK set of public keys: {0}")]
     Keys(String),
-    /// An id out of the grammar.
+    /// The client id does not match the grammar.
     #[error("a client id has 1 to {MAX_CLIENT_ID} visible ascii characters")]
     ClientId,
-    /// A name out of bounds.
+    /// The name is empty, too long or has control characters.
     #[error("a client's name has 1 to {MAX_NAME} characters and no control characters")]
     Name,
-    /// No grant.
-    #[error("a client without a grant can do nothing: give it one or remove it")]
+    /// There is no grant.
+    #[error("the client has no grant: add one or remove the client")]
     NoGrant,
-    /// A grant for those who prove who they are.
-    #[error("a public client may not use {}: anybody could in its name", .0.as_str())]
+    /// A public client has a grant that needs client authentication; holds the grant.
+    #[error("a public client may not use {}: it cannot authenticate", .0.as_str())]
     PublicGrant(GrantType),
-    /// A refresh token that nothing leads to.
-    #[error("refresh_token follows from another grant: add authorization_code, device_code or password")]
+    /// There is `refresh_token`, but no grant that issues refresh tokens.
+    #[error("refresh_token needs another grant: add authorization_code, device_code or password")]
     NothingToRefresh,
-    /// No redirect URI.
+    /// There is `authorization_code`, but no redirect URI.
     #[error("a client with authorization_code needs a redirect uri")]
     NoRedirect,
-    /// Too many.
+    /// There are more than [`MAX_REDIRECTS`] redirect URIs.
     #[error("a client has at most {MAX_REDIRECTS} redirect uris")]
     TooManyRedirects,
-    /// An audience of a client that the provider does not have; holds it.
+    /// An audience is not among those of the provider; holds the audience.
     #[error("audience {0:?} is not among the provider's audiences: add it there or correct it")]
     UnknownAudience(String),
-    /// No audience.
-    #[error("a client with client_credentials needs an audience: its tokens must be meant for somebody")]
+    /// There is `client_credentials`, but no audience.
+    #[error("a client with client_credentials needs an audience: add one")]
     NoAudience,
-    /// A default scope that is not among the client's scopes; holds it.
+    /// A default scope is not among the client's scopes; holds the scope.
     #[error("default scope {0:?} is not among the client's scopes")]
     DefaultScope(String),
     /// A group name is empty, too long or has control characters.
     #[error("a group has 1 to {MAX_GROUP} bytes and no control characters")]
     Group,
-    /// More than [`MAX_GROUPS`].
+    /// There are more than [`MAX_GROUPS`] groups.
     #[error("a client has at most {MAX_GROUPS} groups: every token carries them")]
     TooManyGroups,
 }
 
-/// One refused value and where it stands, for example `secrets[0]`.
+/// One refused value and its place, for example `secrets[0]`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct ClientFault {
     /// Path from [`ClientConfig`].
     pub path: String,
-    /// Why.
+    /// Why the value is refused.
     pub reason: ClientReason,
 }
 
-/// An address of a stored client that is not one any more, so that nobody is sent there.
+/// A URI of a stored client that is no longer valid and is therefore ignored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {uri:?} is left out: {}", RedirectFault::Pattern)]
+#[error("{path}: ignored {uri:?}: {}", RedirectFault::Pattern)]
 pub(crate) struct LeftOut {
     /// Path from [`ClientConfig`].
     path: String,
-    /// As it was registered.
+    /// The URI as registered.
     uri: String,
 }
 
-/// Every refused value.
+/// All refused values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct ClientFaults(pub Vec<ClientFault>);
 
 impl ClientConfig {
-    /// Checks everything and reports every fault.
+    /// Checks all values and reports every fault.
+    ///
+    /// # Errors
+    /// [`ClientFaults`] with every refused value.
     pub fn check(&self, defaults: &ClientDefaults) -> Result<Client, ClientFaults> {
         let mut faults = Faults(Vec::new());
         let client = self.build(defaults, &mut faults);
@@ -327,14 +334,15 @@ impl ClientConfig {
         }
     }
 
-    /// The same for what a former version has registered: an address that is a pattern, as it knew none to be, is left out, and closes nothing else.
+    /// As [`ClientConfig::check`], for a client that an older version registered. That version did
+    /// not recognize patterns in redirect URIs; such URIs are ignored, and the client stays usable.
     pub(crate) fn check_stored(
         &self,
         defaults: &ClientDefaults,
     ) -> Result<(Client, Vec<LeftOut>), ClientFaults> {
         let mut faults = Faults(Vec::new());
         let client = self.build(defaults, &mut faults);
-        // The address that logouts are told at is compared with nothing.
+        // The logout URI is not compared with other URIs, so a pattern there is harmless.
         faults.0.retain(|fault| fault.reason != ClientReason::Redirect(RedirectFault::Pattern));
         match client {
             Some(client) if faults.0.is_empty() => Ok((client, self.patterns())),
@@ -342,7 +350,7 @@ impl ClientConfig {
         }
     }
 
-    /// Addresses to come back to that are patterns.
+    /// Redirect URIs that are patterns.
     fn patterns(&self) -> Vec<LeftOut> {
         let lists = [
             ("redirect_uris", &self.redirect_uris),
@@ -354,7 +362,7 @@ impl ClientConfig {
         patterns.map(|(at, i, uri)| LeftOut { path: format!("{at}[{i}]"), uri: uri.clone() }).collect()
     }
 
-    /// `None` only when a fault was noted.
+    /// Builds the client and collects faults. `None` only if a fault was added.
     fn build(&self, defaults: &ClientDefaults, faults: &mut Faults) -> Option<Client> {
         faults.demand(is_client_id(&self.id), || "id".into(), ClientReason::ClientId);
         let name = self.name.as_deref().unwrap_or(&self.id).trim();
@@ -469,7 +477,7 @@ fn read_keys(keys: &Value) -> Result<KeySet, ClientReason> {
         KeySet::from_jwks_json(text.as_bytes()).map_err(|fault| ClientReason::Keys(fault.to_string()))?;
     match skipped.first() {
         Some(skipped) => Err(ClientReason::Keys(format!("key {} {}", skipped.index, skipped.reason))),
-        None if set.is_empty() => Err(ClientReason::Keys("there is none".into())),
+        None if set.is_empty() => Err(ClientReason::Keys("the set is empty".into())),
         None => Ok(set),
     }
 }

@@ -1,14 +1,13 @@
-//! Clients: the programs that may ask for tokens.
+//! Clients: the programs that may request tokens.
 //!
-//! Owns: what a client is and may have ([`Client`]), the set of them ([`Registry`]), what they may be told to be
-//! ([`config`]), their secrets ([`secret`]) and how they prove themselves ([`mod@authenticate`], [`assertion`]).
-//! Does not own: where clients are configured ([`crate::config`]) or what a grant makes of their rights
-//! ([`crate::grants`]).
+//! Owns: the checked client and its rights ([`Client`]), the set of clients ([`Registry`]), client
+//! settings ([`config`]).
+//!
+//! Does not own: client secrets ([`crate::client_secret`]), client authentication
+//! ([`crate::client_authentication`]), the configuration of clients ([`crate::config`]), the use of
+//! their rights by a grant ([`crate::grants`]).
 
-pub mod assertion;
-pub mod authenticate;
 pub mod config;
-pub mod secret;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,42 +16,45 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::{Store, StoreError};
 
-use self::{config::ClientConfig, secret::SecretDigests};
-use crate::{
-    authorization::redirect::RedirectUri,
-    oauth::{error::OAuthFault, form::Form, grant_type::GrantType, scope::ScopeSet, target},
-};
+use self::config::ClientConfig;
+use crate::client_secret::SecretDigests;
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::grant_type::GrantType;
+use crate::oauth::redirect_uri::RedirectUri;
+use crate::oauth::scope::ScopeSet;
+use crate::oauth::target;
 
-/// The wire names of the methods there are, for `token_endpoint_auth_methods_supported`.
+/// Wire names of the supported methods, for `token_endpoint_auth_methods_supported`.
 pub const METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
 
-/// Stored clients that are read at once.
+/// Stored clients that are read in one query.
 const PAGE: u32 = 200;
-/// The member of settings that was a truth value.
+/// Member of the stored settings that was a boolean in older versions.
 const INTROSPECTS: &str = "introspects";
 
-/// What an access token looks like.
+/// Format of access tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenFormat {
-    /// Signed, readable by whoever gets it (RFC 9068).
+    /// Signed JWT; resource servers can read and verify it (RFC 9068).
     #[default]
     Jwt,
-    /// Random; whoever gets it asks the introspection endpoint what it is worth.
+    /// Random text; resource servers learn its status from the introspection endpoint.
     Opaque,
 }
 
-/// Whose tokens a client may introspect (RFC 7662); of all others it hears that they are inactive (§4: a resource server learns of
-/// tokens that are meant for it, not of everybody's).
+/// Which tokens a client may introspect (RFC 7662). All others are reported as inactive: a resource
+/// server should learn only about tokens that are issued for it (§4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Introspects {
-    /// Those it got itself.
+    /// Tokens that were issued to the client.
     #[default]
     Own,
-    /// Also those whose audience names its id or one of its `audiences`, as a resource server does.
+    /// Also tokens whose audience is its id or one of its `audiences`; for a resource server.
     Audience,
-    /// Everybody's, as a gateway in front of many resource servers does.
+    /// All tokens; for a gateway in front of many resource servers.
     All,
 }
 
@@ -69,7 +71,8 @@ impl Introspects {
 }
 
 impl<'de> Deserialize<'de> for Introspects {
-    /// Whatever else stands there is told the three words, the former `true` and `false` too.
+    /// Refuses every other value, including the former `true` and `false`; the error lists the
+    /// valid ones.
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
         let known = value.as_str().and_then(|word| Self::WORDS.iter().find(|(name, _)| *name == word));
@@ -79,31 +82,31 @@ impl<'de> Deserialize<'de> for Introspects {
     }
 }
 
-/// How a client proves who it is.
+/// How a client authenticates.
 #[derive(Debug)]
 pub(crate) enum Proof {
-    /// It does not: a public client.
+    /// Not at all: a public client.
     Nothing,
-    /// By a secret.
+    /// With a client secret.
     Secret(SecretDigests),
-    /// By a signature.
+    /// With a signed assertion.
     Keys(KeySet),
 }
 
-/// What clients have that do not say otherwise, and may choose from.
+/// Defaults for client settings, and the values that clients may choose from.
 #[derive(Debug, Clone)]
 pub struct ClientDefaults {
-    /// The provider's audiences.
+    /// Audiences of the provider.
     pub audiences: Vec<Box<str>>,
-    /// What access tokens are signed with.
+    /// Signing algorithm of access tokens.
     pub access_token_algorithm: SigningAlgorithm,
-    /// What ID tokens are signed with.
+    /// Default signing algorithm of ID tokens.
     pub id_token_algorithm: SigningAlgorithm,
-    /// How long access tokens live.
+    /// Default lifetime of access tokens.
     pub access_token_lifetime: Duration,
 }
 
-/// A registered client; every value is checked (see [`ClientConfig::check`]).
+/// A client with checked settings (see [`ClientConfig::check`]).
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Client {
@@ -128,37 +131,37 @@ pub struct Client {
     pub(crate) id_token_algorithm: SigningAlgorithm,
     pub(crate) userinfo_algorithm: Option<SigningAlgorithm>,
     pub(crate) claims_in_id_token: bool,
-    /// When it was read from the store, in the time of the log; `None`: it stands in the configuration.
+    /// When it was read from the store, in log time; `None`: it comes from the configuration.
     pub(crate) read_at: Option<Timestamp>,
 }
 
 impl Client {
-    /// `client_id`.
+    /// The `client_id` of the client.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What people know it by.
+    /// Display name for users.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// When both were read, this and what was read at that time of the log.
+    /// The earlier of the client's and another read time, in log time.
     pub(crate) fn not_read_after(&self, other: Timestamp) -> Timestamp {
         self.read_at.map_or(other, |own| own.min(other))
     }
 
-    /// Groups its access tokens carry.
+    /// Groups in the client's own access tokens.
     pub fn groups(&self) -> &[Box<str>] {
         &self.groups
     }
 
-    /// How long its access tokens live: whole seconds.
+    /// Lifetime of the client's access tokens, in whole seconds.
     pub fn access_token_lifetime(&self) -> Duration {
         self.access_token_lifetime
     }
 
-    /// Whether people may be sent to this address after signing out.
+    /// Whether this URI is registered for redirects after logout.
     pub(crate) fn returns_after_logout(&self, uri: &str) -> bool {
         self.post_logout_redirect_uris.iter().any(|registered| registered.admits(uri))
     }
@@ -168,9 +171,12 @@ impl Client {
         self.grants.contains(&grant)
     }
 
-    /// The scopes for a request with this `scope` parameter (RFC 6749 §3.3): all that were asked for, or the
-    /// configured default when none were. Never fewer than asked: a caller should learn at once that it
-    /// lacks a right, not when its call fails.
+    /// The scopes for a request with this `scope` parameter (RFC 6749 §3.3): all requested scopes,
+    /// or the default scopes without the parameter. Never returns fewer than requested: a client
+    /// should learn of a missing right here, not when a later call fails.
+    ///
+    /// # Errors
+    /// [`OAuthFault`] when a scope is malformed or not allowed for the client.
     pub fn scopes_for(&self, requested: Option<&str>) -> Result<ScopeSet, OAuthFault> {
         let Some(requested) = requested else { return Ok(self.default_scopes.clone()) };
         let asked = ScopeSet::parse(requested)?;
@@ -180,8 +186,12 @@ impl Client {
         }
     }
 
-    /// The audiences for a request: its `resource` (RFC 8707 §2) and `audience` parameters, each once, all of
-    /// which the client must have; without any the client's first (RFC 9068 §3 asks for a default), or nothing.
+    /// The audiences for a request, without duplicates: its `resource` (RFC 8707 §2) and `audience`
+    /// parameters. Without parameters it is the client's first audience (RFC 9068 §3 requires a
+    /// default), or none.
+    ///
+    /// # Errors
+    /// [`OAuthFault`] when an audience is malformed or not allowed for the client.
     pub fn audiences_for(&self, form: &Form) -> Result<Vec<&str>, OAuthFault> {
         let own = |named: &str| {
             let own = self.audiences.iter().find(|own| own.as_ref() == named);
@@ -195,7 +205,7 @@ impl Client {
     }
 }
 
-/// All clients: those of the configuration, by id, and those of the store, which is asked.
+/// All clients: those of the configuration in memory, and those of the store, read on demand.
 #[derive(Debug)]
 pub struct Registry {
     configured: HashMap<Box<str>, Arc<Client>>,
@@ -203,23 +213,24 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry; ids are unique (the configuration check saw to it; of two, the later one stays).
+    /// Creates a registry. Ids should be unique, as the configuration check ensures; of two clients
+    /// with one id the later one is used.
     pub(crate) fn new(clients: impl IntoIterator<Item = Client>, defaults: ClientDefaults) -> Self {
         let configured = clients.into_iter().map(|client| (client.id.clone(), Arc::new(client))).collect();
         Self { configured, defaults }
     }
 
-    /// What clients have that do not say otherwise.
+    /// Defaults for client settings.
     pub fn defaults(&self) -> &ClientDefaults {
         &self.defaults
     }
 
-    /// Whether the configuration has a client of this id.
+    /// Whether the configuration has a client with this id.
     pub fn is_configured(&self, id: &str) -> bool {
         self.configured.contains_key(id)
     }
 
-    /// Those of the configuration.
+    /// All clients of the configuration.
     pub fn configured(&self) -> impl Iterator<Item = &Client> {
         self.configured.values().map(AsRef::as_ref)
     }
@@ -232,13 +243,18 @@ impl Registry {
         self.configured().flat_map(|c| [Some(c.id_token_algorithm), c.userinfo_algorithm]).flatten()
     }
 
-    /// The client of an id, unless it is closed. The configuration comes first: what stands there cannot be replaced from
-    /// elsewhere. A stored client that no longer holds (its audience left the configuration) may do nothing.
+    /// Looks up an enabled client. The configuration has precedence, so the store cannot replace
+    /// its clients. A stored client whose settings are no longer valid, for example after its
+    /// audience left the configuration, is not returned.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the read fails.
     pub async fn find(&self, store: &Store, id: &str) -> Result<Option<Arc<Client>>, StoreError> {
         if let Some(client) = self.configured.get(id) {
             return Ok(Some(client.clone()));
         }
-        // As they are registered. Whatever else a JWT names would be the database's to refuse (PostgreSQL keeps no NUL).
+        // Only valid ids are looked up. A JWT can name any text, and PostgreSQL refuses text with
+        // NUL.
         if !config::is_client_id(id) {
             return Ok(None);
         }
@@ -248,7 +264,7 @@ impl Registry {
         match self.read(&row) {
             Ok(client) => Ok(Some(Arc::new(client))),
             Err(fault) => {
-                tracing::warn!(client = id, %fault, "a registered client is not valid (any more)");
+                tracing::warn!(client = id, %fault, "stored client has invalid settings, ignored");
                 Ok(None)
             }
         }
@@ -260,7 +276,8 @@ impl Registry {
         Ok(Client { read_at: Some(row.read_at), ..client })
     }
 
-    /// What stored clients have that is left out, a line each: addresses that a former version registered.
+    /// Describes ignored settings of stored clients, one line each: redirect URIs registered by an
+    /// older version.
     pub(crate) async fn left_out(&self, store: &Store) -> Result<Vec<String>, StoreError> {
         let (mut lines, mut after) = (Vec::new(), String::new());
         loop {
@@ -278,7 +295,10 @@ impl Registry {
 }
 
 impl ClientConfig {
-    /// The settings of a row of the store.
+    /// Parses the settings of a stored client.
+    ///
+    /// # Errors
+    /// `serde_json::Error` when they are not valid settings.
     pub fn from_stored(row: &store::clients::ClientRow) -> serde_json::Result<Self> {
         let mut settings: Value = serde_json::from_str(&row.settings)?;
         if let Some(introspects) = settings.get_mut(INTROSPECTS) {
@@ -291,8 +311,11 @@ impl ClientConfig {
         serde_json::from_value(settings).map(|config| Self { id: row.id.clone(), ..config })
     }
 
-    /// The settings for a row of the store: secrets are digests, and what the former version knew is written as it knew it, which runs beside this
-    /// one during an upgrade, or after it was taken back.
+    /// Serializes the settings for the store. Secrets become digests. Members that an older version
+    /// knows keep its format: that version may run during an upgrade or after a rollback.
+    ///
+    /// # Errors
+    /// `serde_json::Error` when the settings cannot be serialized.
     pub fn to_stored(&self) -> serde_json::Result<String> {
         let mut settings = serde_json::to_value(self)?;
         if let Some(introspects) = settings.get_mut(INTROSPECTS)
@@ -389,10 +412,10 @@ mod tests {
         assert_eq!(
             left_out,
             [
-                "redirect_uris[0]: \"https://shop.example/*\" is left out: a redirect uri is compared as a whole, not as a pattern: \
-             register each",
-                "post_logout_redirect_uris[0]: \"https://shop.example/*\" is left out: a redirect uri is compared as a whole, not as a \
-             pattern: register each",
+                "redirect_uris[0]: ignored \"https://shop.example/*\": redirect uri is a pattern, which is not supported: \
+             register each uri",
+                "post_logout_redirect_uris[0]: ignored \"https://shop.example/*\": redirect uri is a pattern, which is not \
+             supported: register each uri",
             ]
         );
         let worse =
@@ -425,6 +448,6 @@ mod tests {
         };
         assert_eq!(ask(0), Ok(1), "the default");
         assert_eq!(ask(MAX_TARGETS), Ok(MAX_TARGETS), "each once");
-        assert_eq!(ask(MAX_TARGETS + 1), Err(OAuthFault::TargetsTooMany));
+        assert_eq!(ask(MAX_TARGETS + 1), Err(OAuthFault::Target(target::TargetFault::TooMany)));
     }
 }

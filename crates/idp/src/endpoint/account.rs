@@ -1,4 +1,4 @@
-//! The account page: what a person can see and end, and another password.
+//! Account page: sessions, consents and tokens of a user, and the password change.
 
 use std::sync::Arc;
 
@@ -31,13 +31,14 @@ use crate::pages::{
 };
 use crate::passwords::Password;
 use crate::passwords::rules::Refusal;
+use crate::paths;
 use crate::provider::Provider;
-use crate::{discovery, revocations, session};
+use crate::{revocations, session};
 
-/// Rows of one kind on the page.
+/// Most rows of one kind on the page.
 const MAX_ROWS: u32 = 100;
 
-/// The page and where its forms are sent.
+/// Routes of the page and of its forms.
 pub(crate) fn routes(page: &str) -> Router<Arc<Provider>> {
     Router::new()
         .route(page, only(get(show)))
@@ -51,12 +52,12 @@ pub(crate) fn routes(page: &str) -> Router<Arc<Provider>> {
         .route(&format!("{page}/password"), only(post(password)))
 }
 
-/// Where the page is.
+/// URL of the account page.
 pub(super) fn address(provider: &Provider) -> String {
-    provider.issuer().endpoint(discovery::ACCOUNT)
+    provider.issuer().endpoint(paths::ACCOUNT)
 }
 
-/// `GET /account`.
+/// Handles `GET /account`: shows the page, or the login page.
 async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
     let visit = match BrowserRequest::begin(&provider, &mut parts).await {
@@ -76,14 +77,14 @@ async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Respon
     page(&visit, done, None).await
 }
 
-/// What the page shows.
+/// Content of the page.
 struct Belongings {
     user: UserRow,
     this: SessionRow,
     sessions: Vec<SessionRow>,
     consents: Vec<Given>,
     families: Vec<Family>,
-    /// Those that end with a session.
+    /// Families that end with a session.
     passing: Vec<Family>,
 }
 
@@ -94,7 +95,7 @@ async fn belongings(visit: &BrowserRequest<'_>) -> Result<Option<Belongings>, OA
     let families = store.lasting_families_of(&user.id, now, MAX_ROWS).await?;
     let passing = store.passing_families_of(&user.id, visit.provider.sessions_at(), MAX_ROWS).await?;
     let mut sessions = store.sessions_of(&user.id, now).await?;
-    // the one that looks at the page comes first, the others as they are: the newest first
+    // The session of this browser comes first; the others stay ordered, newest first.
     sessions.sort_by_key(|session| session.sid != this.sid);
     let consents = store.consents_of(&user.id).await?;
     Ok(Some(Belongings { user, this, sessions, consents, families, passing }))
@@ -162,12 +163,7 @@ async fn page(
         token_row(family, name_of(&family.client_id), session)
     });
     let passing: Vec<TokenRow<'_>> = passing.collect();
-    let below = |form: &str| authorize::path(visit.provider, &format!("{}/{form}", discovery::ACCOUNT));
-    let ends = ["logout", "end-session", "end-others"].map(&below);
-    let [logout, end_session, end_others] = &ends;
-    let takes_back = ["withdraw", "withdraw-all", "revoke", "revoke-all"].map(&below);
-    let [withdraw, withdraw_all, revoke, revoke_all] = &takes_back;
-    let password = &below("password");
+    let forms = Forms::below(visit.provider);
     let proof = visit.proof();
     let after = match problem {
         Some(PasswordProblem::TooMany(after)) => Some(after),
@@ -176,16 +172,7 @@ async fn page(
     let page = visit.page(&Page::Account(Account {
         user: &belongings.user.name,
         csrf: &proof,
-        paths: AccountPaths {
-            logout,
-            end_session,
-            end_others,
-            withdraw,
-            withdraw_all,
-            revoke,
-            revoke_all,
-            password,
-        },
+        paths: forms.paths(),
         sessions: &sessions,
         consents: &consents,
         tokens: &tokens,
@@ -196,11 +183,36 @@ async fn page(
     waiting(page, after)
 }
 
+/// Paths of the forms of the account page.
+struct Forms([String; 8]);
+
+impl Forms {
+    const NAMES: [&str; 8] = [
+        "logout",
+        "end-session",
+        "end-others",
+        "withdraw",
+        "withdraw-all",
+        "revoke",
+        "revoke-all",
+        "password",
+    ];
+
+    fn below(provider: &Provider) -> Self {
+        Self(Self::NAMES.map(|form| authorize::path(provider, &format!("{}/{form}", paths::ACCOUNT))))
+    }
+
+    fn paths(&self) -> AccountPaths<'_> {
+        let [logout, end_session, end_others, withdraw, withdraw_all, revoke, revoke_all, password] = &self.0;
+        AccountPaths { logout, end_session, end_others, withdraw, withdraw_all, revoke, revoke_all, password }
+    }
+}
+
 fn token_row<'r>(family: &'r Family, client: &'r str, session: Option<&'r str>) -> TokenRow<'r> {
     TokenRow { id: &family.id, client, issued: family.created_at, expires: Some(family.expires_at), session }
 }
 
-/// Ids and names of the clients on the page; one that is gone is called by its id.
+/// Ids and display names of the clients on the page; a deleted client is shown by its id.
 async fn client_names(
     provider: &Provider,
     belongings: &Belongings,
@@ -218,7 +230,7 @@ async fn client_names(
     Ok(names)
 }
 
-/// A form of the account page from somebody who is logged in.
+/// Reads a form of the account page; requires a session.
 async fn form_of(
     provider: &Provider,
     request: Request,
@@ -244,7 +256,7 @@ fn entry(session: &SessionRow, action: &str, target: String, now: Timestamp) -> 
     }
 }
 
-/// Signs out, also who rested for too long to see their page again.
+/// Logs out. Works for an idle session too.
 async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut visit, _) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
@@ -256,7 +268,7 @@ async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Resp
     }
 }
 
-/// Ends one session.
+/// Ends one session of the user.
 async fn end_session(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (visit, form, session) = match form_of(&provider, request).await {
         Ok(begun) => begun,
@@ -276,7 +288,7 @@ async fn end_one(provider: &Provider, session: &SessionRow, sid: &str) -> Result
     Ok(())
 }
 
-/// Ends all sessions but this one.
+/// Ends all sessions of the user except the current one.
 async fn end_others(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (visit, _, session) = match form_of(&provider, request).await {
         Ok(begun) => begun,
@@ -294,7 +306,7 @@ async fn end_others(State(provider): State<Arc<Provider>>, request: Request) -> 
     told(&visit, "others")
 }
 
-/// Withdraws a consent.
+/// Withdraws the consent to one client.
 async fn withdraw(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (visit, form, session) = match form_of(&provider, request).await {
         Ok(begun) => begun,
@@ -306,7 +318,7 @@ async fn withdraw(State(provider): State<Arc<Provider>>, request: Request) -> Re
     }
 }
 
-/// Withdraws all consents.
+/// Withdraws all consents of the user.
 async fn withdraw_all(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (visit, _, session) = match form_of(&provider, request).await {
         Ok(begun) => begun,
@@ -337,7 +349,7 @@ async fn withdraw_one(provider: &Provider, session: &SessionRow, client_id: &str
     Ok(())
 }
 
-/// Revokes lasting access.
+/// Revokes one token family that outlives sessions.
 async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (visit, form, session) = match form_of(&provider, request).await {
         Ok(begun) => begun,
@@ -346,7 +358,7 @@ async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Resp
     let id = form.get("token").unwrap_or_default();
     match provider.store().family(id).await {
         Ok(family) if family.as_ref().is_some_and(|f| f.user_id.as_deref() == Some(&*session.user_id)) => {}
-        Ok(_) => return visit.error(ErrorKind::NotFound, &"no such access"),
+        Ok(_) => return visit.error(ErrorKind::NotFound, &"token family not found"),
         Err(error) => return visit.failed(&error.into()),
     }
     match revoke_one(&provider, &session, id).await {
@@ -355,7 +367,7 @@ async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Resp
     }
 }
 
-/// Revokes all lasting access.
+/// Revokes all token families that outlive sessions.
 async fn revoke_all(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (visit, _, session) = match form_of(&provider, request).await {
         Ok(begun) => begun,
@@ -376,7 +388,7 @@ async fn revoke_all(State(provider): State<Arc<Provider>>, request: Request) -> 
     }
 }
 
-/// Revokes a family of whoever has this session.
+/// Revokes a token family of the session's user.
 async fn revoke_one(provider: &Provider, session: &SessionRow, id: &str) -> Result<(), OAuthFault> {
     let revocation = revocations::family(provider, id, "access revoked by its user");
     let change = RevokeFamily { id: id.to_owned(), revocation, now: provider.now() };
@@ -385,7 +397,7 @@ async fn revoke_one(provider: &Provider, session: &SessionRow, id: &str) -> Resu
     Ok(())
 }
 
-/// Changes the password.
+/// Handles the password form.
 async fn password(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut visit, form, session) = match form_of(&provider, request).await {
         Ok(begun) => begun,
@@ -398,7 +410,8 @@ async fn password(State(provider): State<Arc<Provider>>, request: Request) -> Re
     }
 }
 
-/// `None`: it is changed; everything that was begun with the old one is over but this browser.
+/// Changes the password. `None` means success: everything that began with the old password is
+/// revoked, except in this browser.
 async fn try_password(
     visit: &mut BrowserRequest<'_>,
     form: &Form,
@@ -432,13 +445,14 @@ async fn try_password(
         Err(SetFault::Pool(error)) => return Err(error.into()),
         Err(SetFault::Store(error)) => return Err(error.into()),
     };
-    // the one who changed it stays logged in, with a new session
+    // This browser stays logged in, with a new session.
     let (begins, token) = visit.browser.drawn(provider, &user)?;
     let end = revocations::change_password(provider, &user.id, stored);
     let entry = entry(session, "user.password", format!("user:{}", user.id), end.now);
     let change = ChangeOwnPassword { end, read_at: user.read_at, session: begins.clone() };
     if !provider.store().write(Audited { change, entry }).await? {
-        // somebody else changed it since, or ended everything: whoever knows the new one may try again
+        // A concurrent change replaced the password or revoked everything. The user can try again
+        // with the current password.
         return Ok(Some(PasswordProblem::WrongCurrent));
     }
     logins.forget(&user.id);
@@ -446,12 +460,13 @@ async fn try_password(
     Ok(None)
 }
 
-/// `Firefox on Linux`, as far as a browser says so; what it calls itself otherwise.
+/// Display name of a browser, for example `Firefox on Linux`; otherwise the start of its
+/// `User-Agent`.
 fn browser_name(agent: &str) -> String {
     let first = |names: &[(&str, &'static str)]| {
         names.iter().find(|(mark, _)| agent.contains(mark)).map(|(_, name)| *name)
     };
-    // those that pose as another come first
+    // Browsers whose `User-Agent` also contains another browser's name come first.
     let browser = first(&[
         ("Edg/", "Edge"),
         ("OPR/", "Opera"),

@@ -1,7 +1,7 @@
-//! Answers: JSON that nobody stores, and the one place where a [`OAuthFault`] is logged and sent.
+//! Responses: JSON without caching, and the one place that logs and sends an [`OAuthFault`].
 //!
-//! Owns: response headers of every answer ([`harden`]), success and error bodies, and what a method is answered that is not there (`only`).
-//! Does not own: which fault means what ([`crate::oauth::error`]).
+//! Owns: headers of every response ([`harden`]), success and error bodies, and the response to an
+//! unsupported method (`only`). Does not own: the meaning of faults ([`crate::oauth::error`]).
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -28,10 +28,10 @@ use crate::{
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// A JSON answer that no cache keeps (RFC 6749 §5.1).
+/// A JSON response that caches do not store (RFC 6749 §5.1).
 pub fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let Ok(body) = serde_json::to_vec(body) else {
-        // our own types do not fail to serialise; say so without a body should one ever
+        // Serialization of our own types does not fail; if it does, the response has no body.
         return with_headers(StatusCode::INTERNAL_SERVER_ERROR, Body::empty(), &[(CACHE_CONTROL, NO_STORE)]);
     };
     let no_cache = HeaderValue::from_static("no-cache");
@@ -42,7 +42,7 @@ pub fn json(status: StatusCode, body: &impl Serialize) -> Response {
     )
 }
 
-/// A public document.
+/// A public JSON document with this `Cache-Control`.
 pub fn document(body: Bytes, cache: &HeaderValue) -> Response {
     with_headers(StatusCode::OK, Body::from(body), &[(CONTENT_TYPE, JSON), (CACHE_CONTROL, cache.clone())])
 }
@@ -53,8 +53,8 @@ struct ErrorBody {
     error_description: Cow<'static, str>,
 }
 
-/// The answer to a refused request, and its log line. `challenge` goes with 401 (RFC 9110 §15.5.2); `client`
-/// is the authenticated one, for the log alone.
+/// The response to a refused request; also writes its log line. `challenge` is sent with 401 (RFC
+/// 9110 §15.5.2); `client` is the authenticated client, only for the log.
 pub fn refuse(fault: &OAuthFault, challenge: &HeaderValue, client: Option<&str>) -> Response {
     let row = fault.row();
     log(fault, row.loudness, client);
@@ -68,7 +68,7 @@ pub fn refuse(fault: &OAuthFault, challenge: &HeaderValue, client: Option<&str>)
     response
 }
 
-/// Whole seconds, at least one.
+/// Whole seconds, rounded up, at least one.
 pub(crate) fn retry_after(after: Duration) -> u64 {
     after.as_millis().div_ceil(1000).max(1).try_into().unwrap_or(u64::MAX)
 }
@@ -83,8 +83,9 @@ fn log(fault: &OAuthFault, loudness: Loudness, client: Option<&str>) {
     }
 }
 
-/// Headers that every answer of the provider carries: nothing of it is sniffed, framed, or tells its address
-/// to others; and what does not say otherwise is not stored and may load nothing (a page admits its style sheet).
+/// Adds the headers of every response: no content sniffing, no framing, no referrer. Unless the
+/// endpoint sets them, also no caching and a policy that loads nothing; pages allow their style
+/// sheet.
 pub async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let policy = "default-src 'none'; frame-ancestors 'none'";
@@ -106,7 +107,8 @@ fn with_headers(status: StatusCode, body: Body, fields: &[(HeaderName, HeaderVal
     response
 }
 
-/// Other methods get 405; axum writes `Allow` from the methods there are (`GET` brings `HEAD`).
+/// Responds to other methods with 405; axum derives `Allow` from the routes (`GET` includes
+/// `HEAD`).
 pub(crate) fn only(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
     methods.fallback(method_not_allowed)
 }

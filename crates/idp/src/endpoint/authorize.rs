@@ -1,7 +1,8 @@
-//! The authorization endpoint (RFC 6749 §3.1, OpenID Connect Core 1.0 §3.1.2): whether a client may have something of a person.
+//! Authorization endpoint (RFC 6749 §3.1, OpenID Connect Core 1.0 §3.1.2).
 //!
-//! Owns: the way of a request from its parameters to the answer, through the pages it needs. Does not own: what the parameters
-//! mean and what comes next ([`crate::authorization`]).
+//! Owns: the flow of a request from its parameters to the response, through the necessary pages.
+//! Does not own: the meaning of the parameters and the decision about the next step
+//! ([`crate::authorization`]).
 //!
 //! ```text
 //! GET /authorize ─┐                                        ┌─ a login page      → POST /login   ─┐
@@ -10,10 +11,10 @@
 //!                                                          └─ a code    → the client
 //! ```
 //!
-//! A page that comes next in answer to a form is shown at an address of its own (`GET /login?flow=…`, `GET /consent?flow=…`), which does the
-//! same once more.
+//! After a form, the next page is shown at its own URL (`GET /login?flow=…`,
+//! `GET /consent?flow=…`), which runs the same steps again.
 //!
-//! The parameters are read anew each time: what the client may ask for may have changed since.
+//! Each step parses the parameters again, because the client's rights may have changed meanwhile.
 
 use std::sync::Arc;
 
@@ -36,31 +37,33 @@ use store::{
 use super::form;
 use crate::access_token::origins;
 use crate::authorization::next::{Next, Person as Present, Refused, Situation, next};
-use crate::authorization::request::{AuthorizationRequest, Refusal, RequestFault, Rights, read};
+use crate::authorization::request::READ_AT;
+use crate::authorization::request::{AuthorizationRequest, Refusal, Rights, read};
 use crate::authorization::response::{Response as Answer, ReturnAddress};
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::client::Client;
-use crate::discovery;
 use crate::endpoint::browser_request::{BrowserRequest, waiting};
-use crate::id_token::{Authentication, READ_AT, read_hint};
+use crate::id_token::{Authentication, read_hint};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
 use crate::oauth::grant_type::GrantType;
+use crate::oauth::request_fault::RequestFault;
 use crate::oauth::scope::ScopeSet;
 use crate::pages::{
     Consent, ErrorKind, Form as PageForm, FormTarget, Href, Link, Login, LoginProblem, Page, Scope,
 };
+use crate::paths;
 use crate::person::scope_of;
 use crate::provider::Provider;
 
-/// What the `request_uri` of a pushed request begins with (RFC 9126 §2.2).
+/// Prefix of the `request_uri` of a pushed request (RFC 9126 §2.2).
 pub(super) const PUSHED_URN: &str = "urn:ietf:params:oauth:request_uri:";
-/// How long a code is remembered after it expired: so long a second use of it is noticed.
+/// How long an expired code is stored, to detect a second use.
 const REMEMBERED: std::time::Duration = std::time::Duration::from_mins(10);
-/// How often a consent is written that was changed meanwhile.
+/// Attempts to write a consent that changes concurrently.
 const TRIES: usize = 8;
 
-/// `GET /authorize`.
+/// Handles `GET /authorize`: begins an authorization request.
 pub async fn get(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
     let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
@@ -72,8 +75,8 @@ pub async fn get(State(provider): State<Arc<Provider>>, request: Request) -> Res
     proceed(&mut visit, flow, &query, None).await
 }
 
-/// `POST /authorize` (Core §3.1.2.1): the same as a GET. It comes from another site, where browsers send no cookies along with a
-/// POST, so it is turned into one.
+/// Handles `POST /authorize` (Core §3.1.2.1). The form comes from another site, and browsers send
+/// no cookies with such a POST; so it is redirected to the equivalent GET.
 pub async fn post(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let visit = match BrowserRequest::begin(&provider, &mut parts).await {
@@ -82,14 +85,14 @@ pub async fn post(State(provider): State<Arc<Provider>>, request: Request) -> Re
     };
     match form::read(&parts, body).await {
         Ok(form) => {
-            let to = format!("{}?{}", provider.issuer().endpoint(discovery::AUTHORIZE), form.to_query());
+            let to = format!("{}?{}", provider.issuer().endpoint(paths::AUTHORIZE), form.to_query());
             visit.redirect(&to)
         }
         Err(fault) => visit.failed(&fault),
     }
 }
 
-/// What was asked, and by whom.
+/// A parsed authorization request with its client.
 pub(super) struct Asked {
     pub(super) client: Arc<Client>,
     pub(super) request: AuthorizationRequest,
@@ -98,13 +101,13 @@ pub(super) struct Asked {
     hinted: Option<String>,
 }
 
-/// Why nothing can be asked.
+/// Reason why a request cannot continue.
 pub(super) enum Unfit {
-    /// There is nobody to tell but the person.
+    /// The error can only be shown to the user.
     Page(ErrorKind, String),
-    /// The client is told.
+    /// The error is sent to the client.
     Answer(Arc<Client>, Answer, String),
-    /// Ours.
+    /// The provider failed.
     Fault(OAuthFault),
 }
 
@@ -115,7 +118,7 @@ impl From<OAuthFault> for Unfit {
 }
 
 impl Asked {
-    /// Reads the parameters of a request, form-encoded.
+    /// Reads the form-encoded parameters of a request.
     pub(super) async fn read(provider: &Provider, parameters: &str) -> Result<Self, Unfit> {
         let page = |kind, why: &dyn std::fmt::Display| Unfit::Page(kind, why.to_string());
         let form = Form::parse(parameters.as_bytes()).map_err(|fault| page(ErrorKind::BadRequest, &fault))?;
@@ -155,7 +158,7 @@ impl Asked {
             Some(hint) => match read_hint(provider, hint).filter(|hint| hint.client_id == client.id()) {
                 Some(hint) => Some(hint.subject),
                 None => {
-                    let why = "id_token_hint is no ID token of this client";
+                    let why = "id_token_hint is not an ID token of this client";
                     return Err(refused(provider, &client, address, "invalid_request", &why));
                 }
             },
@@ -163,18 +166,18 @@ impl Asked {
         Ok(Self { client, request, audiences, pushed, hinted })
     }
 
-    /// The answer that says no.
+    /// The error response with this code.
     pub(super) fn refuse(&self, provider: &Provider, code: &str) -> Answer {
         self.request.address.answer(provider.issuer().as_str(), &[("error", code)])
     }
 
-    /// Where forms on the way may lead, besides to us.
+    /// Targets outside the provider that the page's form may lead to.
     pub(super) fn leads_to(&self) -> Vec<FormTarget> {
         FormTarget::of_redirect(self.request.address.redirect_uri()).ok().into_iter().collect()
     }
 }
 
-/// What a client may ask with.
+/// Rights and settings of the client that limit its requests.
 pub(super) fn rights(client: &Client) -> Rights<'_> {
     Rights {
         redirect_uris: &client.redirect_uris,
@@ -197,9 +200,10 @@ fn refused(
     Unfit::Answer(client.clone(), answer, why)
 }
 
-/// The parameters of a pushed request; what came along with its `request_uri` does not count (RFC 9126 §4, RFC 9101 §5).
+/// The parameters of a pushed request. Parameters sent beside `request_uri` are ignored (RFC 9126
+/// §4, RFC 9101 §5).
 async fn pushed(provider: &Provider, client: &Client, token: &str) -> Result<(Form, StoredDigest), Unfit> {
-    let expired = || Unfit::Page(ErrorKind::Expired, "unknown, expired or answered request_uri".into());
+    let expired = || Unfit::Page(ErrorKind::Expired, "request_uri unknown, expired or already used".into());
     if opaque::kind(token) != Some(OpaqueKind::Pushed) {
         return Err(expired());
     }
@@ -210,7 +214,7 @@ async fn pushed(provider: &Provider, client: &Client, token: &str) -> Result<(Fo
     Ok((form, digest))
 }
 
-/// Goes on with a request, from wherever it is.
+/// Continues a request with the next step.
 pub(super) async fn proceed(
     visit: &mut BrowserRequest<'_>,
     flow: AuthorizationState,
@@ -267,7 +271,7 @@ pub(super) fn unfit_answer(visit: &BrowserRequest<'_>, unfit: Unfit) -> Response
     }
 }
 
-/// What the session's person has allowed this client, if they were ever asked.
+/// The scopes that the session's user has granted to this client. `None`: no session or no consent.
 async fn consented(visit: &BrowserRequest<'_>, client: &Client) -> Result<Option<ScopeSet>, OAuthFault> {
     let Some(session) = visit.browser.session() else { return Ok(None) };
     let consent = visit.provider.store().consent(&session.user_id, client.id()).await?;
@@ -275,11 +279,11 @@ async fn consented(visit: &BrowserRequest<'_>, client: &Client) -> Result<Option
 }
 
 fn allowed(consent: &Given) -> ScopeSet {
-    // No scope at all is one way to allow a client to know who somebody is.
+    // A consent without scopes allows the client to learn the user's identity.
     ScopeSet::parse(&consent.scopes).unwrap_or_default()
 }
 
-/// The login page for whatever is under way.
+/// The login page for an unfinished interaction.
 pub(super) fn login_page(
     visit: &BrowserRequest<'_>,
     flow: &AuthorizationState,
@@ -288,7 +292,7 @@ pub(super) fn login_page(
     problem: Option<LoginProblem>,
 ) -> Response {
     if problem.is_none()
-        && let Some(way) = visit.by_address(discovery::LOGIN, flow)
+        && let Some(way) = visit.by_address(paths::LOGIN, flow)
     {
         return way;
     }
@@ -303,7 +307,7 @@ pub(super) fn login_page(
     });
     let client = asked.map(|asked| asked.client.name());
     let back = denied.as_ref().zip(client).map(|(href, name)| Link { href, name });
-    let (proof, action) = (visit.proof(), path(visit.provider, discovery::LOGIN));
+    let (proof, action) = (visit.proof(), path(visit.provider, paths::LOGIN));
     let after = match problem {
         Some(LoginProblem::TooMany(after)) => Some(after),
         _ => None,
@@ -325,7 +329,7 @@ async fn consent_page(
     asked: &Asked,
     new: &ScopeSet,
 ) -> Response {
-    if let Some(way) = visit.by_address(discovery::CONSENT, &flow) {
+    if let Some(way) = visit.by_address(paths::CONSENT, &flow) {
         return way;
     }
     let Some(session) = visit.browser.session() else {
@@ -345,7 +349,7 @@ async fn consent_page(
         .iter()
         .map(|name| Scope { name, meaning: None, new: new.contains(name) })
         .collect();
-    let (proof, action) = (visit.proof(), path(visit.provider, discovery::CONSENT));
+    let (proof, action) = (visit.proof(), path(visit.provider, paths::CONSENT));
     visit.page(&Page::Consent(Consent {
         form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
         client: asked.client.name(),
@@ -356,7 +360,7 @@ async fn consent_page(
     }))
 }
 
-/// `POST /consent`.
+/// Handles `POST /consent`: stores the decision and continues.
 pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
@@ -364,11 +368,11 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
     };
     let flow =
         form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
-    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
+    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"page expired") };
     let Intent::Authorize(parameters) = flow.intent.clone() else {
-        return visit.error(ErrorKind::FormRejected, &"this page was another one");
+        return visit.error(ErrorKind::FormRejected, &"form belongs to another page");
     };
-    // somebody else logged in meanwhile, in another tab: they are asked themselves
+    // Another user logged in meanwhile in another tab; that user must decide.
     let same = visit.browser.session().is_some_and(|session| flow.was_shown_to(&session.user_id));
     if !same {
         return proceed(&mut visit, flow, &parameters, None).await;
@@ -387,7 +391,7 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
     proceed(&mut visit, flow, &parameters, Some(now)).await
 }
 
-/// Remembers what was allowed, beside what was allowed before.
+/// Stores the consent: adds the allowed scopes to those granted before.
 async fn remember(visit: &BrowserRequest<'_>, asked: &Asked) -> Result<(), OAuthFault> {
     let Some(session) = visit.browser.session() else { return Ok(()) };
     let (store, client_id) = (visit.provider.store(), asked.client.id());
@@ -403,25 +407,23 @@ async fn remember(visit: &BrowserRequest<'_>, asked: &Asked) -> Result<(), OAuth
             scopes: scopes.to_wire().unwrap_or_default(),
             given_at: visit.provider.now(),
         };
-        // Withdrawn in another tab meanwhile, or given there: what is added to is what there is then.
+        // If another tab withdrew or gave a consent meanwhile, the new state is the base.
         if store.write(GiveConsent { consent, before: before.map(|before| before.scopes) }).await? {
             return Ok(());
         }
     }
-    Err(OAuthFault::Store("a consent is changed again and again by others".into()))
+    Err(OAuthFault::Store("consent changed concurrently".into()))
 }
 
-/// The code, on its way.
+/// Issues a code and sends it to the client.
 async fn issue(visit: &BrowserRequest<'_>, asked: &Asked, scopes: &ScopeSet) -> Response {
     match issue_code(visit, asked, scopes).await {
         Ok(Ok(code)) => {
             let issuer = visit.provider.issuer().as_str();
             visit.answer(&asked.client, asked.request.address.answer(issuer, &[("code", &code)]))
         }
-        Ok(Err(Issued::Answered)) => {
-            visit.error(ErrorKind::Expired, &"the pushed request was answered already")
-        }
-        Ok(Err(_)) => visit.error(ErrorKind::Expired, &"the session ended meanwhile"),
+        Ok(Err(Issued::Answered)) => visit.error(ErrorKind::Expired, &"pushed request already used"),
+        Ok(Err(_)) => visit.error(ErrorKind::Expired, &"session ended during authorization"),
         Err(fault) => visit.failed(&fault),
     }
 }
@@ -445,13 +447,14 @@ async fn issue_code(
         amr: session.methods.split_ascii_whitespace().map(str::to_owned).collect(),
         id_token: names(&request.claims.id_token),
         userinfo: names(&request.claims.userinfo),
-        // of the token, and of nobody: whoever asks for it gets it
+        // `read_at` is a property of the token, not of the user, so every client that requests it
+        // gets it.
         read_at: request.claims.id_token.iter().any(|claim| claim.name == READ_AT),
         redirect_omitted: request.redirect_uri.is_none(),
     };
     let outlives_session = scopes.contains("offline_access");
     let expires_at = if outlives_session {
-        // long enough for what follows from the code at once
+        // Long enough for the code and the first access token.
         let shortest = now.plus(lifetimes.code).plus(asked.client.access_token_lifetime());
         now.plus(lifetimes.grant).max(shortest)
     } else {
@@ -497,19 +500,19 @@ async fn issue_code(
     }
 }
 
-/// A path of ours as forms name it.
+/// Path of a page, as its form names it.
 pub(super) fn path(provider: &Provider, below: &str) -> String {
     format!("{}{below}", provider.issuer().path())
 }
 
-/// The host of a redirect URI, or its scheme where an app is meant.
+/// The host of a redirect URI, or its scheme if it has no host.
 fn host(uri: &str) -> &str {
     let Some((scheme, rest)) = uri.split_once(':') else { return uri };
     let Some(authority) = rest.strip_prefix("//") else { return scheme };
     &authority[..authority.find(['/', '?']).unwrap_or(authority.len())]
 }
 
-/// What a pushed request is refused for before anybody keeps it.
+/// The OAuth error for a pushed request that is refused before it is stored.
 pub(super) fn refusal(refusal: &Refusal) -> OAuthFault {
     match *refusal {
         Refusal::Page(fault) => OAuthFault::Address(fault),
@@ -517,5 +520,5 @@ pub(super) fn refusal(refusal: &Refusal) -> OAuthFault {
     }
 }
 
-/// A `request_uri` inside of a pushed request (RFC 9126 §2.1).
+/// Fault of a pushed request that contains a `request_uri` (RFC 9126 §2.1).
 pub(super) const NESTED: RequestFault = RequestFault::RequestUri;

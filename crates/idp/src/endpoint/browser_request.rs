@@ -1,7 +1,8 @@
-//! A person's visit: the browser, its language, and how it is answered.
+//! Browser request: the browser, its language, and the response to it.
 //!
-//! Owns: [`BrowserRequest`], which every page begins with and every answer of a page goes through: cookies, language, the error page
-//! with its line in the log. Does not own: what a page says ([`crate::pages`]).
+//! Owns: [`BrowserRequest`], which every page begins with and every page response goes through:
+//! cookies, language, the error page with its log line. Does not own: the content of pages
+//! ([`crate::pages`]).
 
 use std::time::Duration;
 
@@ -27,18 +28,19 @@ use crate::pages::{ErrorKind, ErrorPage, FormPost, FormTarget, Language, Page};
 use crate::provider::Provider;
 use crate::session::{Browser, Caller};
 
-/// Longest address of a page of what is under way: shorter than what servers and proxies take.
+/// Longest URL with a sealed state: shorter than common limits of servers and proxies.
 const MAX_ADDRESS: usize = 6 * 1024;
 
-/// A person in front of a browser.
+/// One request of a browser.
 pub(super) struct BrowserRequest<'p> {
     pub(super) provider: &'p Provider,
     pub(super) browser: Browser,
-    /// It is a form that is answered: a page shown in answer could be neither gone back to nor loaded again without sending it anew.
+    /// Whether the request posts a form. A page in response to a POST cannot be reloaded or
+    /// returned to without sending the form again.
     posted: bool,
     language: &'p Language,
     accepts: Option<String>,
-    /// What leads from an error page to the log.
+    /// Id that connects an error page with the log.
     id: String,
 }
 
@@ -59,7 +61,7 @@ impl<'p> BrowserRequest<'p> {
         }
     }
 
-    /// Begins with a whole request that must be a form of ours, and reads it.
+    /// Begins with a request that must post a form of this provider, and reads the form.
     pub(super) async fn begin_form(
         provider: &'p Provider,
         request: Request,
@@ -71,37 +73,38 @@ impl<'p> BrowserRequest<'p> {
             Err(fault) => return Err(visit.failed(&fault)),
         };
         if !visit.browser.is_own_form(provider, form.get("csrf")) {
-            return Err(visit.error(ErrorKind::FormRejected, &"the form's proof is not this browser's"));
+            return Err(visit.error(ErrorKind::FormRejected, &"form proof invalid for this browser"));
         }
         Ok((visit, form))
     }
 
-    /// Whether it is a form that is answered.
+    /// Whether the request posts a form.
     pub(super) fn posted(&self) -> bool {
         self.posted
     }
 
-    /// Speaks another language from here on, if the client asked for one there is.
+    /// Selects the first supported language that the client requests.
     pub(super) fn speak(&mut self, ui_locales: Option<&str>) {
         self.language = self.provider.pages().languages().choose(ui_locales, self.accepts.as_deref());
     }
 
-    /// What a form of this visit carries.
+    /// The proof for forms in the response.
     pub(super) fn proof(&self) -> String {
         self.browser.form_proof(self.provider)
     }
 
-    /// A page.
+    /// The response with a page.
     pub(super) fn page(&self, page: &Page<'_>) -> Response {
         let mut response = self.provider.pages().answer(self.language, page);
         self.browser.set_cookies(response.headers_mut());
         response
     }
 
-    /// Another address of ours, or of a client. 303: whatever was posted to us stays with us (RFC 9700 §4.12).
+    /// A redirect to a URL of the provider or of a client. Status 303 does not repeat a posted form
+    /// (RFC 9700 §4.12).
     pub(super) fn redirect(&self, to: &str) -> Response {
         let Ok(location) = HeaderValue::try_from(to) else {
-            return self.error(ErrorKind::BadRequest, &"the address to go to is none");
+            return self.error(ErrorKind::BadRequest, &"invalid redirect target");
         };
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SEE_OTHER;
@@ -110,15 +113,16 @@ impl<'p> BrowserRequest<'p> {
         response
     }
 
-    /// The way to a page of what is under way that comes next in answer to a form: to an address of its own, below `at`, where the page can be
-    /// gone back to and loaded again. `None`: it is no form that is answered, or what is under way is too long for an address.
+    /// Redirects a posted form to the page of the next step below `at`, which can be reloaded and
+    /// returned to. `None`: the request does not post a form, or the sealed state is too long for a
+    /// URL.
     pub(super) fn by_address(&self, at: &str, flow: &AuthorizationState) -> Option<Response> {
         let sealed = self.posted.then(|| flow.seal(self.provider, &self.browser).ok())??;
         let to = format!("{}?flow={sealed}", self.provider.issuer().endpoint(at));
         (to.len() <= MAX_ADDRESS).then(|| self.redirect(&to))
     }
 
-    /// An answer to a client.
+    /// The authorization response to a client.
     pub(super) fn answer(&self, client: &Client, answer: Answer) -> Response {
         match answer {
             Answer::Redirect(url) => self.redirect(&url),
@@ -134,7 +138,7 @@ impl<'p> BrowserRequest<'p> {
         }
     }
 
-    /// An error page; `why` goes to the log.
+    /// An error page; `why` is logged.
     pub(super) fn error(&self, kind: ErrorKind, why: &dyn std::fmt::Display) -> Response {
         let (status, code) = kind.row();
         if status.is_server_error() {
@@ -160,7 +164,7 @@ impl<'p> BrowserRequest<'p> {
     }
 }
 
-/// Where not even a browser could be made out.
+/// The error page if the cookies could not be read.
 fn failed(provider: &Provider, language: &Language, id: &str, fault: &OAuthFault) -> Response {
     let (kind, after) = shown(fault);
     if let OAuthFault::StoreAway(reason) = fault {
@@ -172,7 +176,7 @@ fn failed(provider: &Provider, language: &Language, id: &str, fault: &OAuthFault
     waiting(provider.pages().answer(language, &page), after)
 }
 
-/// An answer that says when to try again.
+/// Adds `Retry-After` to a response.
 pub(super) fn waiting(mut response: Response, after: Option<Duration>) -> Response {
     if let Some(after) = after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(answer::retry_after(after)));
@@ -180,7 +184,7 @@ pub(super) fn waiting(mut response: Response, after: Option<Duration>) -> Respon
     response
 }
 
-/// What a person is shown of a fault, and when to try again.
+/// The error page for a fault, and when to try again.
 fn shown(fault: &OAuthFault) -> (ErrorKind, Option<Duration>) {
     let row = fault.row();
     let kind = match row.status {

@@ -1,6 +1,7 @@
-//! What programs of clients ask: a form, and a client that proves itself in the same request.
+//! Client request: a form and client authentication in the same request.
 //!
-//! Owns: the path common to the endpoints that clients call. Does not own: what a client may do there.
+//! Owns: the common part of the endpoints that clients call. Does not own: the client's rights
+//! there.
 
 use std::sync::Arc;
 
@@ -10,22 +11,21 @@ use axum::{
 };
 
 use super::{answer, form};
-use crate::{
-    client::authenticate::{AuthenticatedClient, authenticate},
-    oauth::{error::OAuthFault, form::Form},
-    provider::Provider,
-};
+use crate::client_authentication::{AuthenticatedClient, authenticate};
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::provider::Provider;
 
-/// A request of a client that proved itself, or has nothing to prove.
+/// A request of an authenticated or public client.
 pub struct ClientRequest {
-    /// Who asks.
+    /// The client that sent the request.
     pub client: AuthenticatedClient,
-    /// What.
+    /// Parameters of the request.
     pub form: Form,
 }
 
 impl FromRequest<Arc<Provider>> for ClientRequest {
-    /// The answer to what is no such request.
+    /// The error response for any other request.
     type Rejection = Response;
 
     async fn from_request(request: Request, provider: &Arc<Provider>) -> Result<Self, Response> {
@@ -40,12 +40,15 @@ impl FromRequest<Arc<Provider>> for ClientRequest {
 }
 
 impl ClientRequest {
-    /// A parameter that must be there.
+    /// A required parameter.
+    ///
+    /// # Errors
+    /// [`OAuthFault::ParameterMissing`] when it is absent.
     pub fn required(&self, name: &'static str) -> Result<&str, OAuthFault> {
         self.form.get(name).ok_or(OAuthFault::ParameterMissing(name))
     }
 
-    /// The answer to it: what came of it, or why nothing did.
+    /// The response for an outcome; logs a fault with the client.
     pub fn answered(&self, provider: &Provider, outcome: Result<Response, OAuthFault>) -> Response {
         outcome.unwrap_or_else(|fault| answer::refuse(&fault, provider.challenge(), Some(self.client.id())))
     }

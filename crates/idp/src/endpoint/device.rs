@@ -1,4 +1,4 @@
-//! The device flow (RFC 8628): the endpoint that devices begin at, and the pages where people decide.
+//! Device authorization (RFC 8628): the endpoint for devices, and the pages on which users decide.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,14 +15,13 @@ use store::{
     sessions::SessionRow,
 };
 
+use super::answer;
 use super::authorize::{self, path};
 use super::client_request::ClientRequest;
-use super::{answer, login};
 use crate::authorization_state::{AuthorizationState, Intent};
 use crate::client::Client;
-use crate::client::authenticate::AuthenticatedClient;
+use crate::client_authentication::AuthenticatedClient;
 use crate::device::{Decision, draw_user_code, read_user_code};
-use crate::discovery;
 use crate::endpoint::browser_request::{BrowserRequest, waiting};
 use crate::id_token::Authentication;
 use crate::login::LoginFault;
@@ -34,13 +33,14 @@ use crate::pages::{
     DeviceCode as CodePage, DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, Form as PageForm, Page,
     Scope,
 };
+use crate::paths;
 use crate::provider::Provider;
 
-/// How long a device waits between two questions.
+/// Interval at which a device may poll.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How long a code is remembered after it expired: so long a second use of it is noticed.
+/// How long an expired code is stored, to detect a second use.
 const REMEMBERED: Duration = Duration::from_mins(10);
-/// How often a user code is drawn that somebody has.
+/// Attempts to draw a user code that is not in use.
 const DRAWS: usize = 5;
 
 #[derive(Serialize)]
@@ -49,13 +49,13 @@ struct Begun {
     user_code: String,
     verification_uri: String,
     verification_uri_complete: String,
-    /// Seconds.
+    /// Lifetime of the codes in seconds.
     expires_in: u64,
-    /// Seconds.
+    /// Polling interval in seconds.
     interval: u64,
 }
 
-/// `POST /device_authorization` (RFC 8628 §3.1).
+/// Handles `POST /device_authorization` (RFC 8628 §3.1).
 pub async fn begin(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
     let begun = issue(&provider, &asked.client, &asked.form).await;
     asked.answered(&provider, begun.map(|begun| answer::json(StatusCode::OK, &begun)))
@@ -84,7 +84,7 @@ async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -
         };
         match provider.store().write(IssueDeviceCode(code)).await {
             Ok(()) => {
-                let verification_uri = provider.issuer().endpoint(discovery::DEVICE);
+                let verification_uri = provider.issuer().endpoint(paths::DEVICE);
                 return Ok(Begun {
                     device_code: token.to_string(),
                     verification_uri_complete: format!("{verification_uri}?user_code={user_code}"),
@@ -98,14 +98,14 @@ async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -
             Err(error) => return Err(error.into()),
         }
     }
-    Err(OAuthFault::Store("no user code is free".into()))
+    Err(OAuthFault::Store("no unused user code found".into()))
 }
 
 fn user_code_digest(provider: &Provider, code: &str) -> store::StoredDigest {
     provider.secrets().digest_of(&["device user code", code])
 }
 
-/// `GET /device`: asks for the code that the device shows, or goes on from there.
+/// Handles `GET /device`: asks for the user code, or continues a sealed state.
 pub async fn ask(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
     let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
@@ -114,13 +114,22 @@ pub async fn ask(State(provider): State<Arc<Provider>>, request: Request) -> Res
     };
     let form = Form::parse(parts.uri.query().unwrap_or_default().as_bytes());
     if let Some(sealed) = form.as_ref().ok().and_then(|form| form.get("flow")) {
-        return login::resumed(&mut visit, sealed).await;
+        return resumed(&mut visit, sealed).await;
     }
     let code = form.as_ref().ok().and_then(|form| form.get("user_code"));
     code_page(&visit, code, None)
 }
 
-/// `POST /device`: the code was typed.
+/// The page of a sealed state: the code was entered, or the decision was made.
+async fn resumed(visit: &mut BrowserRequest<'_>, sealed: &str) -> Response {
+    match AuthorizationState::open(visit.provider, &visit.browser, sealed).map(|state| state.intent) {
+        Some(Intent::Device(code)) => confirm_page(visit, &code).await,
+        Some(Intent::Decided { client_id, allowed }) => done_page(visit, &client_id, allowed).await,
+        _ => visit.error(ErrorKind::Expired, &"page expired"),
+    }
+}
+
+/// Handles `POST /device`: a user code was entered.
 pub async fn typed(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
@@ -130,7 +139,7 @@ pub async fn typed(State(provider): State<Arc<Provider>>, request: Request) -> R
 }
 
 fn code_page(visit: &BrowserRequest<'_>, code: Option<&str>, problem: Option<DeviceProblem>) -> Response {
-    let (proof, action) = (visit.proof(), path(visit.provider, discovery::DEVICE));
+    let (proof, action) = (visit.proof(), path(visit.provider, paths::DEVICE));
     let form = PageForm { action: &action, csrf: &proof, hidden: &[] };
     let after = match problem {
         Some(DeviceProblem::TooMany(after)) => Some(after),
@@ -139,7 +148,7 @@ fn code_page(visit: &BrowserRequest<'_>, code: Option<&str>, problem: Option<Dev
     waiting(visit.page(&Page::DeviceCode(CodePage { form, code, problem })), after)
 }
 
-/// Asks whether the device with this code may have what it wants; somebody must be logged in for that.
+/// Asks the user to allow or deny the device with this code; requires a session.
 pub(super) async fn confirm_page(visit: &mut BrowserRequest<'_>, typed: &str) -> Response {
     let Some(session) = visit.browser.session().cloned() else {
         let flow = AuthorizationState::begin(visit.provider, Intent::Device(typed.to_owned()));
@@ -148,7 +157,7 @@ pub(super) async fn confirm_page(visit: &mut BrowserRequest<'_>, typed: &str) ->
     match found(visit, &session, typed).await {
         Ok(Found::Waiting(user_code, code, client)) => {
             let flow = AuthorizationState::begin(visit.provider, Intent::Device(user_code.clone()));
-            if let Some(way) = visit.by_address(discovery::DEVICE, &flow) {
+            if let Some(way) = visit.by_address(paths::DEVICE, &flow) {
                 return way;
             }
             show_confirm(visit, &session, &user_code, &code, &client).await
@@ -163,8 +172,8 @@ enum Found {
     Nothing(DeviceProblem),
 }
 
-/// The device that waits with a code. A wrong one counts against the account: there are not so many codes that trying would
-/// be hopeless.
+/// Finds the pending device with a code. A wrong code counts as a failure of the account, because
+/// otherwise codes could be guessed.
 async fn found(visit: &BrowserRequest<'_>, session: &SessionRow, typed: &str) -> Result<Found, OAuthFault> {
     let (provider, now) = (visit.provider, visit.provider.now());
     let guesses = format!("device codes of {}", session.user_id);
@@ -203,7 +212,7 @@ async fn show_confirm(
     };
     let scopes = ScopeSet::parse(&code.scopes).unwrap_or_default();
     let scopes: Vec<Scope<'_>> = scopes.iter().map(|name| Scope { name, meaning: None, new: true }).collect();
-    let (proof, action) = (visit.proof(), path(visit.provider, discovery::DEVICE_DECISION));
+    let (proof, action) = (visit.proof(), path(visit.provider, paths::DEVICE_DECISION));
     visit.page(&Page::DeviceConfirm(DeviceConfirm {
         form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
         code: user_code,
@@ -213,7 +222,7 @@ async fn show_confirm(
     }))
 }
 
-/// `POST /device/decision`.
+/// Handles `POST /device/decision`: stores the decision.
 pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
@@ -221,9 +230,9 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     };
     let flow =
         form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
-    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
+    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"page expired") };
     let Intent::Device(user_code) = &flow.intent else {
-        return visit.error(ErrorKind::FormRejected, &"this page was another one");
+        return visit.error(ErrorKind::FormRejected, &"form belongs to another page");
     };
     let session = visit.browser.session().cloned().filter(|session| flow.was_shown_to(&session.user_id));
     let Some(session) = session else { return confirm_page(&mut visit, user_code).await };
@@ -236,7 +245,7 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     match note(&provider, &session, &code, allowed).await {
         Ok(true) => {
             let decided = Intent::Decided { client_id: client.id().to_owned(), allowed };
-            let way = visit.by_address(discovery::DEVICE, &AuthorizationState::begin(&provider, decided));
+            let way = visit.by_address(paths::DEVICE, &AuthorizationState::begin(&provider, decided));
             way.unwrap_or_else(|| visit.failed(&OAuthFault::EntropyFailed))
         }
         Ok(false) => code_page(&visit, None, Some(DeviceProblem::Expired)),
@@ -244,7 +253,7 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     }
 }
 
-/// Says what was decided.
+/// The page that confirms the decision.
 pub(super) async fn done_page(visit: &BrowserRequest<'_>, client_id: &str, allowed: bool) -> Response {
     let client = match visit.provider.clients().find(visit.provider.store(), client_id).await {
         Ok(client) => client,

@@ -1,6 +1,6 @@
-//! Forms as they arrive: one body, declared as what it is, bounded in size and time.
+//! Request forms: one body with the right content type, limited in size and time.
 //!
-//! Owns: reading one. Does not own: the meaning of its parameters.
+//! Owns: reading the body. Does not own: the meaning of its parameters.
 
 use std::time::Duration;
 
@@ -17,7 +17,10 @@ pub const MAX_BODY: usize = 64 * 1024;
 /// Longest time from the head of a request to the end of its body.
 pub const BODY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The form of a request that has its parameters in the body and none in the URL, where they would end up in logs.
+/// Reads the form of a request. Parameters in the URL are refused, because URLs are logged.
+///
+/// # Errors
+/// [`OAuthFault`] when there is a query, the content type is wrong or the body cannot be read.
 pub async fn read(parts: &Parts, body: Body) -> Result<Form, OAuthFault> {
     if parts.uri.query().is_some() {
         return Err(OAuthFault::QueryParameters);
@@ -28,13 +31,16 @@ pub async fn read(parts: &Parts, body: Body) -> Result<Form, OAuthFault> {
     Ok(Form::parse(&whole(body).await?)?)
 }
 
-/// A whole body.
+/// Reads a whole body within [`MAX_BODY`] and [`BODY_DEADLINE`].
+///
+/// # Errors
+/// [`OAuthFault`] when the body is too large, too slow or broken.
 pub async fn whole(body: Body) -> Result<Bytes, OAuthFault> {
     tokio::time::timeout(BODY_DEADLINE, collect(body)).await.map_err(|_| OAuthFault::BodyTimeout)?
 }
 
 async fn collect(body: Body) -> Result<Bytes, OAuthFault> {
-    // by what Content-Length promises: refused before it is read
+    // A declared length that is too large is refused before the body is read.
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(OAuthFault::BodyTooLarge);
     }
@@ -45,7 +51,8 @@ async fn collect(body: Body) -> Result<Bytes, OAuthFault> {
     }
 }
 
-/// Whether there is exactly one content type and it is that of a form; `charset=utf-8` may stand beside it.
+/// Whether there is exactly one content type and it is that of a form, optionally with
+/// `charset=utf-8`.
 pub(super) fn declares_form(headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(CONTENT_TYPE).iter();
     let (Some(only), None) = (fields.next(), fields.next()) else { return false };

@@ -1,10 +1,11 @@
-//! Token introspection (RFC 7662): what a token is worth, for those who may ask.
+//! Token introspection (RFC 7662): tells authorized clients the status of a token.
 //!
-//! A client hears about tokens of its own; by its `introspects` also about those meant for it, or about all. Everything else is
-//! inactive, in the very same bytes, whatever the reason.
+//! A client may introspect its own tokens; depending on its `introspects` also those for its
+//! audience, or all. For every other token the response is inactive, with identical bytes for every
+//! reason.
 //!
-//! Whoever accepts signed answers (RFC 9701) better than plain ones gets them, signed to the client that asks with what the
-//! provider signs its access tokens with.
+//! A client that prefers signed responses (RFC 9701) gets them. They are signed with the algorithm
+//! of access tokens, for the requesting client.
 
 use std::sync::Arc;
 
@@ -22,18 +23,18 @@ use coherence::revocation_tags::RevocationTags;
 use serde::Serialize;
 
 use super::{answer, client_request::ClientRequest};
-use crate::{
-    access_token::{self, Presented},
-    client::{Introspects, authenticate::AuthenticatedClient},
-    oauth::error::OAuthFault,
-    provider::Provider,
-};
+use crate::access_token::{self, Presented};
+use crate::client::Introspects;
+use crate::client_authentication::AuthenticatedClient;
+use crate::oauth::error::OAuthFault;
+use crate::provider::Provider;
 
-/// Media type of a signed answer (RFC 9701 §5), and the `typ` of its header.
+/// Media type of a signed response (RFC 9701 §5); the constant below is the `typ` of its header.
 const SIGNED: &str = "application/token-introspection+jwt";
 const SIGNED_TYPE: &str = "token-introspection+jwt";
 
-/// A signed answer. Without `sub` and `exp`, so that nobody takes it for an access token.
+/// Claims of a signed response. They lack `sub` and `exp`, so it cannot be mistaken for an access
+/// token.
 #[derive(Serialize)]
 struct Signed<'a, T> {
     iss: &'a str,
@@ -65,7 +66,7 @@ struct Active<'a> {
     username: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sid: Option<&'a str>,
-    /// As a JWT tells them: a person's if their scope was granted, or a client's own.
+    /// Groups as in a JWT: the user's if their scope was granted, or the client's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<String>,
 }
@@ -77,7 +78,7 @@ enum Audience<'a> {
     Many(Vec<&'a str>),
 }
 
-/// `POST /introspect`.
+/// Handles `POST /introspect`: returns the status of a token.
 pub async fn introspect(
     State(provider): State<Arc<Provider>>,
     headers: HeaderMap,
@@ -87,7 +88,8 @@ pub async fn introspect(
     asked.answered(&provider, told)
 }
 
-/// Whether a signed answer is welcome, and no less so than a plain one (RFC 9110 §12.5.1). What names neither wants it plain.
+/// Whether the client accepts a signed response and does not prefer a plain one (RFC 9110 §12.5.1).
+/// Without either media type the response is plain.
 fn accepts_signed(headers: &HeaderMap) -> bool {
     let (mut signed, mut plain) = (0.0, 0.0);
     for field in headers.get_all(ACCEPT) {
@@ -95,7 +97,7 @@ fn accepts_signed(headers: &HeaderMap) -> bool {
             let mut parts = range.split(';').map(str::trim);
             let name = parts.next().unwrap_or_default();
             let weight = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
-            // what cannot be read is not wanted
+            // A malformed weight counts as not accepted.
             let weight = weight.map_or(1.0, |text| text.parse().unwrap_or(0.0));
             if name.eq_ignore_ascii_case(SIGNED) {
                 signed = weight;
@@ -109,7 +111,7 @@ fn accepts_signed(headers: &HeaderMap) -> bool {
 
 async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Result<Response, OAuthFault> {
     if !asked.client.is_proven() {
-        return Err(OAuthFault::ClientNotAllowed("introspect: it proves nothing"));
+        return Err(OAuthFault::ClientNotAllowed("introspect without authentication"));
     }
     let found = access_token::present(provider, asked.required("token")?).await?;
     let Some(token) = found.filter(|token| may_hear(&asked.client, token)) else {
@@ -123,17 +125,17 @@ async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Resul
     Ok(response)
 }
 
-/// What a gateway needs that remembers the answer and follows what the provider revokes.
+/// Revocation data for a gateway that caches the response and follows the revocation log.
 fn revocable(provider: &Provider, token: &Presented) -> RevocationTags {
     RevocationTags {
         as_of: token.as_of,
-        // the end of time is within both
+        // Realistic times fit into `i64`.
         issued_at: i64::try_from(token.read_at.as_millis()).unwrap_or(i64::MAX),
         tags: token.tags(provider.secrets()),
     }
 }
 
-/// An introspection, as it was asked for.
+/// Encodes the response, plain or signed.
 fn respond(
     provider: &Provider,
     asked: &ClientRequest,
@@ -157,7 +159,7 @@ fn respond(
     Ok(response)
 }
 
-/// The groups that the token tells of.
+/// The groups in the response.
 async fn groups(provider: &Provider, token: &Presented) -> Result<Vec<String>, OAuthFault> {
     match &token.user_id {
         Some(user) if token.scopes.split_ascii_whitespace().any(|scope| scope == "groups") => {
@@ -173,7 +175,7 @@ async fn groups(provider: &Provider, token: &Presented) -> Result<Vec<String>, O
     }
 }
 
-/// Whether the client may learn what the token is worth: it got the token itself, or introspects those of its audience, or all.
+/// Whether the client may learn the status: it holds the token, or its `introspects` covers it.
 fn may_hear(client: &AuthenticatedClient, token: &Presented) -> bool {
     let is_for_it = |audience: &str| {
         audience == client.id() || client.audiences.iter().any(|own| own.as_ref() == audience)

@@ -1,4 +1,4 @@
-//! The login form.
+//! Login form: authenticates a user and continues the interaction that required the login.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::pages::{ErrorKind, LoginProblem};
 use crate::passwords::Password;
 use crate::provider::Provider;
 
-/// `POST /login`.
+/// Handles `POST /login`: verifies name and password.
 pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
@@ -25,7 +25,7 @@ pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> R
     };
     let flow =
         form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
-    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
+    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"page expired") };
     match try_login(&mut visit, &form).await {
         Ok(Ok(())) => go_on(&mut visit, flow).await,
         Ok(Err(problem)) => again(&mut visit, flow, form.get("username"), problem).await,
@@ -33,7 +33,7 @@ pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> R
     }
 }
 
-/// `GET /login` and `GET /consent` with what is under way: the page where it has got to.
+/// Handles `GET /login` and `GET /consent` with a sealed state: shows the page of the next step.
 pub async fn resume(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
     let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
@@ -46,15 +46,15 @@ pub async fn resume(State(provider): State<Arc<Provider>>, request: Request) -> 
     }
 }
 
-/// The page of a sealed flow.
-pub(super) async fn resumed(visit: &mut BrowserRequest<'_>, sealed: &str) -> Response {
+/// Continues the interaction of a sealed state.
+async fn resumed(visit: &mut BrowserRequest<'_>, sealed: &str) -> Response {
     match AuthorizationState::open(visit.provider, &visit.browser, sealed) {
         Some(flow) => go_on(visit, flow).await,
-        None => visit.error(ErrorKind::Expired, &"the page was open for too long"),
+        None => visit.error(ErrorKind::Expired, &"page expired"),
     }
 }
 
-/// Logs somebody in, or says what the page will.
+/// Logs a user in, or returns the problem that the page shows.
 async fn try_login(
     visit: &mut BrowserRequest<'_>,
     form: &Form,
@@ -63,7 +63,7 @@ async fn try_login(
     let (Some(name), Some(password)) = (form.get("username"), form.get("password")) else {
         return Ok(Err(LoginProblem::Incomplete));
     };
-    // such a long one was never set
+    // A password of this length was never set.
     let Ok(password) = Password::new(password.to_owned()) else { return Ok(Err(LoginProblem::Wrong)) };
     let (now, caller) = (provider.now(), visit.browser.caller());
     let place = (provider.store(), provider.secrets());
@@ -76,13 +76,13 @@ async fn try_login(
     };
     match visit.browser.begin(provider, &user).await {
         Ok(true) => Ok(Ok(())),
-        // closed, or another password, in this very moment
+        // The account was disabled or its password changed concurrently.
         Ok(false) => Ok(Err(LoginProblem::Wrong)),
         Err(fault) => Err(LoginFault::Session(fault.to_string())),
     }
 }
 
-/// Does what was begun before the login.
+/// Continues the interaction that required the login.
 async fn go_on(visit: &mut BrowserRequest<'_>, flow: AuthorizationState) -> Response {
     match flow.intent.clone() {
         Intent::Authorize(parameters) => authorize::proceed(visit, flow, &parameters, None).await,
@@ -92,7 +92,7 @@ async fn go_on(visit: &mut BrowserRequest<'_>, flow: AuthorizationState) -> Resp
     }
 }
 
-/// The login page once more.
+/// Shows the login page again, with a problem.
 async fn again(
     visit: &mut BrowserRequest<'_>,
     flow: AuthorizationState,

@@ -1,7 +1,8 @@
-//! The end session endpoint (OpenID Connect RP-Initiated Logout 1.0).
+//! End session endpoint (OpenID Connect RP-Initiated Logout 1.0).
 //!
-//! Who comes with an ID token of the session that is there is signed out at once; everybody else is asked, because any site can
-//! send a browser here. Nobody is sent anywhere that the client did not register.
+//! A request with an ID token of the browser's session ends it immediately. Otherwise the user is
+//! asked first, because any site can send a browser here. Afterwards the browser is redirected only
+//! to URIs that the client registered.
 
 use std::sync::Arc;
 
@@ -15,15 +16,15 @@ use super::authorize::path;
 use super::form;
 use crate::authorization_state::{Afterwards, AuthorizationState, Intent};
 use crate::client::Client;
-use crate::discovery;
 use crate::endpoint::browser_request::BrowserRequest;
 use crate::id_token::{Hint, read_hint};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::{Form, escape};
 use crate::pages::{ErrorKind, Form as PageForm, FormTarget, Href, Link, Logout, LogoutDone, Page};
+use crate::paths;
 use crate::provider::Provider;
 
-/// `GET` and `POST /logout`.
+/// Handles `GET` and `POST /logout`: ends the session, or asks the user.
 pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let mut visit = match BrowserRequest::begin(&provider, &mut parts).await {
@@ -39,9 +40,9 @@ pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> 
         Ok(form) => form,
         Err(fault) => return visit.failed(&fault),
     };
-    // a POST comes from another site, where browsers send no cookies along: as a GET they do
+    // Browsers send no cookies with a POST from another site, but with the equivalent GET.
     if parts.method == Method::POST {
-        let to = format!("{}?{}", provider.issuer().endpoint(discovery::END_SESSION), form.to_query());
+        let to = format!("{}?{}", provider.issuer().endpoint(paths::END_SESSION), form.to_query());
         return visit.redirect(&to);
     }
     visit.speak(form.get("ui_locales"));
@@ -69,21 +70,23 @@ enum Unfit {
     Fault(OAuthFault),
 }
 
-/// Who asks, whom they mean, and where they want the person to go.
+/// Reads the client, the ID token hint, and where the browser goes afterwards.
 async fn read(
     provider: &Provider,
     form: &Form,
 ) -> Result<(Option<Arc<Client>>, Option<Hint>, Afterwards), Unfit> {
     let bad = |why| Unfit::Page(ErrorKind::BadRequest, why);
     let hint = match form.get("id_token_hint") {
-        Some(text) => Some(read_hint(provider, text).ok_or(bad("id_token_hint is no ID token of ours"))?),
+        Some(text) => {
+            Some(read_hint(provider, text).ok_or(bad("id_token_hint is not an ID token of this provider"))?)
+        }
         None => None,
     };
     let named = form.get("client_id");
     if let (Some(hint), Some(named)) = (&hint, named)
         && hint.client_id != named
     {
-        return Err(bad("client_id is not the one that the ID token was made for"));
+        return Err(bad("client_id differs from that of the ID token"));
     }
     let id = named.map(str::to_owned).or_else(|| hint.as_ref().map(|hint| hint.client_id.clone()));
     let client = match &id {
@@ -97,7 +100,7 @@ async fn read(
     let redirect_uri = form.get("post_logout_redirect_uri").map(str::to_owned);
     match (&redirect_uri, &client) {
         (Some(_), None) => {
-            let why = "post_logout_redirect_uri without id_token_hint: no client is named that it could be registered for";
+            let why = "post_logout_redirect_uri without id_token_hint or client_id";
             return Err(Unfit::Page(ErrorKind::NoLogoutHint, why));
         }
         (Some(uri), Some(client)) if !client.returns_after_logout(uri) => {
@@ -112,7 +115,7 @@ async fn read(
 
 async fn ask(visit: &BrowserRequest<'_>, client: Option<&Client>, afterwards: Afterwards) -> Response {
     let Some(session) = visit.browser.to_end() else {
-        return visit.error(ErrorKind::Server, &"nobody to ask");
+        return visit.error(ErrorKind::Server, &"logout confirmation without a session");
     };
     let user = match visit.provider.store().user(&session.user_id).await {
         Ok(user) => user.map(|user| user.name).unwrap_or_default(),
@@ -125,7 +128,7 @@ async fn ask(visit: &BrowserRequest<'_>, client: Option<&Client>, afterwards: Af
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
         return visit.failed(&OAuthFault::EntropyFailed);
     };
-    let (proof, action) = (visit.proof(), path(visit.provider, discovery::LOGOUT_DECISION));
+    let (proof, action) = (visit.proof(), path(visit.provider, paths::LOGOUT_DECISION));
     visit.page(&Page::Logout(Logout {
         form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
         user: &user,
@@ -134,7 +137,7 @@ async fn ask(visit: &BrowserRequest<'_>, client: Option<&Client>, afterwards: Af
     }))
 }
 
-/// `POST /logout/decision`.
+/// Handles `POST /logout/decision`: ends the session if the user confirmed.
 pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut visit, form) = match BrowserRequest::begin_form(&provider, request).await {
         Ok(begun) => begun,
@@ -143,10 +146,10 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     let flow =
         form.get("flow").and_then(|sealed| AuthorizationState::open(&provider, &visit.browser, sealed));
     let Some(AuthorizationState { intent: Intent::Logout(afterwards), .. }) = flow else {
-        return visit.error(ErrorKind::Expired, &"the page was open for too long");
+        return visit.error(ErrorKind::Expired, &"page expired");
     };
     if form.get("decision") != Some("logout") {
-        return visit.redirect(&super::account::address(&provider));
+        return visit.redirect(&provider.issuer().endpoint(paths::ACCOUNT));
     }
     let client = match &afterwards.client_id {
         Some(id) => match provider.clients().find(provider.store(), id).await {
@@ -158,9 +161,9 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     done(&mut visit, client.as_deref(), &afterwards).await
 }
 
-/// Where it is said that nobody is signed in any more: the same endpoint, which has nobody to ask then.
+/// URL of the page that confirms the logout: this endpoint, which has no session to ask about then.
 pub(super) fn signed_out(provider: &Provider, client: Option<&Client>) -> String {
-    let mut to = provider.issuer().endpoint(discovery::END_SESSION);
+    let mut to = provider.issuer().endpoint(paths::END_SESSION);
     if let Some(client) = client {
         to.push_str("?client_id=");
         escape(client.id(), &mut to);
@@ -168,7 +171,7 @@ pub(super) fn signed_out(provider: &Provider, client: Option<&Client>) -> String
     to
 }
 
-/// Signs out, and goes where the client said, or says so.
+/// Ends the session, then redirects to the client's URI or shows the confirmation page.
 async fn done(visit: &mut BrowserRequest<'_>, client: Option<&Client>, afterwards: &Afterwards) -> Response {
     if let Err(fault) = visit.browser.end(visit.provider, "logout").await {
         return visit.failed(&fault);

@@ -1,4 +1,4 @@
-//! The public documents: discovery and the key set.
+//! Public documents: discovery metadata and the key set.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use axum::{extract::State, response::Response};
 use super::answer;
 use crate::provider::Provider;
 
-/// `GET /.well-known/openid-configuration`.
+/// Handles `GET /.well-known/openid-configuration`.
 pub async fn openid(State(provider): State<Arc<Provider>>) -> Response {
     answer::document(provider.openid_document(), provider.document_cache())
 }
 
-/// `GET /.well-known/oauth-authorization-server`.
+/// Handles `GET /.well-known/oauth-authorization-server`.
 pub async fn oauth(State(provider): State<Arc<Provider>>) -> Response {
     answer::document(provider.oauth_document(), provider.document_cache())
 }
 
-/// `GET /jwks` (RFC 7517 §5). A new key stands here for longer than any cache keeps an answer before
-/// anything is signed with it.
+/// Handles `GET /jwks` (RFC 7517 §5). A new key is published for longer than any cache stores the
+/// response before it signs anything.
 pub async fn jwks(State(provider): State<Arc<Provider>>) -> Response {
     answer::document(provider.jwks(), provider.document_cache())
 }

@@ -1,10 +1,15 @@
-//! Endpoints: HTTP in, HTTP out.
+//! Endpoints: the HTTP interface of the provider.
 //!
-//! Owns: reading requests into typed values ([`mod@form`], `client_request`) and forming answers ([`answer`]). What programs call: [`token`],
-//! [`introspect`], [`revoke`], [`userinfo`], [`pushed`], and the public [`documents`]. What people see: [`authorize`],
-//! [`login`], [`logout`], [`device`], [`account`], each within a visit. What operators' programs call: [`admin`].
-//! Does not own: decisions; those are functions of [`crate::client`], [`crate::grants`], [`crate::authorization`] that know no
-//! HTTP answer.
+//! Owns: parsing requests into typed values ([`mod@form`], `client_request`, `browser_request`) and
+//! building responses ([`answer`]).
+//!
+//! - For programs of clients: [`token`], [`introspect`], [`revoke`], [`userinfo`], [`par`],
+//!   [`signals`], and the public documents ([`metadata`]).
+//! - For browsers: [`authorize`], [`login`], [`logout`], [`device`], [`account`].
+//! - For programs of operators: [`admin`].
+//!
+//! Does not own: decisions. They are functions of [`crate::client`], [`crate::grants`] and
+//! [`crate::authorization`], which do not build HTTP responses.
 
 pub mod account;
 pub mod admin;

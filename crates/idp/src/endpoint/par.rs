@@ -1,4 +1,5 @@
-//! Pushed authorization requests (RFC 9126): the client sends its request here first, out of sight of the browser.
+//! Pushed authorization requests (RFC 9126): the client sends its request directly, not through the
+//! browser.
 
 use std::sync::Arc;
 
@@ -12,21 +13,21 @@ use super::{
     authorize::{NESTED, PUSHED_URN, refusal, rights},
     client_request::ClientRequest,
 };
-use crate::{
-    authorization::request::read,
-    client::authenticate::AuthenticatedClient,
-    oauth::{error::OAuthFault, form::Form, grant_type::GrantType},
-    provider::Provider,
-};
+use crate::authorization::request::read;
+use crate::client_authentication::AuthenticatedClient;
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::grant_type::GrantType;
+use crate::provider::Provider;
 
 #[derive(Serialize)]
 struct Pushed {
     request_uri: String,
-    /// Seconds.
+    /// Lifetime of the request in seconds.
     expires_in: u64,
 }
 
-/// `POST /par`.
+/// Handles `POST /par`: checks and stores a request.
 pub async fn push(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
     let pushed = keep(&provider, &asked.client, &asked.form).await;
     asked.answered(&provider, pushed.map(|pushed| answer::json(StatusCode::CREATED, &pushed)))
@@ -46,7 +47,7 @@ async fn keep(provider: &Provider, client: &AuthenticatedClient, form: &Form) ->
     let push = PushRequest {
         digest: provider.secrets().digest(&token),
         client_id: client.id().to_owned(),
-        // how the client proved itself is nobody's business later
+        // Credentials of the client are not stored.
         parameters: form.without(&["client_secret", "client_assertion", "client_assertion_type"]).to_query(),
         expires_at: provider.now().plus(lifetime),
     };

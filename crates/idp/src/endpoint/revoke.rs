@@ -1,10 +1,12 @@
-//! Token revocation (RFC 7009). 200 is said when it is durable, and not before.
+//! Token revocation (RFC 7009). The response 200 is sent after the revocation is durable.
 //!
-//! With `wait=true`, an extension, 200 says more: the token is refused at every gateway that follows the provider.
+//! With the extension `wait=true`, 200 also means that every gateway that follows the revocation
+//! log refuses the token.
 //!
-//! An access token goes alone; a refresh token takes with it all that came of the same authorization (§2.1).
+//! An access token is revoked alone; a refresh token with everything that follows from the same
+//! authorization (§2.1).
 //!
-//! An access token that has expired is revoked as well: a gateway may have been told to keep open what it let in.
+//! An expired access token is revoked too: a gateway may keep an exchange open that it authorized.
 
 use std::sync::Arc;
 
@@ -18,16 +20,16 @@ use tokio::time::Instant;
 
 use super::client_request::ClientRequest;
 use crate::admin::followers::in_force;
-use crate::client::authenticate::AuthenticatedClient;
+use crate::client_authentication::AuthenticatedClient;
 use crate::oauth::error::OAuthFault;
 use crate::provider::Provider;
 use crate::secrets::TagSubject;
 use crate::{access_token, revocations};
 
-/// What is told of a token that its client revokes.
+/// Reason in the log when a client revokes its access token.
 const REVOKED: &str = "access token revoked";
 
-/// `POST /revoke`.
+/// Handles `POST /revoke`: revokes a token of the client.
 pub async fn revoke(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
     let done = obey(&provider, &asked).await;
     asked.answered(&provider, done)
@@ -41,14 +43,15 @@ async fn obey(provider: &Provider, asked: &ClientRequest) -> Result<Response, OA
     };
     let revoked = revoke_token(provider, &asked.client, asked.required("token")?).await?;
     let durable = Instant::now();
-    tracing::debug!(client = asked.client.id(), revoked, "revocation asked for");
+    tracing::debug!(client = asked.client.id(), revoked, "revocation requested");
     if wait {
         in_force(provider, durable).await?;
     }
     Ok(Response::new(Body::empty()))
 }
 
-/// `false` when there was nothing to revoke: unknown, over, or another client's (§2.2: that is no error).
+/// Revokes a token. Returns `false` if there was nothing to revoke: the token is unknown, expired,
+/// already revoked or belongs to another client (§2.2: this is not an error).
 async fn revoke_token(
     provider: &Provider,
     client: &AuthenticatedClient,
@@ -106,7 +109,7 @@ async fn revoke_jwt(
     let claims = access_token::read_jwt(provider, text).filter(|claims| claims.client_id == client.id());
     let Some(claims) = claims else { return Ok(false) };
     let revocation = revocations::access_token(provider, &claims.jti, claims.expires_at, REVOKED);
-    // One that is told of already is not told of again: whoever repeats himself would fill the log.
+    // A revoked token is not announced again; otherwise repeated requests would fill the log.
     let tag = provider.secrets().tag(TagSubject::Token(&claims.jti));
     Ok(provider.store().write(RevokeOnce { tag, revocation, now: provider.now() }).await?)
 }

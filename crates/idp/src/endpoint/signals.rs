@@ -1,5 +1,4 @@
-//! What those ask who are told of security events: what this transmitter can do (SSF §7.1), and what there is to be fetched
-//! (RFC 8936).
+//! Security event endpoints: transmitter metadata (SSF §7.1) and polling by receivers (RFC 8936).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,21 +15,20 @@ use store::{
 };
 
 use super::{answer, form};
-use crate::{
-    discovery,
-    oauth::error::OAuthFault,
-    provider::Provider,
-    signals::{GIVEN_UP, Receiver, set},
-};
+use crate::oauth::error::OAuthFault;
+use crate::paths;
+use crate::provider::Provider;
+use crate::receivers::{GIVEN_UP, Receiver};
+use crate::signals::set;
 
-/// Tokens of one answer, unless fewer are asked for.
+/// Most tokens of one response; a request may ask for fewer.
 const MOST: u32 = 100;
-/// How long a question is kept until there is something: not so long that a node which ends has to wait for it.
+/// Longest time that a poll waits for events; short, so that it does not delay a shutdown.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often other nodes' events are looked for meanwhile.
+/// How often a waiting poll looks for events of other nodes.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// RFC 8936 §2.4.
+/// Poll request (RFC 8936 §2.4).
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Question {
@@ -40,7 +38,8 @@ struct Question {
     set_errs: BTreeMap<String, serde_json::Value>,
 }
 
-/// `GET /.well-known/ssf-configuration`. Streams are configured, not managed: so there are no endpoints for that.
+/// Handles `GET /.well-known/ssf-configuration`. Streams are configured, not managed, so the
+/// document has no management endpoints.
 pub async fn configuration(State(provider): State<Arc<Provider>>) -> Response {
     if !provider.tells_others() {
         return answer::refuse(&OAuthFault::NotFound, provider.challenge(), None);
@@ -49,26 +48,26 @@ pub async fn configuration(State(provider): State<Arc<Provider>>) -> Response {
     let document = json!({
         "spec_version": "1_0",
         "issuer": issuer,
-        "jwks_uri": format!("{issuer}{}", discovery::JWKS),
+        "jwks_uri": format!("{issuer}{}", paths::JWKS),
         "delivery_methods_supported": provider.receivers().methods(),
         "default_subjects": "ALL",
     });
     answer::document(document.to_string().into(), provider.document_cache())
 }
 
-/// `POST /ssf/poll/{receiver}` (RFC 8936 §2).
+/// Handles `POST /ssf/poll/{receiver}` (RFC 8936 §2).
 pub async fn poll(
     State(provider): State<Arc<Provider>>,
     Path(name): Path<String>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
-    // Whoever does not know the token need not learn who is told.
+    // The response without a valid token does not disclose which receivers exist.
     let receivers = provider.receivers();
     let shown = headers.get(AUTHORIZATION).and_then(|shown| shown.as_bytes().strip_prefix(b"Bearer "));
     let known = receivers.polling(&name).filter(|(_, bearer)| shown.is_some_and(|shown| bearer.is(shown)));
     let Some((receiver, _)) = known else {
-        let error = json!({ "err": "authentication_failed", "description": "the bearer token is not the receiver's" });
+        let error = json!({ "err": "authentication_failed", "description": "bearer token not valid for this receiver" });
         let mut response = answer::json(StatusCode::UNAUTHORIZED, &error);
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return response;
@@ -77,10 +76,11 @@ pub async fn poll(
         Ok(body) => body,
         Err(fault) => return answer::refuse(&fault, provider.challenge(), None),
     };
-    // A list would be read as the members in their order.
+    // Serde would accept an array, with its items as members in order.
     let is_object = body.trim_ascii_start().starts_with(b"{");
     let Some(question) = serde_json::from_slice::<Question>(&body).ok().filter(|_| is_object) else {
-        let error = json!({ "err": "invalid_request", "description": "the body is no poll request as RFC 8936 has it" });
+        let error =
+            json!({ "err": "invalid_request", "description": "body is not a poll request (RFC 8936)" });
         return answer::json(StatusCode::BAD_REQUEST, &error);
     };
     match answered(&provider, receiver, &question).await {
@@ -104,7 +104,7 @@ async fn answered(
         if !events.is_empty() || most == 0 || question.return_immediately || is_over {
             break (events, more);
         }
-        // An event of this node's, or one of another that nobody tells us of.
+        // Wakes up for an event of this node; other nodes' events are found after the timeout.
         let _ = tokio::time::timeout(LOOK, made.recv()).await;
     };
     let epoch = provider.store().head().await?.epoch;
@@ -117,12 +117,13 @@ async fn answered(
     Ok(answer::json(StatusCode::OK, &json!({ "sets": sets, "moreAvailable": more })))
 }
 
-/// Takes note of what a receiver has heard. What it refuses it will refuse again, and is done with too.
+/// Records acknowledged and refused events. A receiver would refuse an event again, so refused
+/// events are finished too.
 async fn heard(provider: &Provider, receiver: &Receiver, question: &Question) -> Result<(), StoreError> {
     let epoch = provider.store().head().await?.epoch;
     for (jti, error) in &question.set_errs {
         let why: String = error.to_string().chars().take(200).collect();
-        tracing::warn!(receiver = receiver.name, jti, why, "a receiver refused a security event");
+        tracing::warn!(receiver = receiver.name, jti, why, "receiver refused security event");
     }
     let seq = |name: &String| set::seq(epoch, name);
     let acknowledged: Vec<u64> = question.ack.iter().filter_map(seq).collect();
@@ -141,7 +142,8 @@ async fn heard(provider: &Provider, receiver: &Receiver, question: &Question) ->
     Ok(())
 }
 
-/// What a receiver is to hear next, and whether there is more. What it does not want it has heard.
+/// The next events of a receiver, and whether there are more. Events of kinds that the receiver
+/// does not want are marked as delivered.
 async fn next(
     provider: &Provider,
     receiver: &Receiver,

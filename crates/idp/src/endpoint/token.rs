@@ -1,7 +1,7 @@
-//! The token endpoint (RFC 6749 §3.2).
+//! Token endpoint (RFC 6749 §3.2).
 //!
-//! Owns: what a token request is as HTTP: a form, and a client that proves itself.
-//! Does not own: the meaning of its parameters ([`crate::client`], [`crate::grants`]).
+//! Owns: the HTTP form of a token request: a form body and client authentication. Does not own: the
+//! meaning of its parameters ([`crate::client`], [`crate::grants`]).
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{
     session::Caller,
 };
 
-/// `POST /token`.
+/// Handles `POST /token`: issues tokens for a grant.
 pub async fn token(
     State(provider): State<Arc<Provider>>,
     caller: Option<Extension<Caller>>,

@@ -1,4 +1,4 @@
-//! The userinfo endpoint (OpenID Connect Core 1.0 §5.3): what was granted of a person, for whoever has their token.
+//! Userinfo endpoint (OpenID Connect Core 1.0 §5.3): returns the granted claims of a token's user.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -15,26 +15,25 @@ use axum::{
 use serde_json::{Map, Value};
 
 use super::{answer, form};
-use crate::{
-    access_token::{self, Presented},
-    client::authenticate::split_scheme,
-    id_token::Authentication,
-    oauth::{error::OAuthFault, scope::ScopeSet},
-    person::{Person, Told},
-    provider::Provider,
-};
+use crate::access_token::{self, Presented};
+use crate::client_authentication::split_scheme;
+use crate::id_token::Authentication;
+use crate::oauth::error::OAuthFault;
+use crate::oauth::scope::ScopeSet;
+use crate::person::{Person, Told};
+use crate::provider::Provider;
 
-/// Why nothing is told (RFC 6750 §3.1).
+/// Reason why no claims are returned (RFC 6750 §3.1).
 enum Refused {
-    /// No token at all: no error code either.
+    /// There is no token; the response has no error code.
     Missing,
-    /// More than one, or not as it should be sent.
+    /// There is more than one token, or it is not sent correctly.
     Request,
-    /// Unknown, expired, revoked, or nobody's.
+    /// The token is unknown, expired or revoked, or has no user.
     Token,
-    /// Not for this endpoint.
+    /// The token lacks the scope `openid`.
     Scope,
-    /// Ours, or the body.
+    /// The provider failed, or the body cannot be read.
     Fault(OAuthFault),
 }
 
@@ -44,7 +43,7 @@ impl From<OAuthFault> for Refused {
     }
 }
 
-/// `GET` and `POST /userinfo`.
+/// Handles `GET` and `POST /userinfo`: returns claims, plain or signed.
 pub async fn userinfo(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     match tell(&provider, parts, body).await {
@@ -95,7 +94,8 @@ async fn asked_by_name(provider: &Provider, token: &Presented) -> Result<Vec<Str
     }
 }
 
-/// The one token of a request: in the header, or in the body of a form (RFC 6750 §2.1, §2.2). Never in the URL (§2.3).
+/// The token of a request: in the header or in a form body (RFC 6750 §2.1, §2.2), never in the URL
+/// (§2.3).
 async fn bearer(parts: Parts, body: Body) -> Result<String, Refused> {
     let header = in_header(&parts.headers)?;
     let posts_form = parts.method == Method::POST && form::declares_form(&parts.headers);
@@ -141,7 +141,7 @@ fn refuse(provider: &Provider, refused: &Refused) -> Response {
     let mut challenge = format!("Bearer realm=\"{}\"", provider.issuer().as_str());
     let mut body = Map::new();
     if let Some(code) = code {
-        // writing to a string cannot fail
+        // Writing to a string cannot fail.
         let _ = write!(challenge, ", error=\"{code}\", error_description=\"{text}\"");
         body.insert("error".into(), code.into());
         body.insert("error_description".into(), text.into());
@@ -150,7 +150,7 @@ fn refuse(provider: &Provider, refused: &Refused) -> Response {
         challenge.push_str(", scope=\"openid\"");
     }
     let mut response = answer::json(status, &Value::Object(body));
-    // the issuer was checked: visible ASCII without quotes
+    // The checked issuer is visible ASCII without quotes.
     if let Ok(challenge) = HeaderValue::try_from(challenge) {
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     }

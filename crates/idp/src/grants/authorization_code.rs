@@ -1,21 +1,21 @@
-//! Authorization codes (RFC 6749 §4.1.3, RFC 7636 §4.6, OpenID Connect Core 1.0 §3.1.3).
+//! Grant `authorization_code` (RFC 6749 §4.1.3, RFC 7636 §4.6, OpenID Connect Core 1.0 §3.1.3).
 //!
-//! What a code is bound to (client, redirect URI, challenge) is compared before it is redeemed, so that whoever found one
-//! elsewhere cannot use it up. Redeeming is one conditional statement; a second time ends everything that came of the first.
+//! The binding of a code (client, redirect URI, challenge) is checked before redemption, so an
+//! attacker with a stolen code cannot use it up. Redemption is one conditional statement; a second
+//! attempt revokes the family of the first.
 
 use auth::token::opaque::OpaqueKind;
 use store::{families::OwnedFamily, redeem::Once};
 
 use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
-use crate::{
-    authorization::pkce::Challenge,
-    client::authenticate::AuthenticatedClient,
-    id_token::Authentication,
-    oauth::{error::OAuthFault, form::Form},
-    provider::Provider,
-};
+use crate::authorization::pkce::Challenge;
+use crate::client_authentication::AuthenticatedClient;
+use crate::id_token::Authentication;
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::provider::Provider;
 
-/// The tokens for a code.
+/// Issues the tokens for a code.
 pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
@@ -31,14 +31,20 @@ pub(super) async fn redeem(
     let authentication = Authentication::read(&family.details);
     match form.get("redirect_uri") {
         Some(named) if named == code.redirect_uri => {}
-        // where the request left it out, it may be left out here (RFC 6749 §4.1.3)
+        // If the authorization request omitted it, the token request may omit it too (RFC 6749
+        // §4.1.3).
         None if authentication.redirect_omitted => {}
-        _ => return Err(OAuthFault::GrantInvalid("redirect_uri is not that of the request")),
+        _ => {
+            return Err(OAuthFault::GrantInvalid(
+                "redirect_uri differs from that of the authorization request",
+            ));
+        }
     }
     match (code.challenge.as_deref().map(Challenge::parse), form.get("code_verifier")) {
         (None, None) => {}
         (Some(Some(challenge)), Some(verifier)) if challenge.is_met_by(verifier) => {}
-        // a verifier without a challenge: somebody took the challenge out of the request (RFC 9700 §2.1.1)
+        // A verifier without a challenge: an attacker may have removed the challenge from the
+        // request (RFC 9700 §2.1.1).
         _ => return Err(OAuthFault::GrantInvalid("code_verifier does not meet the code_challenge")),
     }
     let scopes = scopes_of(&family.scopes);

@@ -1,19 +1,18 @@
-//! Client credentials (RFC 6749 §4.4): a program acts for itself.
+//! Grant `client_credentials` (RFC 6749 §4.4): a program acts for itself.
 //!
-//! The client is the subject (RFC 9068 §2.2), within its own scopes, audiences and groups. There is no
-//! refresh token (§4.4.3): the client can ask again.
+//! The client is the subject (RFC 9068 §2.2), within its own scopes, audiences and groups. There is
+//! no refresh token (§4.4.3): the client can request another access token.
 
 use store::access_tokens::IssueAccessToken;
 
 use super::TokenResponse;
-use crate::{
-    access_token::{self, Granted},
-    client::authenticate::AuthenticatedClient,
-    oauth::{error::OAuthFault, form::Form},
-    provider::Provider,
-};
+use crate::access_token::{self, Granted};
+use crate::client_authentication::AuthenticatedClient;
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::provider::Provider;
 
-/// What the client asked for, if it may have all of it.
+/// Issues a token with the requested rights, if the client may have all of them.
 pub(super) async fn grant(
     provider: &Provider,
     client: &AuthenticatedClient,
@@ -22,7 +21,7 @@ pub(super) async fn grant(
     let scopes = client.scopes_for(form.get("scope"))?;
     let read_at = match client.read_at {
         Some(read_at) => read_at,
-        // those of the configuration are never closed: what they had so far may be revoked all the same
+        // A client of the configuration cannot be disabled, but its tokens can be revoked.
         None => provider.store().read_at().await?,
     };
     let granted = Granted {

@@ -1,4 +1,5 @@
-//! Device codes (RFC 8628 §3.4 and §3.5): a device asks again and again, until a person elsewhere has decided.
+//! Grant `device_code` (RFC 8628 §3.4 and §3.5): a device polls until the user has decided on
+//! another device.
 
 use auth::{time::Timestamp, token::opaque::OpaqueKind};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -9,7 +10,7 @@ use store::{
 
 use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
 use crate::access_token::origins;
-use crate::client::authenticate::AuthenticatedClient;
+use crate::client_authentication::AuthenticatedClient;
 use crate::device::Decision;
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
@@ -17,7 +18,7 @@ use crate::oauth::grant_type::GrantType;
 use crate::provider::Provider;
 use crate::revocations;
 
-/// The tokens for a device code that a person has approved.
+/// Issues the tokens for a device code that a user approved.
 pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
@@ -34,16 +35,18 @@ pub(super) async fn redeem(
         Polled::Unknown => return Err(OAuthFault::GrantInvalid("unknown device code")),
         Polled::Approved { user_id, sid, details } => (user_id, sid, details),
     };
-    let decision = Decision::read(&details).ok_or(OAuthFault::GrantInvalid("the decision cannot be read"))?;
+    let decision =
+        Decision::read(&details).ok_or(OAuthFault::GrantInvalid("stored decision is malformed"))?;
     let scopes = scopes_of(&decision.scopes);
     let account = provider.store().user(&user).await?;
     let person = still_open(provider, account, decision.authentication.told(&scopes)).await?;
     let family = Family {
-        // a second redemption must name the family of the first
+        // The id is derived from the code, so that a second redemption revokes the family of the
+        // first.
         id: family_id(provider, form.get("device_code").unwrap_or_default()),
         client_id: client.id().to_owned(),
         user_id: Some(user),
-        // the session was the one of another device: signing out there does not end this one
+        // The session belongs to another device: its logout does not end this family.
         sid: None,
         scopes: decision.scopes.clone(),
         audiences: decision.audiences.clone(),
@@ -74,11 +77,11 @@ pub(super) async fn redeem(
     let origins = origins(provider, client.id(), Some(person.subject()));
     let redeem = RedeemDeviceCode { digest, family, origins, successors, on_replay, now };
     let redeemed = provider.store().write(redeem).await?;
-    tracing::debug!(approved_in = sid, ?redeemed, "device code tried");
+    tracing::debug!(approved_in = sid, ?redeemed, "device code redemption attempted");
     tokens.handed_out(client, redeemed, "device code")
 }
 
-/// The name of the family that a device code leads to.
+/// Id of the family that follows from a device code.
 fn family_id(provider: &Provider, code: &str) -> String {
     let digest = provider.secrets().digest_of(&["device family", code]);
     URL_SAFE_NO_PAD.encode(&digest.0[..16])

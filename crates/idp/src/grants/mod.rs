@@ -1,12 +1,14 @@
-//! Grants: the ways to a token. One file each.
+//! Grants of the token endpoint, one file each.
 //!
-//! Owns: the path common to all ([`issue`]): the client may use the grant, the grant says what is granted and keeps it, the
-//! answer is formed.
-//! Does not own: the list of grants ([`GrantType`]), client authentication (it is over: an [`AuthenticatedClient`] is an
-//! argument) or the shape of tokens ([`crate::access_token`], [`crate::id_token`]).
+//! Owns: the common flow ([`issue`]): check that the client may use the grant, let the grant
+//! determine and store what is granted, build the response.
 //!
-//! A new grant is a variant there and a file beside the others with one function that answers a
-//! [`TokenResponse`]. The compiler names every other place.
+//! Does not own: the list of grants ([`GrantType`]), client authentication (already done: an
+//! [`AuthenticatedClient`] is an argument), the format of tokens ([`crate::access_token`],
+//! [`crate::id_token`]).
+//!
+//! A new grant is a variant of [`GrantType`] and a file here with one function that returns a
+//! [`TokenResponse`]. The compiler reports every other place.
 
 pub mod authorization_code;
 pub mod client_credentials;
@@ -28,7 +30,7 @@ use store::{
 use zeroize::Zeroizing;
 
 use crate::access_token::{self, Granted, Minted};
-use crate::client::authenticate::AuthenticatedClient;
+use crate::client_authentication::AuthenticatedClient;
 use crate::id_token::{self, Authentication, Login};
 use crate::oauth::error::OAuthFault;
 use crate::oauth::form::Form;
@@ -40,12 +42,12 @@ use crate::provider::Provider;
 use crate::revocations;
 use crate::session::Caller;
 
-/// A successful answer of the token endpoint (RFC 6749 §5.1, OpenID Connect Core 1.0 §3.1.3.3).
+/// A successful response of the token endpoint (RFC 6749 §5.1, OpenID Connect Core 1.0 §3.1.3.3).
 #[derive(Serialize)]
 pub struct TokenResponse {
     access_token: Zeroizing<String>,
     token_type: &'static str,
-    /// Seconds.
+    /// Lifetime of the access token in seconds.
     expires_in: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<String>,
@@ -68,7 +70,10 @@ impl TokenResponse {
     }
 }
 
-/// Answers a grant of an authenticated client.
+/// Processes a grant of an authenticated client.
+///
+/// # Errors
+/// [`OAuthFault`] when the client may not use the grant, or the grant refuses the request.
 pub async fn issue(
     provider: &Provider,
     client: &AuthenticatedClient,
@@ -88,30 +93,30 @@ pub async fn issue(
     }
 }
 
-/// What a person granted, as tokens are made from it.
+/// What a user granted: the input for tokens.
 struct Grant<'g> {
     client: &'g AuthenticatedClient,
     person: &'g Person,
-    /// What the tokens are for: the whole of it, or what the client asked for less.
+    /// Scopes of the tokens: all granted scopes, or fewer if the client requests fewer.
     scopes: &'g ScopeSet,
     audiences: Vec<&'g str>,
-    /// The family and when it ends; `None`: there is none, nothing of it can be refreshed.
+    /// Id of the family and when it expires; `None`: there is none, so there is no refresh token.
     family: Option<(&'g str, Timestamp)>,
     sid: Option<&'g str>,
-    /// What is granted lives on when the session ends.
+    /// Whether the grant remains valid after the session ends.
     outlives_session: bool,
     nonce: Option<&'g str>,
     authentication: &'g Authentication,
 }
 
-/// Tokens that are made and not yet handed out.
+/// Tokens that are minted but not sent yet.
 struct Tokens {
     response: TokenResponse,
     jti: String,
 }
 
 impl Tokens {
-    /// The answer with them, if the secret they were made for was redeemed with it; `secret`: what kind that is.
+    /// The response with the tokens, if their secret was redeemed; `secret` names its kind.
     fn handed_out(
         self,
         client: &AuthenticatedClient,
@@ -124,14 +129,14 @@ impl Tokens {
                 Ok(self.response)
             }
             Redeemed::Before => Err(OAuthFault::Replayed(secret)),
-            Redeemed::Dead => Err(OAuthFault::GrantInvalid("it has expired, or what it came of has ended")),
+            Redeemed::Dead => Err(OAuthFault::GrantInvalid("expired, or its family was revoked")),
         }
     }
 }
 
 impl Grant<'_> {
-    /// Makes the tokens: the access token, the next refresh token where the client refreshes, the ID token where OpenID Connect
-    /// was asked for. With them what is to be kept before they are handed out.
+    /// Mints the tokens: the access token, a refresh token if the client may use them, an ID token
+    /// for the scope `openid`. Also returns the rows to be stored before the response is sent.
     fn mint(&self, provider: &Provider) -> Result<(Tokens, Successors), OAuthFault> {
         let read_at = self.client.not_read_after(self.person.read_at());
         let minted = access_token::mint(
@@ -142,7 +147,8 @@ impl Grant<'_> {
                 scopes: self.scopes,
                 audiences: self.audiences.clone(),
                 family: self.family.map(|(id, ends)| (id, self.ends_at_rest(provider, ends))),
-                // Whoever follows what is revoked takes a token with its session.
+                // The claim `sid` lets consumers of the revocation log revoke the token with its
+                // session.
                 sid: self.sid.filter(|_| !self.outlives_session),
                 userinfo: &self.authentication.userinfo,
                 read_at,
@@ -179,8 +185,8 @@ impl Grant<'_> {
         Ok((Tokens { response, jti: minted.id }, successors))
     }
 
-    /// When an access token ends that is never followed by another, where its family ends at `ends`: with the session that is used now for
-    /// the last time, if it ends with that.
+    /// When an access token expires at the latest, in a family that expires at `ends`. If the
+    /// family ends with its session, that is at most one idle timeout from now.
     fn ends_at_rest(&self, provider: &Provider, ends: Timestamp) -> Timestamp {
         if self.sid.is_some() && !self.outlives_session {
             ends.min(provider.now().plus(provider.lifetimes().session_idle))
@@ -189,7 +195,7 @@ impl Grant<'_> {
         }
     }
 
-    /// The tokens for a code or a refresh token of a family, which is redeemed in the same change that keeps what follows.
+    /// Redeems a code or a refresh token of a family, and stores the new tokens in the same change.
     async fn redeem(
         &self,
         provider: &Provider,
@@ -201,14 +207,14 @@ impl Grant<'_> {
             Once::RefreshToken => ("refresh token", "refresh token redeemed twice"),
         };
         let (tokens, successors) = self.mint(provider)?;
-        let (family, _) = self.family.ok_or(OAuthFault::GrantInvalid("it belongs to no family"))?;
+        let (family, _) = self.family.ok_or(OAuthFault::GrantInvalid("no token family"))?;
         let on_replay = revocations::family(provider, family, twice);
         let redeem = Redeem { what, digest, successors, on_replay, at: provider.sessions_at() };
         tokens.handed_out(self.client, provider.store().write(redeem).await?, secret)
     }
 }
 
-/// The digest of a secret that is redeemed once, if the parameter holds one of that kind.
+/// Digest of the secret in a parameter, if it has the expected kind.
 fn presented(
     provider: &Provider,
     form: &Form,
@@ -217,12 +223,12 @@ fn presented(
 ) -> Result<StoredDigest, OAuthFault> {
     let text = form.get(parameter).ok_or(OAuthFault::ParameterMissing(parameter))?;
     if opaque::kind(text) != Some(kind) {
-        return Err(OAuthFault::GrantInvalid("the text is no secret of the kind that this grant takes"));
+        return Err(OAuthFault::GrantInvalid("not a secret for this grant"));
     }
     Ok(provider.secrets().digest(text))
 }
 
-/// The person behind a grant, whose account must still be open.
+/// The user of a grant, whose account must still be enabled.
 async fn still_open(
     provider: &Provider,
     user: Option<UserRow>,
@@ -230,17 +236,17 @@ async fn still_open(
 ) -> Result<Person, OAuthFault> {
     match user.filter(UserRow::is_open) {
         Some(user) => Ok(Person::of(provider.store(), user, told).await?),
-        None => Err(OAuthFault::GrantInvalid("the account is closed")),
+        None => Err(OAuthFault::GrantInvalid("account disabled or deleted")),
     }
 }
 
-/// The scopes of a family, which are in the grammar since they were when it was made.
+/// The scopes of a family; they were valid when the family was stored.
 fn scopes_of(text: &str) -> ScopeSet {
     ScopeSet::parse(text).unwrap_or_default()
 }
 
-/// Where the tokens are for: all that was granted, or as much of it as the request names (RFC 8707 §2.2). What is named beside is refused, and
-/// what was to be redeemed is good for another try.
+/// Audiences of the tokens: all granted ones, or those that the request names (RFC 8707 §2.2). Any
+/// other audience is refused before redemption, so the client can try again.
 fn audiences_of<'g>(form: &Form, granted: &'g str) -> Result<Vec<&'g str>, OAuthFault> {
     let granted: Vec<&str> = granted.split_ascii_whitespace().collect();
     let named = target::named(form)?;

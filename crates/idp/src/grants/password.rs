@@ -1,5 +1,7 @@
-//! The password grant (RFC 6749 §4.3): the client itself asks for the password, which OAuth was made to avoid. For programs
-//! that cannot open a browser and are trusted with passwords; off for every client that does not have it.
+//! Grant `password` (RFC 6749 §4.3): the client itself asks for the user's password.
+//!
+//! OAuth was designed to avoid this. It is for trusted programs that cannot open a browser, and
+//! only for clients that have the grant.
 
 use store::{
     access_tokens::IssueAccessToken,
@@ -8,19 +10,19 @@ use store::{
 };
 
 use super::{Grant, TokenResponse};
-use crate::{
-    access_token::origins,
-    client::authenticate::AuthenticatedClient,
-    id_token::Authentication,
-    login::{ACR, LoginFault, METHOD},
-    oauth::{error::OAuthFault, form::Form, grant_type::GrantType},
-    passwords::Password,
-    person::Person,
-    provider::Provider,
-    session::Caller,
-};
+use crate::access_token::origins;
+use crate::client_authentication::AuthenticatedClient;
+use crate::id_token::Authentication;
+use crate::login::{ACR, LoginFault, METHOD};
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::grant_type::GrantType;
+use crate::passwords::Password;
+use crate::person::Person;
+use crate::provider::Provider;
+use crate::session::Caller;
 
-/// The tokens for a name and a password.
+/// Issues the tokens for a name and a password.
 pub(super) async fn grant(
     provider: &Provider,
     client: &AuthenticatedClient,
@@ -31,7 +33,7 @@ pub(super) async fn grant(
     let password = form.get("password").ok_or(OAuthFault::ParameterMissing("password"))?;
     let scopes = client.scopes_for(form.get("scope"))?;
     let audiences = client.audiences_for(form)?;
-    // such a long one was never set
+    // A password of this length was never set.
     let password = Password::new(password.to_owned()).map_err(|_| LoginFault::Wrong)?;
     let began = provider.now();
     let place = (provider.store(), provider.secrets());
@@ -43,7 +45,7 @@ pub(super) async fn grant(
         ..Authentication::default()
     };
     let person = Person::of(provider.store(), user, authentication.told(&scopes)).await?;
-    // a family is what refresh tokens belong to
+    // Only refresh tokens need a family.
     let family = if client.may_use(GrantType::RefreshToken) {
         Some(Family {
             id: provider.draw_id()?,
@@ -76,14 +78,14 @@ pub(super) async fn grant(
     let (tokens, successors) = grant.mint(provider)?;
     let user = person.subject();
     if !keep(provider, family, successors).await? {
-        return Err(OAuthFault::GrantInvalid("the account was closed, or its password changed, meanwhile"));
+        return Err(OAuthFault::GrantInvalid("account disabled or password changed concurrently"));
     }
     tracing::debug!(client = client.id(), user, jti = tokens.jti, "token issued for a password");
     Ok(tokens.response)
 }
 
-/// Keeps what has to be kept. `false` when the account ended meanwhile. Of a token that is verified without asking nothing is kept: it says
-/// itself when the account was read, and what ended since takes it along.
+/// Stores what must be stored. Returns `false` if the account was disabled meanwhile. A JWT without
+/// a family is not stored: its `read_at` claim ties it to later revocations of the account.
 async fn keep(
     provider: &Provider,
     family: Option<Family>,

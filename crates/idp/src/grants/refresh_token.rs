@@ -1,17 +1,18 @@
-//! Refresh tokens (RFC 6749 §6), each good once: the next one comes with the answer (RFC 9700 §4.14.2).
+//! Grant `refresh_token` (RFC 6749 §6). Each refresh token is valid once; the response contains the
+//! next one (RFC 9700 §4.14.2).
 
 use auth::token::opaque::OpaqueKind;
 use store::{families::OwnedFamily, redeem::Once};
 
 use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
-use crate::{
-    client::authenticate::AuthenticatedClient,
-    id_token::Authentication,
-    oauth::{error::OAuthFault, form::Form, scope::ScopeSet},
-    provider::Provider,
-};
+use crate::client_authentication::AuthenticatedClient;
+use crate::id_token::Authentication;
+use crate::oauth::error::OAuthFault;
+use crate::oauth::form::Form;
+use crate::oauth::scope::ScopeSet;
+use crate::provider::Provider;
 
-/// The tokens for a refresh token: all of what was granted, or the part the client asks for.
+/// Issues the tokens for a refresh token: all granted scopes, or those that the client requests.
 pub(super) async fn redeem(
     provider: &Provider,
     client: &AuthenticatedClient,
@@ -42,7 +43,7 @@ pub(super) async fn redeem(
         family: Some((&family.id, family.expires_at)),
         sid: family.sid.as_deref(),
         outlives_session: family.outlives_session,
-        // the nonce was for the first one (Core §12.2)
+        // The nonce belongs only to the first ID token (Core §12.2).
         nonce: None,
         authentication: &authentication,
     };

@@ -1,28 +1,29 @@
-//! One signing key: a [`Signer`] with its public half at hand.
+//! Signing key: a [`Signer`] with its public key as JWK.
 //!
-//! Owns: the names of keys (RFC 7638 thumbprints, so that the same key always has the same name) and of the
-//! algorithms a provider signs with. Does not own: states ([`super::ring`]), how they are kept ([`super::stored`]).
+//! Owns: key ids (RFC 7638 thumbprints, so that the same key always has the same id) and the names
+//! of the signing algorithms. Does not own: stages of a key ([`super::ring`]), storage
+//! ([`super::stored`]).
 
 use auth::algorithm::Algorithm;
 use auth::token::jws::{Signer, SignerError, SigningAlgorithm, SigningSecret};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What can be wrong with a key.
+/// Fault of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFault {
-    /// See [`SignerError`].
+    /// The signer failed, see [`SignerError`].
     #[error(transparent)]
     Signer(#[from] SignerError),
-    /// The file has a sound key, but not the one that its name or the manifest says.
-    #[error("this is another key than its name says")]
+    /// The stored key is valid, but has another algorithm than expected.
+    #[error("key has another algorithm than expected")]
     OtherKey,
-    /// The ring has no key of the algorithm asked for.
+    /// The ring has no key of the requested algorithm.
     #[error("no key of this algorithm")]
     Missing,
 }
 
-/// A key pair.
+/// A key pair for signing.
 #[derive(Debug)]
 pub struct Key {
     algorithm: SigningAlgorithm,
@@ -31,12 +32,18 @@ pub struct Key {
 }
 
 impl Key {
-    /// A new key. RSA takes a noticeable time: up to a second.
+    /// Generates a key. An RSA key takes up to a second.
+    ///
+    /// # Errors
+    /// [`KeyFault::Signer`] when the generation fails.
     pub fn generate(algorithm: SigningAlgorithm) -> Result<Self, KeyFault> {
         Self::new(algorithm, Signer::generate(algorithm)?)
     }
 
-    /// A key from PKCS#8 PEM, which must be of this algorithm.
+    /// Reads a key of this algorithm from PKCS#8 PEM.
+    ///
+    /// # Errors
+    /// [`KeyFault`] when the text is not a key or has another algorithm.
     pub fn from_pem(algorithm: SigningAlgorithm, pem: &[u8]) -> Result<Self, KeyFault> {
         Self::new(algorithm, Signer::from_pkcs8_pem(pem)?)
     }
@@ -50,32 +57,39 @@ impl Key {
     }
 
     /// The private key as PKCS#8 PEM.
+    ///
+    /// # Errors
+    /// [`KeyFault::Signer`] when the key cannot be encoded.
     pub fn to_pem(&self) -> Result<SigningSecret, KeyFault> {
         Ok(self.signer.to_pkcs8_pem()?)
     }
 
-    /// What it signs with.
+    /// The signing algorithm.
     pub fn algorithm(&self) -> SigningAlgorithm {
         self.algorithm
     }
 
-    /// Its identifier: the RFC 7638 thumbprint.
+    /// The key id: the RFC 7638 thumbprint.
     pub fn kid(&self) -> &str {
         self.signer.kid()
     }
 
-    /// Its public half (RFC 7517 §4).
+    /// The public key (RFC 7517 §4).
     pub fn jwk(&self) -> &Value {
         &self.jwk
     }
 
-    /// A compact JWS over `claims` with this `typ`.
+    /// Signs `claims` as a compact JWS with this `typ`.
+    ///
+    /// # Errors
+    /// [`KeyFault::Signer`] when the signature fails.
     pub fn sign(&self, typ: &str, claims: &impl Serialize) -> Result<String, KeyFault> {
         Ok(self.signer.sign(&[("typ", typ)], claims)?)
     }
 }
 
-/// Whether `text` has the form of a thumbprint: SHA-256 in base64url. Safe as part of a file name.
+/// Whether `text` has the format of a thumbprint: SHA-256 in base64url. Safe as part of a file
+/// name.
 pub fn is_kid(text: &str) -> bool {
     text.len() == 43 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
@@ -85,7 +99,7 @@ pub const fn name(algorithm: SigningAlgorithm) -> &'static str {
     algorithm.algorithm().as_str()
 }
 
-/// The algorithm of a name, if the provider can sign with it.
+/// The algorithm with this name, if the provider can sign with it.
 pub fn by_name(name: &str) -> Option<SigningAlgorithm> {
     match Algorithm::from_name(name)? {
         Algorithm::Es256 => Some(SigningAlgorithm::Es256),

@@ -1,7 +1,9 @@
-//! Signing keys: made ahead, published before they take over, kept published after they signed last.
+//! Signing keys: created and published before they sign, and still published after they stop
+//! signing.
 //!
-//! Owns: the life cycle of keys ([`ring`]), one key ([`key`]), how they are kept ([`stored`]), and [`Keys`], the
-//! handle that signs with and changes a ring while requests run.
+//! Owns: the life cycle of keys ([`ring`]), one key ([`key`]), storage ([`stored`]), and [`Keys`],
+//! which signs with the current ring and changes it while requests run.
+//!
 //! Does not own: signatures and key formats (`auth::token::jws`), the database (`store`).
 //!
 //! ```text
@@ -10,12 +12,14 @@
 //!  does not sign
 //! ```
 //!
-//! Two kinds of key may sign without having been published for [`LEAD`]: the first of an algorithm, which has no
-//! predecessor that could sign meanwhile, and the successor of a revoked one. A revoked key is gone at once.
+//! Two kinds of key may sign without having been published for [`LEAD`]: the first key of an
+//! algorithm, which has no predecessor, and the successor of a revoked key. A revoked key is
+//! removed immediately.
 //!
-//! The ring is one row of the store, sealed, replaced from the version that was read: nodes change it one after the other, and
-//! each reads it again ([`Keys::refresh`]) well within [`LEAD`]. A change is first made durable, then visible: nothing was
-//! signed by a key that is not in the store.
+//! The ring is one sealed row of the store. A change replaces the version that was read, so nodes
+//! change it one after another, and each node reads it again ([`Keys::refresh`]) well within
+//! [`LEAD`]. A change is made durable before it becomes visible, so every signing key is in the
+//! store.
 
 pub mod key;
 pub mod ring;
@@ -46,50 +50,50 @@ use crate::{
     secrets::{Purpose, Secrets, TagSubject},
 };
 
-/// How long caches may keep the key set: what `Cache-Control` says.
+/// How long caches may store the key set; sent as `Cache-Control`.
 pub const JWKS_MAX_AGE: Duration = Duration::from_mins(5);
-/// A key is published for at least this long before a rotation lets it sign, so that every cache of the key set
-/// has been filled anew, slow ones included.
+/// Time for which a key is published, at least, before a rotation lets it sign. It covers every
+/// cache of the key set, slow ones included.
 pub const LEAD: Duration = Duration::from_secs(2 * JWKS_MAX_AGE.as_secs());
-/// A key stays published for at least this long after its last signature: the longest token and a minute of
-/// clock skew. It goes with the first change of the ring, or start, after that.
+/// Time for which a key stays published, at least, after its last signature: the longest token
+/// lifetime plus one minute of clock skew. The next change of the ring or start removes it.
 pub const RETENTION: Duration = Duration::from_secs(lifetime::MAX_ACCESS_TOKEN.as_secs() + 60);
-/// How often a change is tried that another node came before.
+/// Attempts of a change that conflicts with changes of other nodes.
 const TRIES: usize = 5;
 
-/// What can go wrong with keys.
+/// Error of an operation on keys.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum KeyError {
     /// The transition is not possible now.
     #[error(transparent)]
     Transition(#[from] TransitionFault),
-    /// No algorithm at all.
-    #[error("a key ring needs at least one algorithm")]
+    /// The list of algorithms is empty.
+    #[error("no signing algorithm: configure at least one")]
     NoAlgorithm,
-    /// The cryptographic library made no key.
-    #[error("no {} key could be made: {source}", key::name(*.algorithm))]
+    /// The cryptographic library failed to generate a key.
+    #[error("generating a {} key failed: {source}", key::name(*.algorithm))]
     Generate {
-        /// Of which kind.
+        /// Algorithm of the key.
         algorithm: SigningAlgorithm,
-        /// Why.
+        /// Error of the library.
         source: key::KeyFault,
     },
-    /// The row in the database was sealed with another secret, or is damaged.
+    /// The row in the database is sealed with another secret, or damaged.
     #[error(
-        "the signing keys in the database do not open with this secret: use the secret that the database was begun with"
+        "the signing keys in the database cannot be decrypted: use the secret with which the database was created"
     )]
     Sealed,
-    /// The row opens, but is not what this version writes.
-    #[error("the signing keys in the database are not what this version writes: {0}")]
+    /// The row opens, but its content is not valid for this version; holds the reason.
+    #[error("the signing keys in the database are malformed: {0}")]
     Malformed(String),
-    /// No nonce.
+    /// The random source failed.
     #[error(transparent)]
     Entropy(#[from] EntropyFailed),
-    /// The database.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Other nodes changed the keys again and again meanwhile.
-    #[error("other nodes changed the signing keys meanwhile: try again")]
+    /// Changes of other nodes conflicted in each attempt.
+    #[error("signing keys changed concurrently: try again")]
     Contended,
 }
 
@@ -102,7 +106,7 @@ pub struct Keys {
 
 #[derive(Debug)]
 struct Published {
-    /// Of the row in the store.
+    /// Version of the row in the store.
     version: u64,
     ring: KeyRing,
     jwks: Bytes,
@@ -118,23 +122,23 @@ impl Published {
     }
 }
 
-/// What a change of the keys needs.
+/// Dependencies of a change to the keys.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
-    /// Where they are kept.
+    /// The store of the key ring.
     pub store: &'a Store,
-    /// What they are sealed with.
+    /// The key that seals the key ring.
     pub secrets: &'a Secrets,
-    /// For nonces.
+    /// Source of nonces.
     pub entropy: &'a dyn Entropy,
 }
 
-/// What is told of a change.
+/// What is recorded with a change.
 #[derive(Debug, Clone, Default)]
 struct Told {
-    /// To whoever keeps keys.
+    /// Entry of the revocation log, for consumers that cache keys.
     revocation: Option<Revocation>,
-    /// In the audit log, when somebody asked for it.
+    /// Entry of the audit log, if an operator requested the change.
     entry: Option<AnnouncedEntry>,
 }
 
@@ -145,7 +149,7 @@ impl Place<'_> {
         Ok(Some((row.version, stored::read(&text)?)))
     }
 
-    /// `None` when another node came before.
+    /// Replaces the row. `None`: another node changed it first.
     async fn write(
         &self,
         from: Option<u64>,
@@ -165,8 +169,11 @@ impl Place<'_> {
 }
 
 impl Keys {
-    /// The keys of the store, which are made when there are none. An algorithm new to the configuration gets keys; the
-    /// keys of one that left it are retired.
+    /// Reads the keys from the store; creates them if there are none. Creates keys of an algorithm
+    /// that is new in the configuration, and retires those of an algorithm that left it.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the ring cannot be read, created or written.
     pub async fn open(
         place: Place<'_>,
         algorithms: &[SigningAlgorithm],
@@ -183,7 +190,7 @@ impl Keys {
         &self.algorithms
     }
 
-    /// The ring as it is now.
+    /// The current key ring.
     pub fn ring(&self) -> KeyRing {
         self.current().ring.clone()
     }
@@ -194,23 +201,26 @@ impl Keys {
     }
 
     /// Signs with the active key of an algorithm.
+    ///
+    /// # Errors
+    /// [`key::KeyFault`] when there is no such key or the signature fails.
     pub fn sign(
         &self,
         algorithm: SigningAlgorithm,
         typ: &str,
         claims: &impl Serialize,
     ) -> Result<String, key::KeyFault> {
-        // the ring may change meanwhile: this one's keys stay published for RETENTION
+        // The ring may change meanwhile; keys of this one stay published for RETENTION.
         let current = self.current();
         current.ring.active(algorithm).ok_or(key::KeyFault::Missing)?.sign(typ, claims)
     }
 
-    /// Reads a token that one of these keys signed, whatever its kind and however old.
+    /// Reads a token signed by one of these keys, of any type and age.
     pub fn opened<T>(&self, token: &str, read: impl FnOnce(jwt::Signed<'_>) -> Option<T>) -> Option<T> {
         self.opened_with(token, read).map(|(_, read)| read)
     }
 
-    /// The same, with the version of the ring that the key was in.
+    /// As [`Keys::opened`], with the version of the ring that verified the token.
     pub(crate) fn opened_with<T>(
         &self,
         token: &str,
@@ -222,17 +232,21 @@ impl Keys {
         Some((current.version, read))
     }
 
-    /// Of the ring as it is now; grows with each change.
+    /// Version of the current ring; grows with each change.
     pub(crate) fn version(&self) -> u64 {
         self.current().version
     }
 
-    /// Takes over what other nodes changed.
+    /// Reads changes of other nodes.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the ring cannot be read.
     pub async fn refresh(&self, place: Place<'_>) -> Result<(), KeyError> {
         let read = async || place.read().await?.ok_or(KeyError::Sealed);
         let (mut version, mut ring) = read().await?;
         if version < self.current().version {
-            // Somebody here changed it while it was read: then it is there by now. If not, the database is another one.
+            // A change by this node finished during the read: a second read returns it. If it does
+            // not, the database was replaced.
             (version, ring) = read().await?;
         }
         if version != self.current().version {
@@ -241,8 +255,12 @@ impl Keys {
         Ok(())
     }
 
-    /// The next key of `algorithm` becomes the active one, the active one retires, a new next one is made.
+    /// Activates the next key of `algorithm`, retires the active one, and creates a new next one.
     /// Refused while the next key is younger than [`LEAD`].
+    ///
+    /// # Errors
+    /// [`KeyError::Transition`] when the rotation is not possible now, otherwise as for
+    /// [`Keys::open`].
     pub async fn rotate(
         &self,
         place: Place<'_>,
@@ -252,7 +270,7 @@ impl Keys {
         self.rotate_told(place, algorithm, None, now).await
     }
 
-    /// [`Keys::rotate`], told in the audit log.
+    /// As [`Keys::rotate`], with an entry in the audit log.
     pub(crate) async fn rotate_told(
         &self,
         place: Place<'_>,
@@ -265,7 +283,11 @@ impl Keys {
         Ok(())
     }
 
-    /// Rotates each algorithm whose active key has signed for `period`. Nodes that find so at the same time rotate once.
+    /// Rotates each algorithm whose active key has signed for `period`. If nodes do this
+    /// concurrently, one rotation happens.
+    ///
+    /// # Errors
+    /// [`KeyError`] as for [`Keys::rotate`].
     pub async fn rotate_due(
         &self,
         place: Place<'_>,
@@ -289,13 +311,16 @@ impl Keys {
         Ok(())
     }
 
-    /// The key `kid` leaked: it is no longer published from now on, whatever it signed becomes invalid as caches
-    /// run out, and its successor takes over without waiting.
+    /// Revokes the leaked key `kid`: it is no longer published, its tokens become invalid as caches
+    /// expire, and its successor signs immediately.
+    ///
+    /// # Errors
+    /// [`KeyError::Transition`] when there is no such key, otherwise as for [`Keys::open`].
     pub async fn revoke(&self, place: Place<'_>, kid: &str, now: Timestamp) -> Result<(), KeyError> {
         self.revoke_told(place, kid, None, now).await
     }
 
-    /// [`Keys::revoke`], told in the audit log.
+    /// As [`Keys::revoke`], with an entry in the audit log.
     pub(crate) async fn revoke_told(
         &self,
         place: Place<'_>,
@@ -326,7 +351,7 @@ impl Keys {
     }
 }
 
-/// Makes a transition of the ring in the store, from whatever state it is in by now. What changes nothing is not written.
+/// Applies a transition to the current ring of the store. A ring without changes is not written.
 async fn change(
     place: Place<'_>,
     now: Timestamp,
@@ -339,7 +364,7 @@ async fn change(
             None => (None, KeyRing::default()),
         };
         let (transition, before) = (transition.clone(), old.clone());
-        // making a key takes long: an RSA key up to a second
+        // Generating a key takes long: up to a second for RSA.
         let made = tokio::task::spawn_blocking(move || transition(before)).await;
         let ring = made.map_err(|_| KeyError::Contended)??;
         if let Some(version) = from.filter(|_| ring == old) {

@@ -1,8 +1,9 @@
-//! The key ring: which key signs, which comes next, which are still believed.
+//! Key ring: which key signs, which is next, and which only verify.
 //!
-//! Owns: the states of a key and the transitions between them. Each takes the old ring and gives the new one
-//! or an error; nothing here reads a clock, a database or a random source.
-//! Does not own: publication to running requests ([`super::Keys`]), how it is kept ([`super::stored`]).
+//! Owns: the stages of a key and the transitions between them. A transition takes the old ring and
+//! returns the new one or an error. It reads neither clock, database nor random source.
+//!
+//! Does not own: publication to running requests ([`super::Keys`]), storage ([`super::stored`]).
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,24 +15,24 @@ use super::{
     key::{self, Key},
 };
 
-/// Why a transition is not possible.
+/// Reason why a transition is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransitionFault {
     /// The ring has no keys of this algorithm.
     #[error("the key ring has no {} keys", key::name(*.0))]
     NoSuchAlgorithm(SigningAlgorithm),
-    /// The next key is not published for long enough; holds the instant from which it is.
-    #[error("the next key is too young to sign: caches may not have it before {} (unix seconds)", .ready.as_secs())]
+    /// The next key is not published for long enough.
+    #[error("next key too recent: caches may lack it before {} (unix seconds), try later", .ready.as_secs())]
     TooEarly {
-        /// From when on rotation works.
+        /// When rotation becomes possible.
         ready: Timestamp,
     },
-    /// No key of the ring has this identifier.
-    #[error("no key has the identifier {0:?}")]
+    /// No key of the ring has this id.
+    #[error("key {0:?} not found")]
     NoSuchKey(String),
 }
 
-/// Published, does not sign yet.
+/// A key that is published and does not sign yet.
 #[derive(Debug, Clone)]
 pub struct Next {
     pub(super) key: Arc<Key>,
@@ -39,7 +40,7 @@ pub struct Next {
 }
 
 impl Next {
-    /// From when on it may sign.
+    /// When the key may begin to sign.
     pub fn ready(&self) -> Timestamp {
         self.since.plus(LEAD)
     }
@@ -52,13 +53,13 @@ impl Next {
         }
     }
 
-    /// Without the wait: its predecessor must not sign any longer.
+    /// Activates the key without the wait, because its predecessor must no longer sign.
     fn activate_at_once(self, now: Timestamp) -> Active {
         Active { key: self.key, since: now }
     }
 }
 
-/// Signs.
+/// A key that signs new tokens.
 #[derive(Debug, Clone)]
 pub struct Active {
     pub(super) key: Arc<Key>,
@@ -72,7 +73,7 @@ impl Active {
     }
 }
 
-/// Verifies what it signed, cannot sign: only the public half is left.
+/// A key that verifies its tokens but cannot sign: the private key is destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retired {
     pub(super) kid: Box<str>,
@@ -81,37 +82,37 @@ pub struct Retired {
     pub(super) until: Timestamp,
 }
 
-/// How far a key has come.
+/// Stage in the life of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Signs.
+    /// The key signs new tokens.
     Active,
-    /// Published, signs from `ready` on if it is told to.
+    /// The key is published; a rotation may activate it from `ready` on.
     Next {
-        /// When it may sign.
+        /// When it may begin to sign.
         ready: Timestamp,
     },
-    /// Verifies what it signed.
+    /// The key only verifies its tokens.
     Retired {
-        /// When it goes.
+        /// When it is no longer published.
         until: Timestamp,
     },
 }
 
-/// A key as operators see it.
+/// A key with its stage, for operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyState<'a> {
-    /// Its identifier.
+    /// Id of the key (RFC 7638).
     pub kid: &'a str,
-    /// RFC 7518 §3.1.
+    /// Signature algorithm (RFC 7518 §3.1).
     pub algorithm: &'a str,
-    /// Since when it is in its stage.
+    /// Start of the stage.
     pub since: Timestamp,
-    /// How far it has come.
+    /// Stage of the key.
     pub stage: Stage,
 }
 
-/// The keys of one algorithm that have a private half.
+/// The active and the next key of one algorithm, with private keys.
 #[derive(Debug, Clone)]
 pub struct Slot {
     pub(super) active: Active,
@@ -129,7 +130,7 @@ impl Slot {
     }
 }
 
-/// Makes a key; called only when a transition needs one and nothing else can refuse it any more.
+/// Generates a key. Called only when a transition needs one and cannot fail for another reason.
 pub type Make = fn(SigningAlgorithm) -> Result<Key, KeyError>;
 
 /// All keys of a provider.
@@ -145,37 +146,37 @@ impl KeyRing {
         self.slots.iter().map(Slot::algorithm)
     }
 
-    /// The key that signs.
+    /// The active key of an algorithm.
     pub fn active(&self, algorithm: SigningAlgorithm) -> Option<&Key> {
         self.slot(algorithm).map(|s| s.active.key.as_ref())
     }
 
-    /// The key that will sign after the next rotation.
+    /// The next key of an algorithm.
     pub fn next(&self, algorithm: SigningAlgorithm) -> Option<&Key> {
         self.slot(algorithm).map(|s| s.next.key.as_ref())
     }
 
-    /// From when on the algorithm can be rotated.
+    /// When the algorithm can be rotated.
     pub fn ready(&self, algorithm: SigningAlgorithm) -> Option<Timestamp> {
         self.slot(algorithm).map(|s| s.next.ready())
     }
 
-    /// Whether the active key has signed for `period` and the next one may take over.
+    /// Whether the active key has signed for `period` and the next key may be activated.
     pub fn is_due(&self, algorithm: SigningAlgorithm, period: Duration, now: Timestamp) -> bool {
         self.slot(algorithm).is_some_and(|s| now >= s.active.since.plus(period) && now >= s.next.ready())
     }
 
-    /// Since when each active key signs.
+    /// When the active key of an algorithm began to sign.
     pub fn since(&self, algorithm: SigningAlgorithm) -> Option<Timestamp> {
         self.slot(algorithm).map(|s| s.active.since)
     }
 
-    /// The identifiers of retired keys, newest first.
+    /// Ids of the retired keys, newest first.
     pub fn retired(&self) -> impl Iterator<Item = &str> {
         self.retired.iter().map(|r| r.kid.as_ref())
     }
 
-    /// Every key: what signs, what comes next, what retired, in that order.
+    /// All keys: first active, then next, then retired ones.
     pub fn states(&self) -> Vec<KeyState<'_>> {
         let active = self.slots.iter().map(|s| KeyState {
             kid: s.active.key.kid(),
@@ -198,7 +199,7 @@ impl KeyRing {
         active.chain(next).chain(retired).collect()
     }
 
-    /// The JWK Set (RFC 7517 §5), for everyone: active keys, next ones, retired ones.
+    /// The public JWK set (RFC 7517 §5): active, next and retired keys.
     pub fn jwks(&self) -> String {
         let active = self.slots.iter().map(|s| s.active.key.jwk());
         let next = self.slots.iter().map(|s| s.next.key.jwk());
@@ -206,8 +207,11 @@ impl KeyRing {
         json!({ "keys": keys }).to_string()
     }
 
-    /// A ring with exactly these algorithms, in this order: missing keys are made, the active key of an
-    /// algorithm that is not wanted any longer retires, its next one is dropped (it signed nothing).
+    /// Aligns the ring with these algorithms, in this order. Missing keys are created. For any
+    /// other algorithm the active key retires and the next key, which signed nothing, is dropped.
+    ///
+    /// # Errors
+    /// [`KeyError`] when there is no algorithm, or a key cannot be created.
     pub fn aligned(
         self,
         algorithms: &[SigningAlgorithm],
@@ -233,7 +237,11 @@ impl KeyRing {
         Ok(Self { slots, retired }.pruned(now))
     }
 
-    /// The next key signs, the active one retires, a new next one is published.
+    /// Activates the next key, retires the active one, and creates a new next one.
+    ///
+    /// # Errors
+    /// [`TransitionFault`] when there is no such algorithm or the next key is too recent;
+    /// [`KeyError`] when a key cannot be created.
     pub fn rotated(
         mut self,
         algorithm: SigningAlgorithm,
@@ -250,8 +258,12 @@ impl KeyRing {
         Ok(self.pruned(now))
     }
 
-    /// The ring without the key `kid`, whatever its state. An active key is succeeded by the next one at once,
-    /// published for long enough or not: verifiers that do not have it yet will ask for the key set again.
+    /// Removes the key `kid` in any stage. The next key replaces an active one immediately, even if
+    /// it was not published for long enough: verifiers without it request the key set again.
+    ///
+    /// # Errors
+    /// [`TransitionFault::NoSuchKey`] when there is no such key; [`KeyError`] when a key cannot be
+    /// created.
     pub fn revoked(mut self, kid: &str, now: Timestamp, make: Make) -> Result<Self, KeyError> {
         let before = self.retired.len();
         self.retired.retain(|r| r.kid.as_ref() != kid);
@@ -268,7 +280,7 @@ impl KeyRing {
         Ok(self.pruned(now))
     }
 
-    /// Without retired keys whose tokens have all expired.
+    /// Removes retired keys whose tokens have all expired.
     fn pruned(mut self, now: Timestamp) -> Self {
         self.retired.retain(|r| now < r.until);
         self
@@ -279,7 +291,7 @@ impl KeyRing {
     }
 }
 
-/// Equal when the same keys are in the same states since the same instants.
+/// Rings are equal if the same keys have the same stages since the same times.
 impl PartialEq for KeyRing {
     fn eq(&self, other: &Self) -> bool {
         let slots = |ring: &Self| -> Vec<(String, Timestamp, String, Timestamp)> {

@@ -1,6 +1,7 @@
-//! The ring as it is kept in the store: one sealed text, private halves in it.
+//! Stored form of the key ring: one text, sealed, with the private keys.
 //!
-//! Owns: the form of that text. Does not own: sealing ([`crate::secrets`]), what the states mean ([`super::ring`]).
+//! Owns: the format of that text. Does not own: sealing ([`crate::secrets`]), the meaning of stages
+//! ([`super::ring`]).
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ struct Manifest {
     keys: Vec<Entry>,
 }
 
-/// One key. Instants are milliseconds since the Unix epoch.
+/// One key. Times are milliseconds since 1970.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, tag = "state", rename_all = "lowercase")]
 enum Entry {
@@ -33,7 +34,10 @@ enum Entry {
     Retired { kid: String, since: u64, until: u64, jwk: Value },
 }
 
-/// The text of a ring.
+/// Serializes a ring.
+///
+/// # Errors
+/// [`KeyError`] when a key cannot be encoded.
 pub fn write(ring: &KeyRing) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let mut keys = Vec::new();
     for Slot { active, next } in &ring.slots {
@@ -48,16 +52,19 @@ pub fn write(ring: &KeyRing) -> Result<Zeroizing<Vec<u8>>, KeyError> {
         jwk: r.jwk.clone(),
     }));
     let text = serde_json::to_vec(&Manifest { version: VERSION, keys });
-    text.map(Zeroizing::new).map_err(|_| KeyError::Malformed("it cannot be written".into()))
+    text.map(Zeroizing::new).map_err(|_| KeyError::Malformed("serializing failed".into()))
 }
 
 fn pem(key: &Key) -> Result<Zeroizing<String>, KeyError> {
     let pem = key.to_pem().map_err(|source| KeyError::Generate { algorithm: key.algorithm(), source })?;
-    let malformed = || KeyError::Malformed(format!("key {:?} cannot be written", key.kid()));
+    let malformed = || KeyError::Malformed(format!("encoding key {:?} failed", key.kid()));
     String::from_utf8(pem.as_ref().to_vec()).map(Zeroizing::new).map_err(|_| malformed())
 }
 
-/// The ring of a text.
+/// Parses a ring.
+///
+/// # Errors
+/// [`KeyError::Malformed`] when the text is not a valid ring.
 pub fn read(text: &[u8]) -> Result<KeyRing, KeyError> {
     let manifest: Manifest =
         serde_json::from_slice(text).map_err(|error| KeyError::Malformed(error.to_string()))?;
@@ -75,7 +82,7 @@ pub fn read(text: &[u8]) -> Result<KeyRing, KeyError> {
             }
             Entry::Retired { kid, since, until, jwk } => {
                 if jwk.get("kid").and_then(Value::as_str) != Some(kid.as_str()) || jwk.get("d").is_some() {
-                    return Err(KeyError::Malformed(format!("retired key {kid:?} is no public key")));
+                    return Err(KeyError::Malformed(format!("retired key {kid:?} is not a public key")));
                 }
                 let (since, until) = (Timestamp::from_millis(since), Timestamp::from_millis(until));
                 retired.push(Retired { kid: kid.into(), jwk, since, until });
@@ -94,7 +101,7 @@ pub fn read(text: &[u8]) -> Result<KeyRing, KeyError> {
         slots.push(Slot { active, next: next.remove(at) });
     }
     match next.first() {
-        Some(odd) => Err(KeyError::Malformed(format!("{:?} is one next key too many", odd.key.kid()))),
+        Some(odd) => Err(KeyError::Malformed(format!("unexpected next key {:?}", odd.key.kid()))),
         None => Ok(KeyRing { slots, retired }),
     }
 }

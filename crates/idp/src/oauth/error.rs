@@ -1,190 +1,187 @@
-//! Every refusal of the provider and the one table that says what becomes of it.
+//! OAuth errors: every refusal of the provider, and the table that maps it to a response.
 //!
-//! Owns: [`Fault`], which tells *us* precisely what happened (its `Display` goes to the log), and
-//! [`Fault::row`], which tells what the *caller* learns: status, protocol code (RFC 6749 §5.2, RFC 8707 §2),
-//! public text, and how loud the log line is.
+//! Owns: [`OAuthFault`], whose `Display` is the precise reason for the log, and
+//! [`OAuthFault::row`], which is what the client receives: status, protocol code (RFC 6749 §5.2,
+//! RFC 8707 §2), public text, and the log level.
+//!
 //! Does not own: sending and logging ([`crate::endpoint::answer`]).
 //!
-//! An unknown client and a wrong secret differ in the log and nowhere else.
+//! An unknown client and a wrong secret differ only in the log.
 
 use std::{borrow::Cow, time::Duration};
 
 use axum::http::StatusCode;
 
-use super::{form::FormFault, scope::ScopeFault, target::MAX_TARGETS};
-use crate::{
-    authorization::request::{AddressFault, RequestFault},
-    client::secret::SecretDigest,
-    passwords::PoolError,
-};
+use super::{form::FormFault, scope::ScopeFault, target::TargetFault};
+use crate::client_secret::SecretDigest;
+use crate::oauth::request_fault::{AddressFault, RequestFault};
+use crate::passwords::PoolError;
 
-/// One reason not to do what was asked.
+/// Reason why a request is refused or fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OAuthFault {
-    /// No such path.
+    /// There is no endpoint at this path.
     #[error("no such endpoint")]
     NotFound,
-    /// The path exists, with other methods.
+    /// The path exists, but not with this method.
     #[error("method not allowed here")]
     MethodNotAllowed,
-    /// The body is not declared as a form, once.
+    /// The body is not declared as a form exactly once.
     #[error("content type is not application/x-www-form-urlencoded")]
     NotForm,
     /// The URL has a query.
-    #[error("the token endpoint was called with a query in its url")]
+    #[error("request parameters in the url")]
     QueryParameters,
-    /// The body is over the cap.
+    /// The body exceeds the size limit.
     #[error("request body over the size limit")]
     BodyTooLarge,
     /// The body did not arrive before the deadline.
     #[error("request body not received in time")]
     BodyTimeout,
-    /// The connection broke inside the body.
-    #[error("request body broke off")]
+    /// The connection broke during the body.
+    #[error("request body incomplete")]
     BodyBroken,
-    /// The body is no acceptable form.
+    /// The body is not a valid form.
     #[error("malformed form: {0}")]
     Form(FormFault),
-    /// A `grant_type` that the provider does not have; holds at most 64 characters of it.
+    /// The provider does not support this `grant_type`; holds its first 64 characters.
     #[error("grant type {0:?} is not supported")]
     GrantUnsupported(Box<str>),
-    /// Two `Authorization` fields.
+    /// There are several `Authorization` fields.
     #[error("more than one authorization header field")]
     AuthorizationRepeated,
-    /// Two ways of client authentication at once (RFC 6749 §2.3).
+    /// Several methods of client authentication are used at once (RFC 6749 §2.3).
     #[error("more than one client authentication method")]
     AuthenticationRepeated,
-    /// `client_id` in the body is not the authenticated one.
+    /// The `client_id` in the body is not that of the credentials.
     #[error("client_id in the body differs from the authorization header")]
     ClientIdMismatch,
-    /// No credentials at all, or an id without a secret.
+    /// There are no credentials, or an id without a secret.
     #[error("no client authentication")]
     AuthenticationMissing,
-    /// An authentication scheme or method the provider does not have.
+    /// The provider does not support this authentication scheme or method.
     #[error("client authentication method is not supported")]
     AuthenticationUnsupported,
-    /// `Basic` credentials that cannot be decoded.
+    /// The `Basic` credentials cannot be decoded.
     #[error("malformed basic credentials")]
     AuthenticationMalformed,
-    /// No client has this id; holds it, fit for a log (see [`Fault::client_unknown`]).
+    /// No client has this id; holds it in a form for the log (see [`OAuthFault::client_unknown`]).
     #[error("unknown client {0}")]
     ClientUnknown(Box<str>),
-    /// The client exists, the secret is not one of its own; holds its id.
+    /// The client exists, but the secret is wrong; holds the client id.
     #[error("wrong secret for client {0:?}")]
     ClientSecretWrong(Box<str>),
-    /// A client assertion that does not count; holds why.
+    /// A client assertion is not valid; holds the reason.
     #[error("client assertion refused: {0}")]
     AssertionRefused(&'static str),
-    /// The client exists and may not use this grant.
+    /// The client may not use this grant.
     #[error("client may not use this grant")]
     GrantNotAllowed,
-    /// The client may not do what only some clients may; holds what.
+    /// The client may not use this operation; holds its name.
     #[error("client may not {0}")]
     ClientNotAllowed(&'static str),
-    /// A parameter that the request needs; holds its name.
+    /// A required parameter is missing; holds its name.
     #[error("{0} is missing")]
     ParameterMissing(&'static str),
-    /// What should be redeemed is not (any more) worth anything; holds why.
-    #[error("grant refused: {0}")]
+    /// The code or token to be redeemed is not valid; holds the reason.
+    #[error("grant not valid: {0}")]
     GrantInvalid(&'static str),
-    /// What may be redeemed once was redeemed before; holds what it is. All that followed from it is revoked.
-    #[error("{0} redeemed again: its family is revoked")]
+    /// A code or token was redeemed a second time; holds its kind. Its family is revoked.
+    #[error("{0} redeemed twice, family revoked")]
     Replayed(&'static str),
-    /// User name or password is wrong.
+    /// The user name or the password is wrong.
     #[error("wrong user name or password")]
     LoginFailed,
-    /// Too many wrong passwords.
+    /// The account or network is locked after too many failures; holds the remaining time.
     #[error("account or network locked for {} s", .0.as_secs())]
     LoginLocked(Duration),
-    /// Nobody has decided about the device yet (RFC 8628 §3.5).
+    /// The user has not decided about the device yet (RFC 8628 §3.5).
     #[error("authorization pending")]
     AuthorizationPending,
-    /// The device asks too often (RFC 8628 §3.5).
-    #[error("device asks too often")]
+    /// The device polls too often (RFC 8628 §3.5).
+    #[error("device polls too often")]
     SlowDown,
-    /// The person said no.
+    /// The user denied the request.
     #[error("denied by the user")]
     AccessDenied,
     /// The device code has expired (RFC 8628 §3.5).
     #[error("device code expired")]
     DeviceCodeExpired,
-    /// An authorization request that is pushed is refused (RFC 9126 §2.3).
+    /// A pushed authorization request is refused (RFC 9126 §2.3).
     #[error("authorization request refused: {0}")]
     Request(RequestFault),
-    /// An authorization request that is pushed has no good address.
+    /// A pushed authorization request has no valid redirect URI.
     #[error("authorization request refused: {0}")]
     Address(AddressFault),
-    /// `wait` of a revocation is no truth value.
+    /// The `wait` of a revocation is not a boolean.
     #[error("wait is neither true nor false")]
     WaitMalformed,
-    /// `scope` is not in the grammar.
+    /// The `scope` does not match the grammar.
     #[error("malformed scope: {0}")]
     ScopeMalformed(ScopeFault),
-    /// A scope that the client does not have.
+    /// The client may not have this scope.
     #[error("client may not have scope {0:?}")]
     ScopeNotAllowed(Box<str>),
-    /// A `resource` or `audience` that is not in the grammar.
-    #[error("malformed resource or audience")]
-    TargetMalformed,
-    /// A `resource` or `audience` that the client may not name; holds it as sent.
+    /// The `resource` and `audience` parameters are not valid.
+    #[error("{0}")]
+    Target(TargetFault),
+    /// The client may not use this `resource` or `audience`; holds it as sent.
     #[error("client may not name target {0:?}")]
     TargetNotAllowed(Box<str>),
-    /// More than [`MAX_TARGETS`] of them.
-    #[error("more than {MAX_TARGETS} resources and audiences")]
-    TargetsTooMany,
-    /// The database refused what was asked: ours; holds what it said.
+    /// The database refused a statement; holds its message.
     #[error("{0}")]
     Store(String),
-    /// The database does not answer or has no room, of which the store has told in the log; holds what it said.
+    /// The database is unavailable or full; holds its message. The store has logged the outage.
     #[error("{0}")]
     StoreAway(String),
-    /// The password threads are busy.
-    #[error("too many passwords are waiting")]
+    /// The queue of the password threads is full; holds when to try again.
+    #[error("password queue full")]
     PasswordsBusy(Duration),
-    /// A password could not be verified: ours; holds why.
+    /// A password could not be verified; holds the reason.
     #[error("{0}")]
     PasswordsFailed(String),
-    /// The random source failed: ours.
-    #[error("the random source failed")]
+    /// The random source failed.
+    #[error("random source failed")]
     EntropyFailed,
-    /// The signature could not be made: ours.
+    /// A signature could not be made.
     #[error("signing failed")]
     SigningFailed,
 }
 
-/// How loud a fault is in the log.
+/// Log level of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loudness {
-    /// A caller's slip, of interest to its developer; or what has a line of its own.
+    /// A mistake of a client, of interest to its developer; or an event with a log line of its own.
     Debug,
-    /// Worth counting.
+    /// Worth counting, such as an expired token.
     Info,
-    /// Somebody may be trying doors.
+    /// Possibly an attack.
     Warn,
-    /// The provider itself is broken.
+    /// The provider failed.
     Error,
 }
 
-/// What becomes of a [`Fault`].
+/// HTTP response and log level of an [`OAuthFault`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// HTTP status.
+    /// HTTP status code.
     pub status: StatusCode,
     /// The `error` member (RFC 6749 §5.2).
     pub code: &'static str,
     /// Level of the log line.
     pub loudness: Loudness,
-    /// The `error_description` member: constant, so that nothing of the request is ever reflected.
+    /// The `error_description` member. It is constant, so it never reflects parts of the request.
     pub text: Cow<'static, str>,
-    /// When to try again.
+    /// When to try again (`Retry-After`).
     pub retry_after: Option<Duration>,
 }
 
-/// When those try again whom the database could not serve.
+/// The `Retry-After` when the store fails.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl OAuthFault {
-    /// An id that no client has. People do swap id and secret, so one that could be a secret is withheld.
+    /// The fault for an unknown client id. Users sometimes swap id and secret, so an id that could
+    /// be a secret is not logged.
     pub fn client_unknown(id: &str) -> Self {
         Self::ClientUnknown(match SecretDigest::check(id) {
             Ok(()) => "(withheld: the id sent looks like a secret)".into(),
@@ -192,7 +189,7 @@ impl OAuthFault {
         })
     }
 
-    /// The table.
+    /// The table of responses.
     #[rustfmt::skip]
     pub fn row(&self) -> Row {
         use Loudness::{Debug, Error, Info, Warn};
@@ -204,10 +201,10 @@ impl OAuthFault {
             Self::NotFound => row(StatusCode::NOT_FOUND, "invalid_request", Debug, "no such endpoint"),
             Self::MethodNotAllowed => row(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", Debug, "method not allowed: see the Allow header"),
             Self::NotForm => row(bad, "invalid_request", Debug, "send parameters as application/x-www-form-urlencoded in utf-8, with that content type"),
-            Self::QueryParameters => row(bad, "invalid_request", Info, "parameters belong into the body, not into the url"),
+            Self::QueryParameters => row(bad, "invalid_request", Info, "send parameters in the body, not in the url"),
             Self::BodyTooLarge => row(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request", Info, "the body is larger than 64 KiB"),
             Self::BodyTimeout => row(StatusCode::REQUEST_TIMEOUT, "invalid_request", Info, "the body did not arrive in time"),
-            Self::BodyBroken => row(bad, "invalid_request", Debug, "the body broke off"),
+            Self::BodyBroken => row(bad, "invalid_request", Debug, "the body is incomplete"),
             Self::Form(FormFault::Duplicate(_)) => row(bad, "invalid_request", Info, "a parameter was sent more than once"),
             Self::Form(FormFault::TooMany) => row(bad, "invalid_request", Info, "too many parameters"),
             Self::Form(FormFault::NoName) => row(bad, "invalid_request", Debug, "a parameter has no name"),
@@ -221,29 +218,29 @@ impl OAuthFault {
             Self::AuthenticationUnsupported => row(unauthorized, "invalid_client", Info, "the client authentication method is not supported: see token_endpoint_auth_methods_supported in the discovery document"),
             Self::AuthenticationMalformed => row(unauthorized, "invalid_client", Info, "the Basic credentials are malformed: form-encode id and secret, join them by a colon, then base64"),
             Self::ClientUnknown(_) | Self::ClientSecretWrong(_) | Self::AssertionRefused(_) => row(unauthorized, "invalid_client", Warn, "client authentication failed"),
-            Self::ClientNotAllowed(_) => row(StatusCode::FORBIDDEN, "unauthorized_client", Warn, "this client may not do that"),
-            Self::ParameterMissing(_) => row(bad, "invalid_request", Debug, "a parameter that this request needs is missing"),
+            Self::ClientNotAllowed(_) => row(StatusCode::FORBIDDEN, "unauthorized_client", Warn, "this client is not allowed to use this operation"),
+            Self::ParameterMissing(_) => row(bad, "invalid_request", Debug, "a required parameter is missing"),
             Self::GrantInvalid(_) => row(bad, "invalid_grant", Info, "the code or token is expired, revoked, of another client, or does not fit the request"),
             Self::Replayed(_) => row(bad, "invalid_grant", Warn, "the code or token is expired, revoked, of another client, or does not fit the request"),
-            Self::LoginFailed => row(bad, "invalid_grant", Info, "user name or password is not right"),
+            Self::LoginFailed => row(bad, "invalid_grant", Info, "wrong user name or password"),
             Self::LoginLocked(after) => later(row(StatusCode::TOO_MANY_REQUESTS, "invalid_grant", Warn, "too many attempts: try again later"), *after),
-            Self::AuthorizationPending => row(bad, "authorization_pending", Debug, "nobody has decided yet: ask again after the interval"),
-            Self::SlowDown => row(bad, "slow_down", Debug, "ask less often: five seconds more between two requests"),
-            Self::AccessDenied => row(bad, "access_denied", Info, "the user said no"),
-            Self::DeviceCodeExpired => row(bad, "expired_token", Debug, "the device code has expired: begin again"),
+            Self::AuthorizationPending => row(bad, "authorization_pending", Debug, "no decision yet: poll again after the interval"),
+            Self::SlowDown => row(bad, "slow_down", Debug, "poll less often: add five seconds to the interval"),
+            Self::AccessDenied => row(bad, "access_denied", Info, "denied by the user"),
+            Self::DeviceCodeExpired => row(bad, "expired_token", Debug, "the device code has expired: start again"),
             Self::Request(fault) => Row { text: fault.to_string().into(), ..row(bad, fault.code(), Info, "") },
             Self::Address(fault) => Row { text: fault.to_string().into(), ..row(bad, "invalid_request", Info, "") },
             Self::Store(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Error, "the provider cannot reach its database: try again later"), STORE_RETRY),
             Self::StoreAway(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Debug, "the provider cannot reach its database: try again later"), STORE_RETRY),
             Self::PasswordsBusy(after) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Warn, "too many logins at once: try again later"), *after),
             Self::GrantNotAllowed => row(bad, "unauthorized_client", Warn, "this client may not use this grant type"),
-            Self::WaitMalformed => row(bad, "invalid_request", Debug, "wait is true or false, or absent"),
+            Self::WaitMalformed => row(bad, "invalid_request", Debug, "wait is malformed: use true or false, or omit it"),
             Self::ScopeMalformed(ScopeFault::TooMany) => row(bad, "invalid_scope", Info, "too many scopes"),
             Self::ScopeMalformed(ScopeFault::Empty | ScopeFault::Character | ScopeFault::TooLong) => row(bad, "invalid_scope", Debug, "scope is malformed: scopes are words separated by one space"),
             Self::ScopeNotAllowed(_) => row(bad, "invalid_scope", Info, "a scope is unknown or not granted to this client"),
-            Self::TargetMalformed => row(bad, "invalid_target", Debug, "resource is an absolute uri without fragment, audience a name of visible ascii"),
+            Self::Target(TargetFault::Malformed) => row(bad, "invalid_target", Debug, "resource is an absolute uri without fragment, audience a name of visible ascii"),
             Self::TargetNotAllowed(_) => row(bad, "invalid_target", Info, "a resource or audience is unknown or not granted to this client"),
-            Self::TargetsTooMany => row(bad, "invalid_target", Info, "too many resources or audiences"),
+            Self::Target(TargetFault::TooMany) => row(bad, "invalid_target", Info, "too many resources or audiences"),
             Self::PasswordsFailed(_) | Self::EntropyFailed | Self::SigningFailed => row(StatusCode::INTERNAL_SERVER_ERROR, "server_error", Error, "the provider failed: try again later"),
         }
     }
@@ -258,6 +255,12 @@ impl From<FormFault> for OAuthFault {
 impl From<ScopeFault> for OAuthFault {
     fn from(fault: ScopeFault) -> Self {
         Self::ScopeMalformed(fault)
+    }
+}
+
+impl From<TargetFault> for OAuthFault {
+    fn from(fault: TargetFault) -> Self {
+        Self::Target(fault)
     }
 }
 
@@ -321,9 +324,9 @@ mod tests {
             GrantNotAllowed,
             ScopeNotAllowed("x".into()),
             WaitMalformed,
-            TargetMalformed,
+            Target(TargetFault::Malformed),
             TargetNotAllowed("x".into()),
-            TargetsTooMany,
+            Target(TargetFault::TooMany),
             EntropyFailed,
             SigningFailed,
             AssertionRefused("x"),
@@ -394,7 +397,7 @@ mod tests {
         assert_eq!(OAuthFault::client_unknown("orders\n").to_string(), r#"unknown client "orders\n""#);
         let swapped = OAuthFault::client_unknown("KzJ4bXk0cGVyc2lzdGVudA").to_string();
         assert!(swapped.contains("withheld") && !swapped.contains("KzJ4"), "{swapped}");
-        // too long to be one of ours, so shown, but not whole
+        // Too long for a secret, so it is logged, but truncated.
         assert!(OAuthFault::client_unknown(&"x".repeat(1000)).to_string().len() < 100);
     }
 }

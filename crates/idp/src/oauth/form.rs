@@ -1,24 +1,26 @@
-//! `application/x-www-form-urlencoded`, strictly (RFC 6749 appendix B).
+//! Strict parser of `application/x-www-form-urlencoded` (RFC 6749 appendix B).
 //!
-//! Owns: bytes → pairs, refusing what two readers could understand differently: bad percent-escapes, raw
-//! spaces, controls and non-ASCII bytes, invalid UTF-8, and parameters sent twice (RFC 6749 §3.1 and §3.2).
-//! Does not own: the meaning of any parameter, except that [`REPEATABLE`] ones may come again.
+//! Owns: decoding bytes to pairs. It refuses everything that two parsers could interpret
+//! differently: bad percent-escapes, raw spaces, controls and non-ASCII bytes, invalid UTF-8, and
+//! repeated parameters (RFC 6749 §3.1 and §3.2).
+//!
+//! Does not own: the meaning of parameters, except that [`REPEATABLE`] ones may occur repeatedly.
 
 use std::fmt;
 
 /// Most parameters of one request.
 pub const MAX_PARAMETERS: usize = 64;
 
-/// Parameters that may be sent more than once: RFC 8707 §2 says so of `resource`, RFC 8693 §2.1 of `audience`.
+/// Parameters that may occur repeatedly: `resource` (RFC 8707 §2) and `audience` (RFC 8693 §2.1).
 pub const REPEATABLE: [&str; 2] = ["resource", "audience"];
 
-/// Why bytes are not an acceptable form.
+/// Reason why bytes are not a valid form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormFault {
-    /// `%` without two hexadecimal digits.
+    /// A `%` is not followed by two hexadecimal digits.
     #[error("a percent sign is not followed by two hexadecimal digits")]
     Escape,
-    /// A byte that must be percent-encoded: space, control or non-ASCII.
+    /// A byte must be percent-encoded: a space, a control or a non-ASCII byte.
     #[error("a raw space, control character or non-ASCII byte: percent-encode it")]
     RawByte,
     /// The decoded text is not UTF-8.
@@ -27,13 +29,14 @@ pub enum FormFault {
     /// The decoded text has a control character other than tab.
     #[error("a name or value has a control character")]
     Control,
-    /// A pair without a name.
+    /// A pair has no name.
     #[error("a parameter has no name")]
     NoName,
-    /// More than [`MAX_PARAMETERS`].
+    /// There are more than [`MAX_PARAMETERS`] parameters.
     #[error("more than {MAX_PARAMETERS} parameters")]
     TooMany,
-    /// A parameter that is not [`REPEATABLE`] came twice; holds its name as sent, at most 64 characters of it.
+    /// A parameter that is not [`REPEATABLE`] occurs twice; holds the first 64 characters of its
+    /// name.
     #[error("parameter {0:?} was sent more than once")]
     Duplicate(Box<str>),
 }
@@ -45,8 +48,11 @@ pub struct Form {
 }
 
 impl Form {
-    /// Parses a whole body. Empty pieces between `&` are skipped, as HTML's own parser does; a piece without
-    /// `=` is a parameter with an empty value.
+    /// Parses a whole body. Empty pieces between `&` are skipped, as HTML's parser does; a piece
+    /// without `=` is a parameter with an empty value.
+    ///
+    /// # Errors
+    /// [`FormFault`] when the body is not a valid form.
     pub fn parse(body: &[u8]) -> Result<Self, FormFault> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for piece in body.split(|&b| b == b'&').filter(|p| !p.is_empty()) {
@@ -67,12 +73,12 @@ impl Form {
         Ok(Self { pairs })
     }
 
-    /// The value of a parameter. One sent without a value counts as not sent (RFC 6749 §3.2).
+    /// The value of a parameter. A parameter with an empty value counts as absent (RFC 6749 §3.2).
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
-    /// The same parameters, escaped, as a query.
+    /// The parameters as an escaped query.
     pub fn to_query(&self) -> String {
         let mut query = String::new();
         for (name, value) in &self.pairs {
@@ -86,30 +92,33 @@ impl Form {
         query
     }
 
-    /// Without some parameters.
+    /// A copy without the named parameters.
     #[must_use]
     pub fn without(&self, names: &[&str]) -> Self {
         let kept = |(name, _): &&(String, String)| !names.contains(&name.as_str());
         Self { pairs: self.pairs.iter().filter(kept).cloned().collect() }
     }
 
-    /// Every non-empty value of a repeatable parameter, in the order sent.
+    /// All non-empty values of a repeatable parameter, in the order sent.
     pub fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
         self.pairs.iter().filter(move |(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 }
 
-/// Names only: values may be secrets.
+/// Prints only names: values may be secrets.
 impl fmt::Debug for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.pairs.iter().map(|(name, _)| name)).finish()
     }
 }
 
-/// Decodes one form-encoded name or value (`+` is a space). HTTP Basic credentials of clients are encoded
-/// the same way (RFC 6749 §2.3.1).
+/// Decodes one form-encoded name or value (`+` is a space). HTTP Basic credentials of clients have
+/// the same encoding (RFC 6749 §2.3.1).
+///
+/// # Errors
+/// [`FormFault`] when the encoding is not valid.
 pub fn decode(encoded: &[u8]) -> Result<String, FormFault> {
-    // Tokens, which are most of what arrives, stand for themselves (all but `%` and `+`): found out without a branch for each byte.
+    // Most values are tokens without `%` and `+`. This check is free of branches per byte.
     let plain = |byte: u8| matches!(byte, 0x21..=0x24 | 0x26..=0x2a | 0x2c..=0x7e);
     if encoded.iter().fold(true, |all, &byte| all & plain(byte)) {
         return str::from_utf8(encoded).map(str::to_owned).map_err(|_| FormFault::Utf8);
@@ -135,7 +144,8 @@ pub fn decode(encoded: &[u8]) -> Result<String, FormFault> {
     Ok(text)
 }
 
-/// Escapes everything but what is unreserved (RFC 3986 §2.3), so that it reads the same as form and as URI.
+/// Escapes all except unreserved characters (RFC 3986 §2.3), so the text is valid in a form and in
+/// a URI.
 pub(crate) fn escape(value: &str, out: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in value.bytes() {

@@ -1,27 +1,27 @@
-//! The grants there are, by name.
+//! Grant types: the supported grants and their wire names.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::OAuthFault;
 
-/// A grant of the token endpoint.
+/// Grant of the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantType {
-    /// RFC 6749 §4.1.
+    /// Authorization code (RFC 6749 §4.1).
     AuthorizationCode,
-    /// RFC 6749 §6.
+    /// Refresh token (RFC 6749 §6).
     RefreshToken,
-    /// RFC 6749 §4.4.
+    /// Client credentials (RFC 6749 §4.4).
     ClientCredentials,
-    /// RFC 8628.
+    /// Device code (RFC 8628).
     DeviceCode,
-    /// RFC 6749 §4.3.
+    /// User name and password (RFC 6749 §4.3).
     Password,
 }
 
 impl GrantType {
-    /// Every grant there is.
+    /// All supported grants.
     pub const ALL: [Self; 5] = [
         Self::AuthorizationCode,
         Self::RefreshToken,
@@ -41,7 +41,10 @@ impl GrantType {
         }
     }
 
-    /// The grant of a `grant_type`, compared exactly.
+    /// Parses a `grant_type`; the comparison is exact.
+    ///
+    /// # Errors
+    /// [`OAuthFault::GrantUnsupported`] for any other text.
     pub fn from_wire(text: &str) -> Result<Self, OAuthFault> {
         let unknown = || OAuthFault::GrantUnsupported(text.chars().take(64).collect());
         Self::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(unknown)

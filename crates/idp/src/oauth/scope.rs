@@ -1,30 +1,31 @@
-//! Scopes (RFC 6749 §3.3): case-sensitive words, an unordered set.
+//! Scopes (RFC 6749 §3.3): an unordered set of case-sensitive words.
 //!
-//! Owns: their grammar and set operations. Does not own: which a client may have ([`crate::client`]).
+//! Owns: their grammar and set operations. Does not own: the scopes of each client
+//! ([`crate::client`]).
 
-/// Most scopes in one request or one client.
+/// Most scopes in one request or of one client.
 pub const MAX_SCOPES: usize = 128;
 /// Longest scope in bytes.
 pub const MAX_SCOPE: usize = 128;
 
-/// Why a text is not a scope or a list of them.
+/// Reason why a text is not a scope or a list of scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeFault {
-    /// Empty: also what a leading, trailing or double space yields.
+    /// A scope is empty; a leading, trailing or double space causes this too.
     #[error("a scope is empty: separate scopes by one space each")]
     Empty,
-    /// A character outside `%x21 / %x23-5B / %x5D-7E`.
+    /// A scope has a character outside `%x21 / %x23-5B / %x5D-7E`.
     #[error("a scope has a character other than printable ascii without space, quote and backslash")]
     Character,
-    /// Longer than [`MAX_SCOPE`].
+    /// A scope is longer than [`MAX_SCOPE`].
     #[error("a scope has at most {MAX_SCOPE} bytes")]
     TooLong,
-    /// More than [`MAX_SCOPES`].
+    /// There are more than [`MAX_SCOPES`] scopes.
     #[error("at most {MAX_SCOPES} scopes")]
     TooMany,
 }
 
-/// A set of scopes in the order first named, each once.
+/// A set of scopes, in the order of their first occurrence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScopeSet {
     scopes: Vec<Box<str>>,
@@ -32,6 +33,9 @@ pub struct ScopeSet {
 
 impl ScopeSet {
     /// Parses the `scope` parameter: words separated by exactly one space.
+    ///
+    /// # Errors
+    /// [`ScopeFault`] when the text does not match the grammar.
     pub fn parse(text: &str) -> Result<Self, ScopeFault> {
         let mut set = Self::default();
         for word in text.split(' ') {
@@ -40,7 +44,10 @@ impl ScopeSet {
         Ok(set)
     }
 
-    /// Adds one scope; naming it again changes nothing.
+    /// Adds one scope; a scope in the set is not added again.
+    ///
+    /// # Errors
+    /// [`ScopeFault`] when the text is not a scope or the set is full.
     pub fn insert(&mut self, scope: &str) -> Result<(), ScopeFault> {
         check(scope)?;
         if !self.contains(scope) {
@@ -57,24 +64,24 @@ impl ScopeSet {
         self.scopes.iter().any(|s| s.as_ref() == scope)
     }
 
-    /// The first scope of this set that `allowed` lacks.
+    /// The first scope of this set that is not in `allowed`.
     pub fn first_outside(&self, allowed: &Self) -> Option<&str> {
         self.iter().find(|s| !allowed.contains(s))
     }
 
-    /// Those of this set that `other` has as well.
+    /// The scopes of this set that are also in `other`.
     #[must_use]
     pub fn within(&self, other: &Self) -> Self {
         Self { scopes: self.scopes.iter().filter(|s| other.contains(s)).cloned().collect() }
     }
 
-    /// Those of this set that `other` lacks.
+    /// The scopes of this set that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         Self { scopes: self.scopes.iter().filter(|s| !other.contains(s)).cloned().collect() }
     }
 
-    /// Whether there is no scope.
+    /// Whether the set has no scopes.
     pub fn is_empty(&self) -> bool {
         self.scopes.is_empty()
     }
@@ -84,8 +91,8 @@ impl ScopeSet {
         self.scopes.iter().map(AsRef::as_ref)
     }
 
-    /// The wire form: words separated by one space; `None` when there is none, because an empty `scope` is
-    /// not in the grammar.
+    /// The wire form: words separated by one space; `None` if the set is empty, because the grammar
+    /// has no empty `scope`.
     pub fn to_wire(&self) -> Option<String> {
         (!self.is_empty()).then(|| self.scopes.join(" "))
     }

@@ -1,21 +1,33 @@
-//! Resource indicators (RFC 8707): where a token is to be used.
+//! Resource indicators (RFC 8707): the resource servers for which tokens are requested.
 //!
-//! Owns: the grammar of an audience and of a `resource`, and which ones a request names. Does not own: which a client may name
-//! ([`crate::client`]), and which were granted ([`crate::grants`]).
+//! Owns: the grammar of `audience` and `resource`, and reading them from a request. Does not own:
+//! the audiences of a client ([`crate::client`]), and those that were granted ([`crate::grants`]).
 
-use super::{error::OAuthFault, form::Form};
+use super::form::Form;
 
-/// Most targets one request may name.
+/// Most targets of one request.
 pub const MAX_TARGETS: usize = 8;
 /// Longest audience in bytes.
 pub const MAX_TARGET: usize = 512;
+
+/// Reason why the targets of a request are not valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TargetFault {
+    /// A `resource` or `audience` does not match the grammar.
+    #[error("malformed resource or audience")]
+    Malformed,
+    /// There are more than [`MAX_TARGETS`] resources and audiences.
+    #[error("more than {MAX_TARGETS} resources and audiences")]
+    TooMany,
+}
 
 /// Whether `text` can be an audience: 1 to [`MAX_TARGET`] bytes of visible ASCII.
 pub fn is_audience(text: &str) -> bool {
     (1..=MAX_TARGET).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
 }
 
-/// Whether `text` can be a `resource`: an absolute URI (RFC 3986 §4.3) without fragment, as RFC 8707 §2 demands.
+/// Whether `text` can be a `resource`: an absolute URI (RFC 3986 §4.3) without fragment, as RFC
+/// 8707 §2 requires.
 pub fn is_resource(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else { return false };
     let scheme_good = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -25,20 +37,21 @@ pub fn is_resource(text: &str) -> bool {
     is_audience(text) && scheme_good && rest_good
 }
 
-/// What a request names as the place of its tokens, each once: its `resource` (RFC 8707 §2) and `audience` parameters.
-pub(crate) fn named(form: &Form) -> Result<Vec<&str>, OAuthFault> {
+/// The targets of a request, without duplicates: its `resource` (RFC 8707 §2) and `audience`
+/// parameters.
+pub(crate) fn named(form: &Form) -> Result<Vec<&str>, TargetFault> {
     let mut targets: Vec<&str> = Vec::new();
     let resources = form.all("resource").map(|r| (r, is_resource(r)));
     let audiences = form.all("audience").map(|a| (a, is_audience(a)));
     for (target, well_formed) in resources.chain(audiences) {
         if !well_formed {
-            return Err(OAuthFault::TargetMalformed);
+            return Err(TargetFault::Malformed);
         }
         if !targets.contains(&target) {
             targets.push(target);
         }
         if targets.len() > MAX_TARGETS {
-            return Err(OAuthFault::TargetsTooMany);
+            return Err(TargetFault::TooMany);
         }
     }
     Ok(targets)

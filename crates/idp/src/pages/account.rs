@@ -1,7 +1,7 @@
-//! The account page: what a user can see and end.
+//! Account page: lists a user's sessions, consents and tokens, and changes the password.
 //!
-//! Owns: its view model. Does not own: sessions, consents, tokens, passwords; every button is a form of its
-//! own that is sent to one of [`AccountPaths`].
+//! Owns: its view model. Does not own: sessions, consents, tokens, passwords. Each button is a form
+//! of its own that is posted to one of [`AccountPaths`].
 
 use std::time::Duration;
 
@@ -13,137 +13,137 @@ use super::text::Shown;
 use super::{Form, Frame, Scope};
 use crate::pages::messages::{Filled, Words};
 
-/// Where the forms of the account page are sent: paths on the provider's host.
+/// Paths on the provider's host that the forms of the page are posted to.
 #[derive(Debug, Clone, Copy)]
 pub struct AccountPaths<'a> {
-    /// Signs out.
+    /// Logs out the user.
     pub logout: &'a str,
     /// Ends one session (field `session`).
     pub end_session: &'a str,
-    /// Ends all sessions but this one.
+    /// Ends all sessions except the current one.
     pub end_others: &'a str,
     /// Withdraws a consent (field `client_id`).
     pub withdraw: &'a str,
     /// Withdraws all consents.
     pub withdraw_all: &'a str,
-    /// Revokes access, lasting or not (field `token`).
+    /// Revokes one token family (field `token`).
     pub revoke: &'a str,
-    /// Revokes all that lasts.
+    /// Revokes all families that outlive sessions.
     pub revoke_all: &'a str,
     /// Changes the password (fields `current`, `new`, `again`).
     pub password: &'a str,
 }
 
-/// A session.
+/// A session on the page.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionEntry<'a> {
-    /// What names it in a form; not the session's secret.
+    /// Session id in forms; it is not the session's secret.
     pub id: &'a str,
     /// The browser, for example `Firefox on Linux`.
     pub browser: &'a str,
-    /// The address it was last seen from.
+    /// Address of the browser at its login.
     pub address: &'a str,
-    /// When.
+    /// When the session was last used.
     pub last_seen: Timestamp,
-    /// Whether it is the one that looks at the page.
+    /// Whether it is the session of this browser.
     pub this_one: bool,
 }
 
-/// A consent.
+/// A consent on the page.
 #[derive(Debug, Clone, Copy)]
 pub struct ConsentRow<'a> {
-    /// The client.
+    /// Id of the client.
     pub client_id: &'a str,
-    /// Its name.
+    /// Display name of the client.
     pub client: &'a str,
-    /// What it may have.
+    /// The granted scopes.
     pub scopes: &'a [Scope<'a>],
-    /// Since when.
+    /// When the consent was given.
     pub since: Timestamp,
 }
 
-/// Access that a client renews by itself: a refresh token's family.
+/// A token family on the page.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenRow<'a> {
-    /// What names it in a form; not the token.
+    /// Id of the family in forms; it is not a token.
     pub id: &'a str,
-    /// The name of the client that holds it.
+    /// Display name of the client that holds it.
     pub client: &'a str,
-    /// Since when.
+    /// When it was granted.
     pub issued: Timestamp,
-    /// Until when, if it ends by itself.
+    /// When it expires, if it does.
     pub expires: Option<Timestamp>,
-    /// The browser of the session that it ends with; `None`: it lasts without the user.
+    /// Browser of the session that it ends with; `None`: it outlives sessions.
     pub session: Option<&'a str>,
 }
 
 /// The form that changes a password.
 #[derive(Debug, Clone, Copy)]
 pub struct PasswordForm {
-    /// Fewest characters of a new one.
+    /// Fewest characters of a new password.
     pub min_length: usize,
-    /// Why the last one was not taken.
+    /// Why the last attempt failed.
     pub problem: Option<PasswordProblem>,
 }
 
-/// Why a new password was not taken.
+/// Reason why a new password was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PasswordProblem {
-    /// The current one is wrong.
+    /// The current password is wrong.
     WrongCurrent,
-    /// Under the fewest characters.
+    /// The new password has too few characters.
     TooShort,
-    /// A character that a password may not have.
+    /// The new password has a character that is not allowed.
     Characters,
-    /// Known from lists.
+    /// The new password is in a list of common ones.
     TooCommon,
-    /// Not twice the same.
+    /// The two entries of the new password differ.
     Differ,
-    /// The current one again.
+    /// The new password equals the current one.
     Same,
-    /// Too many attempts; and how long nothing is looked at.
+    /// Too many failures; holds how long attempts are refused.
     TooMany(Duration),
 }
 
-/// What was done just now.
+/// The operation that was just completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountDone {
-    /// The password is changed.
+    /// The password was changed.
     PasswordChanged,
-    /// A session is ended.
+    /// One session was ended.
     SessionEnded,
-    /// All others are ended.
+    /// All other sessions were ended.
     OthersEnded,
-    /// A consent is withdrawn.
+    /// One consent was withdrawn.
     ConsentWithdrawn,
-    /// All are.
+    /// All consents were withdrawn.
     ConsentsWithdrawn,
-    /// Access is revoked.
+    /// One token family was revoked.
     TokenRevoked,
-    /// All that lasts is.
+    /// All families that outlive sessions were revoked.
     TokensRevoked,
 }
 
-/// Shows a user's sessions, consents and lasting access, and changes the password.
+/// View model of the account page.
 #[derive(Debug, Clone, Copy)]
 pub struct Account<'a> {
-    /// The user.
+    /// Login name of the user.
     pub user: &'a str,
     /// The CSRF token of every form.
     pub csrf: &'a str,
-    /// Where the forms are sent.
+    /// Paths that the forms are posted to.
     pub paths: AccountPaths<'a>,
-    /// Sessions, this one among them.
+    /// Sessions of the user, the current one included.
     pub sessions: &'a [SessionEntry<'a>],
-    /// Consents.
+    /// Consents of the user.
     pub consents: &'a [ConsentRow<'a>],
-    /// Lasting access.
+    /// Token families that outlive sessions.
     pub tokens: &'a [TokenRow<'a>],
-    /// Access that ends with a session.
+    /// Token families that end with a session.
     pub passing: &'a [TokenRow<'a>],
-    /// The password, for users who have one here.
+    /// The password form; `None` if the user has no password here.
     pub password: Option<PasswordForm>,
-    /// What was done just now.
+    /// The operation that was just completed, if any.
     pub done: Option<AccountDone>,
 }
 
@@ -160,7 +160,7 @@ struct Markup<'a> {
 }
 
 impl Markup<'_> {
-    /// For the template, which sees no other names than its own.
+    /// Helper for the template, which has no access to other names.
     fn shown(text: &str) -> Shown<'_> {
         Shown(text)
     }
@@ -189,7 +189,7 @@ impl Account<'_> {
         (status, markup.render())
     }
 
-    /// Whether there are sessions besides this one.
+    /// Whether there are sessions besides the current one.
     fn others(&self) -> bool {
         self.sessions.iter().any(|s| !s.this_one)
     }

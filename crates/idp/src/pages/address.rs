@@ -1,25 +1,25 @@
-//! Addresses that stand on a page: where a link leads, and where a form may lead.
+//! Addresses on a page: targets of links and of forms.
 //!
-//! Owns: [`Href`] and [`FormTarget`]. Does not own: whether an address is registered (the client's business);
-//! both are made from addresses that are.
+//! Owns: [`Href`] and [`FormTarget`]. Does not own: whether an address is registered; both are
+//! created from registered ones.
 
 /// Longest address in bytes.
 const MAX_ADDRESS: usize = 2048;
 
-/// Schemes that run or show something instead of leading somewhere.
+/// Schemes that run or show content instead of opening a web page or an app.
 const DEAD: [&str; 9] =
     ["javascript", "vbscript", "data", "blob", "filesystem", "file", "about", "view-source", "mailto"];
 
-/// Why an address does not go on a page.
+/// Reason why an address must not be on a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressFault {
-    /// Not absolute, too long, or with characters that no URI has (RFC 3986 §2).
+    /// It is not absolute, too long, or has characters that are not allowed in a URI (RFC 3986 §2).
     #[error("not an absolute uri of at most {MAX_ADDRESS} bytes")]
     Shape,
-    /// A scheme that runs or shows content instead of leading somewhere.
-    #[error("the scheme leads nowhere: use https, or a scheme that an app has registered")]
+    /// Its scheme runs or shows content instead of opening a web page or an app.
+    #[error("scheme not allowed: use https or the scheme of an app")]
     Scheme,
-    /// No host, or user information before it.
+    /// It has no host, or user information before the host.
     #[error("the host is missing or malformed, or has user information before it")]
     Host,
 }
@@ -29,7 +29,11 @@ pub enum AddressFault {
 pub struct Href(Box<str>);
 
 impl Href {
-    /// Checks an absolute address of a web page or an app. `javascript:`, `data:` and their like are refused.
+    /// Checks an absolute address of a web page or an app. Refuses `javascript:`, `data:` and
+    /// similar schemes.
+    ///
+    /// # Errors
+    /// [`AddressFault`] for any other text.
     pub fn parse(address: &str) -> Result<Self, AddressFault> {
         let (scheme, rest) = split(address)?;
         if is_web(scheme) {
@@ -46,25 +50,30 @@ impl Href {
 /// A link back to a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Link<'a> {
-    /// Where it leads.
+    /// Target of the link.
     pub href: &'a Href,
-    /// The client's name.
+    /// Display name of the client.
     pub name: &'a str,
 }
 
 /// A source expression for `form-action` (CSP Level 3 §2.3.1).
 ///
-/// Chrome applies `form-action` to every redirect that answers a form, and to those that follow, Firefox and Safari to the
-/// form's own address alone. So a form whose answer is a redirect to a client needs the client's address in the policy, or
-/// the user is stuck on the page without a word; and that of whatever the client's callback leads to, which nobody here knows.
-/// Therefore the scheme is admitted and no single origin. What the directive is for, a form that somebody smuggles into a page,
-/// is kept out by escaping: a page holds no markup of others.
+/// Chrome applies `form-action` to the response's redirect and to all further redirects; Firefox
+/// and Safari apply it only to the form's own address. If the response redirects to a client, the
+/// policy must therefore allow the client's address. It must also allow the addresses to which the
+/// client's callback redirects, which are unknown here.
+///
+/// So the policy allows the scheme instead of an origin. The directive protects against injected
+/// forms; here escaping prevents them, because a page contains no foreign markup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormTarget(Box<str>);
 
 impl FormTarget {
-    /// The source that admits a redirect URI and where it may lead: its scheme. That of plain http, which only loopback
-    /// addresses have, admits https too (CSP Level 3 §6.7.2.9).
+    /// The source expression for a redirect URI and its further redirects: its scheme. The scheme
+    /// `http`, which only loopback addresses use, also allows https (CSP Level 3 §6.7.2.9).
+    ///
+    /// # Errors
+    /// [`AddressFault`] when the URI must not be on a page.
     pub fn of_redirect(uri: &str) -> Result<Self, AddressFault> {
         let (scheme, rest) = split(uri)?;
         if is_web(scheme) {
@@ -82,7 +91,7 @@ fn is_web(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http")
 }
 
-/// Scheme and what follows its colon.
+/// The scheme, and the text after its colon.
 fn split(address: &str) -> Result<(&str, &str), AddressFault> {
     let sound = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
     if address.len() > MAX_ADDRESS || !address.bytes().all(sound) {

@@ -1,4 +1,4 @@
-//! The one place where a page becomes an answer.
+//! Page responses: the one place that turns a page into an HTTP response.
 //!
 //! Owns: every header of a page. Does not own: its status and text.
 
@@ -18,21 +18,22 @@ use super::address::FormTarget;
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
-/// What a page may load and where it may lead.
+/// What a page may load, and where its forms may lead.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sources<'a> {
-    /// Source expression of its style sheet.
+    /// Source expression of the style sheet.
     pub(crate) style: &'a str,
-    /// And of its script.
+    /// Source expression of the script, if there is one.
     pub(crate) script: Option<&'a str>,
-    /// Where its forms may lead besides here.
+    /// Targets of its forms besides this provider.
     pub(crate) leads_to: &'a [FormTarget],
 }
 
-/// A page as an answer; `tag` is its language.
+/// A page as an HTTP response; `tag` is its language.
 pub(crate) fn html(status: StatusCode, body: String, sources: Sources<'_>, tag: &str) -> Response {
     let Ok(policy) = HeaderValue::try_from(policy(sources)) else {
-        // its parts are checked texts; a page without its policy is not sent
+        // Its parts are checked texts, so this does not fail; a page is never sent without its
+        // policy.
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         return response;

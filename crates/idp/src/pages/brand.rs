@@ -1,7 +1,7 @@
-//! Whose pages these are: name, logo, colour.
+//! Brand of the pages: name, logo, colour.
 //!
-//! Owns: [`BrandConfig`] and its check into a [`Brand`]. Does not own: the colours derived from the brand's
-//! one (`style`).
+//! Owns: [`BrandConfig`] and its check into a [`Brand`]. Does not own: the colours derived from the
+//! brand's colour (`style`).
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
@@ -9,41 +9,42 @@ use super::{colour::Colour, text::unfit};
 
 /// Longest name in characters.
 pub const MAX_NAME: usize = 60;
-/// Longest inline logo in bytes, as written: it travels with every page.
+/// Longest inline logo in bytes of its text: every page contains it.
 pub const MAX_INLINE_LOGO: usize = 48 * 1024;
-/// Kinds of image that may be inline.
+/// Supported media types of inline images.
 const IMAGES: [&str; 4] = ["image/svg+xml", "image/png", "image/webp", "image/jpeg"];
 
 /// The brand as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrandConfig {
-    /// What users know this place by: 1 to [`MAX_NAME`] characters.
+    /// Name of the service for users: 1 to [`MAX_NAME`] characters.
     pub name: String,
     /// A path on the provider's own host (`/assets/logo.svg`), or the image itself
-    /// (`data:image/svg+xml;base64,…`, also png, webp, jpeg). The name's first letter when absent.
+    /// (`data:image/svg+xml;base64,…`, also png, webp, jpeg). `None`: the first letter of the name.
     pub logo: Option<String>,
-    /// The colour of the main button, `#rrggbb`. Any will do: text on it and links are made readable.
+    /// Colour of the main button, `#rrggbb`. Any colour works: its text and links are made
+    /// readable.
     pub colour: String,
 }
 
-/// Why a brand is refused.
+/// Reason why a brand is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BrandFault {
-    /// Empty, too long, or with characters that are not shown.
+    /// The name is empty, too long, or has characters that cannot be shown.
     #[error("brand name is empty, longer than {MAX_NAME} characters or has control characters")]
     Name,
-    /// Not a colour; holds it.
+    /// The colour is not valid; holds its text.
     #[error("brand colour {0:?} is not a colour: write #rrggbb, for example #2f5bd0")]
     Colour(Box<str>),
-    /// Neither a path nor an inline image.
+    /// The logo is neither a path nor an inline image.
     #[error(
         "brand logo is neither a path on this host (/assets/logo.svg) nor data:image/…;base64,… of svg+xml, png, webp or jpeg"
     )]
     Logo,
-    /// An inline image that is not base64.
+    /// The inline image is not valid base64.
     #[error("brand logo is not valid base64")]
     LogoBase64,
-    /// An inline image over [`MAX_INLINE_LOGO`].
+    /// The inline image is longer than [`MAX_INLINE_LOGO`].
     #[error("brand logo is over {MAX_INLINE_LOGO} bytes: serve it from a path instead")]
     LogoTooLarge,
 }
@@ -57,7 +58,10 @@ pub struct Brand {
 }
 
 impl Brand {
-    /// Checks a brand and tells all its faults.
+    /// Checks a brand and reports all faults.
+    ///
+    /// # Errors
+    /// Every [`BrandFault`] that was found.
     pub fn check(config: &BrandConfig) -> Result<Self, Vec<BrandFault>> {
         let mut faults = Vec::new();
         let name = config.name.trim();
@@ -79,22 +83,22 @@ impl Brand {
         }
     }
 
-    /// The name.
+    /// Name of the service.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The address of the logo.
+    /// Address of the logo.
     pub fn logo(&self) -> Option<&str> {
         self.logo.as_deref()
     }
 
-    /// The colour.
+    /// Colour of the main button.
     pub fn colour(&self) -> Colour {
         self.colour
     }
 
-    /// The name's first letter, which stands in for a logo.
+    /// First letter of the name, used if there is no logo.
     pub(crate) fn initial(&self) -> String {
         self.name.chars().take(1).flat_map(char::to_uppercase).collect()
     }
@@ -103,7 +107,7 @@ impl Brand {
 fn check_logo(logo: &str) -> Result<(), BrandFault> {
     let Some(inline) = logo.strip_prefix("data:") else {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
-        // "//host/x" is another host; dot segments do not stay where they seem to be
+        // `//host/x` would be another host, and dot segments change the path.
         let sound = logo.len() <= 256
             && logo.bytes().all(plain)
             && logo.strip_prefix('/').is_some_and(|p| p.split('/').all(|s| !matches!(s, "" | "." | "..")));

@@ -1,13 +1,13 @@
-//! Colours and how well one is read on another (WCAG 2.2 §1.4.3, §1.4.11).
+//! Colours and their contrast (WCAG 2.2 §1.4.3, §1.4.11).
 //!
-//! Owns: [`Colour`], its contrast, and the choice of readable colours for a given one.
-//! Does not own: which colours there are (`style`, [`super::brand`]).
+//! Owns: [`Colour`], its contrast, and the choice of readable colours for a given one. Does not
+//! own: the colours in use (`style`, [`super::brand`]).
 
 use std::fmt;
 
-/// Least contrast of text.
+/// Minimum contrast of text.
 pub const TEXT: f64 = 4.5;
-/// Least contrast of what is not text: edges of fields, focus rings.
+/// Minimum contrast of other elements: edges of fields, focus rings.
 pub const SHAPE: f64 = 3.0;
 
 /// An opaque sRGB colour.
@@ -19,17 +19,17 @@ pub struct Colour {
 }
 
 impl Colour {
-    /// Black.
+    /// Black, `#000000`.
     pub const BLACK: Self = Self::rgb(0, 0, 0);
-    /// White.
+    /// White, `#ffffff`.
     pub const WHITE: Self = Self::rgb(255, 255, 255);
 
-    /// From its parts.
+    /// A colour from its red, green and blue parts.
     pub const fn rgb(red: u8, green: u8, blue: u8) -> Self {
         Self { red, green, blue }
     }
 
-    /// From `#rrggbb` or `#rgb`; `None` for everything else, names of colours included.
+    /// Parses `#rrggbb` or `#rgb`; `None` for any other text, including names of colours.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('#')?;
         if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -59,13 +59,14 @@ impl Colour {
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
-    /// Black or white, whichever is read better on this colour: never below 4.58.
+    /// Black or white, whichever has more contrast on this colour: at least 4.58.
     #[must_use]
     pub fn text_on(self) -> Self {
         if self.contrast(Self::WHITE) >= self.contrast(Self::BLACK) { Self::WHITE } else { Self::BLACK }
     }
 
-    /// This colour, as much of `towards` mixed in as it takes to have contrast `least` on all of `grounds`.
+    /// This colour, mixed with as little of `towards` as necessary for the contrast `least` on all
+    /// of `grounds`.
     #[must_use]
     pub fn readable_on(self, grounds: &[Self], least: f64, towards: Self) -> Self {
         (0..=STEPS)
@@ -74,7 +75,7 @@ impl Colour {
             .unwrap_or(towards)
     }
 
-    /// This colour with `step` parts of [`STEPS`] of another.
+    /// This colour with `step` parts of [`STEPS`] of another one.
     #[must_use]
     pub(crate) fn mixed(self, other: Self, step: u8) -> Self {
         let step = u16::from(step.min(STEPS));
@@ -86,7 +87,7 @@ impl Colour {
     }
 }
 
-/// Parts of a mixture.
+/// Number of parts of a mixture.
 pub(crate) const STEPS: u8 = 50;
 
 impl fmt::Display for Colour {

@@ -1,6 +1,6 @@
-//! The consent page, and what scopes mean in plain words.
+//! Consent page, and descriptions of scopes.
 //!
-//! Owns: their view models. Does not own: which consents there are.
+//! Owns: their view models. Does not own: consents.
 
 use askama::Template;
 
@@ -8,14 +8,14 @@ use super::address::FormTarget;
 use super::{Form, Frame};
 use crate::pages::messages::{Filled, Words};
 
-/// A scope as told to a user.
+/// A scope as shown to a user.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
-    /// The scope.
+    /// Name of the scope.
     pub name: &'a str,
-    /// What it means, where the operator has said so, in the page's language.
+    /// Description by the operator in the page's language, if there is one.
     pub meaning: Option<&'a str>,
-    /// Whether the user has not allowed it before.
+    /// Whether the user has not granted it before.
     pub new: bool,
 }
 
@@ -36,20 +36,20 @@ impl Scope<'_> {
     }
 }
 
-/// Asks whether a client may have what it wants (field `decision`: `allow` or `deny`).
+/// View model of the consent page (field `decision`: `allow` or `deny`).
 #[derive(Debug, Clone, Copy)]
 pub struct Consent<'a> {
-    /// Where it is sent, and with what.
+    /// Target and hidden fields of the form.
     pub form: Form<'a>,
-    /// The client's name.
+    /// Display name of the client.
     pub client: &'a str,
-    /// Who is signed in.
+    /// Login name of the user.
     pub user: &'a str,
-    /// What it wants.
+    /// The requested scopes.
     pub scopes: &'a [Scope<'a>],
-    /// The host of the redirect URI: where the user is sent afterwards.
+    /// Host of the redirect URI: where the browser is sent afterwards.
     pub returns_to: &'a str,
-    /// Where the answer to the form may redirect.
+    /// Targets to which the response to the form may redirect.
     pub leads_to: &'a [FormTarget],
 }
 

@@ -1,6 +1,6 @@
-//! The pages of the device flow (RFC 8628 §3.3).
+//! Pages of device authorization (RFC 8628 §3.3).
 //!
-//! Owns: their view models. Does not own: the codes, or how many may be tried.
+//! Owns: their view models. Does not own: the codes, or the limit of attempts.
 
 use std::time::Duration;
 
@@ -11,25 +11,25 @@ use super::text::{Shown, unfit};
 use super::{Form, Frame, Link, Scope};
 use crate::pages::messages::{Filled, Words};
 
-/// Asks for the code that the device shows (field `user_code`).
+/// View model of the page that asks for the user code (field `user_code`).
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceCode<'a> {
-    /// Where it is sent, and with what.
+    /// Target and hidden fields of the form.
     pub form: Form<'a>,
-    /// The code of `verification_uri_complete`, or what was typed before; as sent.
+    /// The code of `verification_uri_complete`, or the one entered before; as received.
     pub code: Option<&'a str>,
-    /// Why the last code was not taken.
+    /// Why the last code was not accepted.
     pub problem: Option<DeviceProblem>,
 }
 
-/// Why a code was not taken.
+/// Reason why a user code was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceProblem {
-    /// No device waits with it.
+    /// No device waits with this code.
     Unknown,
-    /// It is too old.
+    /// The code has expired.
     Expired,
-    /// Too many attempts; and how long nothing is looked at.
+    /// Too many failures; holds how long attempts are refused.
     TooMany(Duration),
 }
 
@@ -44,25 +44,25 @@ impl DeviceProblem {
     }
 }
 
-/// Asks whether a device may have what its client wants (field `decision`: `allow` or `deny`).
+/// View model of the page that asks to allow a device (field `decision`: `allow` or `deny`).
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceConfirm<'a> {
-    /// Where it is sent, and with what.
+    /// Target and hidden fields of the form.
     pub form: Form<'a>,
     /// The code, as the device shows it.
     pub code: &'a str,
-    /// The client's name.
+    /// Display name of the client.
     pub client: &'a str,
-    /// Who is signed in.
+    /// Login name of the user.
     pub user: &'a str,
-    /// What it wants.
+    /// The requested scopes.
     pub scopes: &'a [Scope<'a>],
 }
 
-/// Says what became of it.
+/// View model of the page that confirms the decision.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceDone<'a> {
-    /// The client's name.
+    /// Display name of the client.
     pub client: &'a str,
     /// Whether the user allowed it.
     pub allowed: bool,
@@ -88,7 +88,7 @@ struct ConfirmMarkup<'a> {
     scopes: Vec<Filled<'a>>,
 }
 
-/// A page that says one thing.
+/// A page with one message.
 #[derive(Template)]
 #[template(path = "pages/message.html")]
 pub(super) struct Message<'a> {

@@ -1,7 +1,7 @@
-//! The error page: what happened, in public words.
+//! Error page: tells the user what happened, in constant words.
 //!
-//! Owns: [`ErrorKind`] and its one table of status, code and words. Does not own: the log line; the request
-//! id leads from the page to it. Nothing of the request is shown.
+//! Owns: [`ErrorKind`] and its one table of status, code and words. Does not own: the log line,
+//! which the request id on the page identifies. Nothing of the request is shown.
 
 use std::time::Duration;
 
@@ -12,46 +12,46 @@ use super::text::Shown;
 use super::{Frame, Link};
 use crate::pages::messages::{Filled, Phrase, Words};
 
-/// Says that something did not work, to a user who cannot be sent back to the client.
+/// View model of the error page, for a user who cannot be sent back to the client.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorPage<'a> {
     /// What happened.
     pub kind: ErrorKind,
-    /// The id of the request in the log.
+    /// Id of the request in the log.
     pub request_id: &'a str,
-    /// The way back to the client, when it is known for sure.
+    /// Link back to the client, if the client is verified.
     pub back: Option<Link<'a>>,
 }
 
-/// What happened.
+/// Kind of error on the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The client's request is malformed.
     BadRequest,
-    /// No such client.
+    /// There is no such client.
     UnknownClient,
-    /// The redirect URI is not one of the client's.
+    /// The redirect URI is not registered for the client.
     RedirectMismatch,
-    /// Nothing says which client asks to sign somebody out and to send them on.
+    /// A logout request has a redirect URI, but does not identify its client.
     NoLogoutHint,
-    /// What was begun is no longer valid.
+    /// The interaction or its page has expired.
     Expired,
-    /// The CSRF token is missing, old or of another session.
+    /// The CSRF token is missing, expired or of another browser.
     FormRejected,
     /// The user may not use this client.
     Denied,
-    /// No such page.
+    /// There is no such page.
     NotFound,
-    /// Too many attempts; and how long nothing is looked at.
+    /// Too many failures; holds how long attempts are refused.
     TooMany(Duration),
-    /// Ours.
+    /// The provider failed.
     Server,
-    /// Ours, and it will pass.
+    /// The provider is temporarily unavailable.
     Unavailable,
 }
 
 impl ErrorKind {
-    /// Every kind.
+    /// All kinds of errors.
     pub const ALL: [Self; 11] = [
         Self::BadRequest,
         Self::UnknownClient,
@@ -66,7 +66,8 @@ impl ErrorKind {
         Self::Unavailable,
     ];
 
-    /// The table: status and the code that users quote. Constant, so that nothing is reflected.
+    /// The table: status, and the code that users quote. Constant, so nothing of the request is
+    /// reflected.
     pub fn row(self) -> (StatusCode, &'static str) {
         match self {
             Self::BadRequest => (StatusCode::BAD_REQUEST, "bad_request"),

@@ -1,6 +1,8 @@
-//! The answer to an authorization request that the browser posts (OAuth 2.0 Form Post Response Mode).
+//! Form post page: an authorization response that the browser posts (OAuth 2.0 Form Post Response
+//! Mode).
 //!
-//! Owns: its view model, and the only script there is: it sends the form. Without scripts there is a button.
+//! Owns: its view model, and the only script of the pages, which submits the form. Without scripts
+//! the user presses a button.
 
 use std::sync::LazyLock;
 
@@ -12,19 +14,19 @@ use super::Frame;
 use super::address::FormTarget;
 use crate::pages::messages::Words;
 
-/// Sends the form that stands before it.
+/// Submits the form of the page.
 const SCRIPT: &str = "document.forms[0].submit()";
 
-/// Sends an answer to a client.
+/// View model of the page that posts an authorization response to a client.
 #[derive(Debug, Clone, Copy)]
 pub struct FormPost<'a> {
     /// The client's redirect URI.
     pub action: &'a str,
     /// Names and values, not escaped.
     pub fields: &'a [(&'static str, String)],
-    /// The client's name.
+    /// Display name of the client.
     pub client: &'a str,
-    /// Where the form leads.
+    /// Targets of the form.
     pub leads_to: &'a [FormTarget],
 }
 
@@ -46,7 +48,7 @@ impl FormPost<'_> {
     }
 }
 
-/// The source expression that admits the script and no other (CSP Level 3 §2.3.1).
+/// Source expression that allows only this script (CSP Level 3 §2.3.1).
 pub(super) fn script_source() -> &'static str {
     static SOURCE: LazyLock<String> = LazyLock::new(|| {
         let digest = digest::digest(&digest::SHA256, SCRIPT.as_bytes());

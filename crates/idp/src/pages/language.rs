@@ -1,15 +1,17 @@
-//! Which language a page is in.
+//! Language of a page.
 //!
-//! Owns: the set of languages ([`Languages`]) and the choice among them: `ui_locales` first (OpenID Connect
-//! Core 1.0 §3.1.2.1), then `Accept-Language` (RFC 9110 §12.5.4), else English, each looked up as RFC 4647
-//! §3.4 says. Does not own: the words ([`crate::pages::messages`]).
+//! Owns: the set of languages ([`Languages`]) and the choice among them: `ui_locales` first (OpenID
+//! Connect Core 1.0 §3.1.2.1), then `Accept-Language` (RFC 9110 §12.5.4), otherwise English. Each
+//! is looked up by RFC 4647 §3.4.
+//!
+//! Does not own: the messages ([`crate::pages::messages`]).
 
 use crate::pages::messages::{Words, WordsFault};
 
-/// Most wishes of one request that are looked at.
+/// Most language ranges of one request that are considered.
 const MAX_WISHES: usize = 32;
 
-/// One language and its words.
+/// One language and its messages.
 #[derive(Debug, Clone)]
 pub struct Language {
     tag: Box<str>,
@@ -27,30 +29,33 @@ impl Language {
     }
 }
 
-/// Why a language cannot be added.
+/// Reason why a language cannot be added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LanguageFault {
-    /// Not a language tag.
+    /// The tag is not a language tag.
     #[error("{0:?} is not a language tag: use one like de or pt-BR")]
     Tag(Box<str>),
-    /// Something in its file.
+    /// The file of messages is not valid.
     #[error("words of language {tag}: {fault}")]
     Words {
-        /// The language.
+        /// The language tag.
         tag: Box<str>,
-        /// What is wrong.
+        /// The fault in the file.
         fault: WordsFault,
     },
 }
 
-/// The languages there are; English is always one.
+/// All languages; English is always one of them.
 #[derive(Debug, Clone)]
 pub struct Languages {
     all: Vec<Language>,
 }
 
 impl Languages {
-    /// English and German, which come with the provider.
+    /// English and German, which are built in.
+    ///
+    /// # Errors
+    /// Every [`LanguageFault`] of the built-in files.
     pub fn builtin() -> Result<Self, Vec<LanguageFault>> {
         let mut languages = Self { all: Vec::new() };
         languages.add("en", include_str!("../../locales/en.toml"))?;
@@ -58,8 +63,11 @@ impl Languages {
         Ok(languages)
     }
 
-    /// Adds a language, or replaces the words of one that is there. `text` is a file like `locales/en.toml`:
-    /// a key that is missing or too many, or a placeholder that is, is a fault that names the key.
+    /// Adds a language, or replaces the messages of an existing one. `text` is a file like
+    /// `locales/en.toml`. A missing or unknown key or placeholder is a fault that names the key.
+    ///
+    /// # Errors
+    /// Every [`LanguageFault`] that was found.
     pub fn add(&mut self, tag: &str, text: &str) -> Result<(), Vec<LanguageFault>> {
         if !is_tag(tag) {
             return Err(vec![LanguageFault::Tag(tag.chars().take(40).collect())]);
@@ -83,7 +91,7 @@ impl Languages {
         self.all.iter().map(Language::tag)
     }
 
-    /// The language for a request that came with these wishes. What is malformed is passed over.
+    /// Chooses the language for a request. Malformed ranges are ignored.
     pub fn choose(&self, ui_locales: Option<&str>, accept_language: Option<&str>) -> &Language {
         let from_client = ui_locales.unwrap_or_default().split(' ').take(MAX_WISHES);
         from_client
@@ -92,7 +100,7 @@ impl Languages {
             .unwrap_or(&self.all[0])
     }
 
-    /// Lookup (RFC 4647 §3.4): the range, then the range without its last part, until one is there.
+    /// Lookup (RFC 4647 §3.4): shortens the range from the end until a language matches.
     fn lookup(&self, range: &str) -> Option<&Language> {
         let mut range = if is_tag(range) { range } else { return None };
         loop {
@@ -100,7 +108,7 @@ impl Languages {
                 return Some(found);
             }
             range = &range[..range.rfind('-')?];
-            // a single letter introduces what was just cut off
+            // A single letter belongs to the part that was removed.
             if range.len() > 2 && range.as_bytes()[range.len() - 2] == b'-' {
                 range = &range[..range.len() - 2];
             }
@@ -108,7 +116,7 @@ impl Languages {
     }
 }
 
-/// The ranges of an `Accept-Language` field, most wanted first; those with `q=0` and `*` are left out.
+/// The ranges of an `Accept-Language` field, ordered by weight, without `q=0` and `*`.
 fn accepted(field: &str) -> impl Iterator<Item = &str> {
     let mut ranges: Vec<(u16, &str)> = field
         .split(',')
@@ -121,12 +129,12 @@ fn accepted(field: &str) -> impl Iterator<Item = &str> {
             (weight > 0).then_some((weight, range.trim_matches([' ', '\t'])))
         })
         .collect();
-    // stable: among equals the first named wins
+    // The sort is stable, so among equal weights the order of the field remains.
     ranges.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
     ranges.into_iter().map(|(_, range)| range)
 }
 
-/// `q=0.7` in thousandths (RFC 9110 §12.4.2).
+/// Parses `q=0.7` to thousandths (RFC 9110 §12.4.2).
 fn weight(parameter: &str) -> Option<u16> {
     let (name, value) = parameter.split_once('=')?;
     if !name.trim().eq_ignore_ascii_case("q") {
@@ -144,7 +152,8 @@ fn weight(parameter: &str) -> Option<u16> {
     }
 }
 
-/// The shape of a tag (RFC 5646 §2.1): parts of 1 to 8 letters and digits, the first of 2 to 8 letters.
+/// Whether a text has the format of a tag (RFC 5646 §2.1): parts of 1 to 8 letters and digits, the
+/// first of 2 to 8 letters.
 fn is_tag(tag: &str) -> bool {
     let mut parts = tag.split('-');
     let first = parts.next().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The login page.
+//! Login page: asks for user name and password.
 //!
-//! Owns: its view model. Does not own: checking a password, counting attempts.
+//! Owns: its view model. Does not own: verification of passwords, counting of failures.
 
 use std::time::Duration;
 
@@ -12,41 +12,43 @@ use super::text::unfit;
 use super::{Form, Frame, Link};
 use crate::pages::messages::{Filled, Words};
 
-/// Most characters of a user name: that of an email address (RFC 5321 §4.5.3.1).
+/// Most characters of a user name in the form: as of an email address (RFC 5321 §4.5.3.1).
 const MAX_HINT: usize = 254;
 
-/// Asks for user name and password (fields `username` and `password`).
+/// View model of the login page (fields `username` and `password`).
 #[derive(Debug, Clone, Copy)]
 pub struct Login<'a> {
-    /// Where it is sent, and with what.
+    /// Target and hidden fields of the form.
     pub form: Form<'a>,
-    /// The name of the client that the user comes from.
+    /// Display name of the client that requires the login.
     pub client: Option<&'a str>,
-    /// `login_hint` (OpenID Connect Core 1.0 §3.1.2.1), or what was typed before; as sent.
+    /// The `login_hint` (OpenID Connect Core 1.0 §3.1.2.1), or the name entered before; as
+    /// received.
     pub hint: Option<&'a str>,
-    /// Why the last attempt did not succeed.
+    /// Why the last attempt failed.
     pub problem: Option<LoginProblem>,
-    /// The way back to the client.
+    /// Link back to the client.
     pub back: Option<Link<'a>>,
-    /// Where the answer to the form may redirect.
+    /// Targets to which the response to the form may redirect.
     pub leads_to: &'a [FormTarget],
 }
 
-/// Why a login did not succeed: never whether the user exists.
+/// Reason why a login failed. It never discloses whether the user exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoginProblem {
-    /// User name or password is wrong.
+    /// The user name or the password is wrong.
     Wrong,
-    /// Too many attempts; and how long nothing is looked at.
+    /// Too many failures; holds how long attempts are refused.
     TooMany(Duration),
-    /// The page was open for too long.
+    /// The page has expired.
     Expired,
-    /// A field was empty.
+    /// A field is empty.
     Incomplete,
 }
 
 impl LoginProblem {
-    /// Status and words: the table. Browsers take a success for one and offer to store the password.
+    /// The table of status and text. After a success status browsers would offer to store the
+    /// password.
     fn row(self, w: &Words) -> (StatusCode, Filled<'_>) {
         let l = &w.login;
         match self {
@@ -70,7 +72,7 @@ struct Markup<'a> {
 
 impl Login<'_> {
     pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
-        // a hint that would be shown other than it is sent is no help
+        // A hint that would not be shown as sent is dropped.
         let hint = self.hint.filter(|h| h.chars().count() <= MAX_HINT && !h.chars().any(unfit));
         let (status, problem) = self.problem.map(|problem| problem.row(w)).unzip();
         let status = status.unwrap_or(StatusCode::OK);

@@ -1,4 +1,4 @@
-//! The pages of logout (OpenID Connect RP-Initiated Logout 1.0 §2).
+//! Pages of logout (OpenID Connect RP-Initiated Logout 1.0 §2).
 //!
 //! Owns: their view models. Does not own: ending a session.
 
@@ -9,23 +9,23 @@ use super::device::Message;
 use super::{Form, Frame, Link};
 use crate::pages::messages::Words;
 
-/// Asks whether to sign out (field `decision`: `logout` or `stay`).
+/// View model of the page that asks to log out (field `decision`: `logout` or `stay`).
 #[derive(Debug, Clone, Copy)]
 pub struct Logout<'a> {
-    /// Where it is sent, and with what.
+    /// Target and hidden fields of the form.
     pub form: Form<'a>,
-    /// Who is signed in.
+    /// Login name of the user.
     pub user: &'a str,
-    /// The name of the client that asks for it.
+    /// Display name of the client that requests the logout.
     pub client: Option<&'a str>,
-    /// Where the answer to the form may redirect.
+    /// Targets to which the response to the form may redirect.
     pub leads_to: &'a [FormTarget],
 }
 
-/// Says that it is done.
+/// View model of the page that confirms the logout.
 #[derive(Debug, Clone, Copy)]
 pub struct LogoutDone<'a> {
-    /// The way back to the client.
+    /// Link back to the client.
     pub back: Option<Link<'a>>,
 }
 

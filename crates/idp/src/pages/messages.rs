@@ -1,11 +1,11 @@
-//! The words of one language.
+//! Messages: the texts of the pages in one language.
 //!
-//! Owns: which keys there are (`Words`), how a file of them is read and checked, and how values are put
-//! into a sentence. Does not own: which language a page is in ([`super::language`]).
+//! Owns: the keys (`Words`), reading and checking a file of messages, and inserting values into a
+//! text. Does not own: the language of a page ([`super::language`]).
 //!
-//! The keys are fields, so that a template which names one that does not exist does not compile, and one that
-//! no template names is reported by the compiler. A key with placeholders is a `Pattern`, which cannot be
-//! shown without filling it.
+//! The keys are fields: a template that names an unknown key does not compile, and the compiler
+//! reports a key that no template uses. A key with placeholders is a `Pattern`, which cannot be
+//! shown without its values.
 
 use std::{
     borrow::Borrow,
@@ -17,30 +17,30 @@ use auth::time::Timestamp;
 
 use super::text::{Escaping, Shown};
 
-/// What is wrong with a file of words.
+/// Fault in a file of messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WordsFault {
-    /// Not TOML; holds where and why.
+    /// The file is not TOML; holds the position and the reason.
     #[error("not toml: {0}")]
     Syntax(Box<str>),
-    /// A key that English has.
+    /// A key of the English file is missing.
     #[error("key {0} is missing")]
     Missing(Box<str>),
-    /// A key that English does not have.
+    /// The English file does not have this key.
     #[error("key {0} is unknown: keep the keys of locales/en.toml")]
     Unknown(Box<str>),
-    /// A value that is no text, or an empty one.
+    /// A value is not a text, or is empty.
     #[error("key {0} is not a text, or is empty")]
     NotText(Box<str>),
-    /// Not the placeholders that are filled in.
+    /// The placeholders of a text are not those of its key.
     #[error("key {key} needs exactly these placeholders: {expected}")]
     Placeholders {
-        /// The key.
+        /// Name of the key.
         key: Box<str>,
-        /// What it needs.
+        /// The required placeholders.
         expected: Box<str>,
     },
-    /// `language.direction` is another word.
+    /// The value of `language.direction` is neither `ltr` nor `rtl`.
     #[error("key language.direction is neither ltr nor rtl")]
     Direction,
 }
@@ -50,7 +50,7 @@ pub enum WordsFault {
 pub(crate) struct Phrase(Box<str>);
 
 impl Phrase {
-    /// As a pattern that needs nothing.
+    /// Converts to a filled pattern without values.
     pub(crate) fn filled(&self) -> Filled<'_> {
         Filled { pattern: &self.0, values: Vec::new() }
     }
@@ -73,8 +73,9 @@ impl Pattern {
     }
 }
 
-/// A pattern and its values. `Display` is HTML: everything is escaped, and each value is isolated from the
-/// sentence around it (`bdi`), so that a name in another script or direction does not rearrange it.
+/// A pattern with its values. `Display` writes HTML: everything is escaped, and each value is
+/// isolated (`bdi`), so that a name in another script or direction does not reorder the text around
+/// it.
 #[derive(Debug)]
 pub(crate) struct Filled<'a> {
     pattern: &'a str,
@@ -82,18 +83,18 @@ pub(crate) struct Filled<'a> {
 }
 
 impl Filled<'_> {
-    /// A text of others and nothing around it.
+    /// Wraps a foreign text without a surrounding pattern.
     pub(crate) fn bare(text: &str) -> Self {
         Self { pattern: "{text}", values: vec![("text", text.to_owned())] }
     }
 
-    /// Fills in one more.
+    /// Fills in one more placeholder.
     pub(crate) fn and(mut self, name: &'static str, value: impl Display) -> Self {
         self.values.push((name, value.to_string()));
         self
     }
 
-    /// As plain text, for places that are escaped later.
+    /// Plain text, for places that escape it later.
     pub(crate) fn plain(&self) -> String {
         pieces(self.pattern)
             .map(|piece| match piece {
@@ -131,7 +132,7 @@ enum Piece<'a> {
     Place(&'a str),
 }
 
-/// A pattern cut at its placeholders; a brace without its partner is text.
+/// Splits a pattern at its placeholders; an unmatched brace is text.
 fn pieces(mut pattern: &str) -> impl Iterator<Item = Piece<'_>> {
     std::iter::from_fn(move || {
         if pattern.is_empty() {
@@ -159,7 +160,7 @@ fn placeholders(pattern: &str) -> Vec<&str> {
     names
 }
 
-/// Takes texts out of a parsed file and gathers what is wrong.
+/// Takes texts from a parsed file and collects faults.
 struct Reader {
     table: toml::Table,
     faults: Vec<WordsFault>,
@@ -192,7 +193,7 @@ impl Reader {
         text.into()
     }
 
-    /// What was not taken is too much.
+    /// Reports keys that were not taken as unknown.
     fn rest(&mut self, groups: &[&str]) {
         for (group, value) in &self.table {
             match value.as_table().filter(|_| groups.contains(&group.as_str())) {
@@ -206,7 +207,7 @@ impl Reader {
     }
 }
 
-/// The keys: groups of phrases, and patterns with their placeholders.
+/// Defines the keys: groups of phrases, and patterns with their placeholders.
 macro_rules! words {
     ($($group:ident: $type:ident { $($key:ident $(($($place:ident)+))?),* $(,)? })*) => {
         $(
@@ -214,7 +215,7 @@ macro_rules! words {
             pub(crate) struct $type { $(pub(crate) $key: words!(@type $(($($place)+))?)),* }
         )*
 
-        /// Every word of the pages in one language.
+        /// All messages of the pages in one language.
         #[derive(Debug, Clone)]
         pub(crate) struct Words { $(pub(crate) $group: $type),* }
 
@@ -264,7 +265,7 @@ words! {
 }
 
 impl Words {
-    /// Reads a file and tells everything that is wrong with it.
+    /// Parses a file and reports every fault.
     pub(crate) fn parse(text: &str) -> Result<Self, Vec<WordsFault>> {
         let table = text
             .parse::<toml::Table>()
@@ -277,7 +278,7 @@ impl Words {
         if reader.faults.is_empty() { Ok(words) } else { Err(reader.faults) }
     }
 
-    /// How long to wait, in whole seconds, minutes or hours: never shorter than it is.
+    /// A waiting time in whole seconds, minutes or hours, rounded up.
     pub(crate) fn wait(&self, wait: Duration) -> String {
         const MINUTE: u64 = 60;
         const HOUR: u64 = 60 * MINUTE;
@@ -294,8 +295,8 @@ impl Words {
         }
     }
 
-    /// An instant to the minute, in UTC and saying so, the month as a word: nobody mistakes it for another
-    /// day or another zone, and no script is needed to know the reader's.
+    /// A time with the precision of a minute, in UTC with its zone, and the month as a word. So it
+    /// is unambiguous and needs no script that determines the reader's zone.
     pub(crate) fn time(&self, at: impl Borrow<Timestamp>) -> String {
         let at = at.borrow();
         let t = &self.time;
@@ -308,9 +309,9 @@ impl Words {
     }
 }
 
-/// Year, month from 0 and day of a count of days since 1970-01-01 in the Gregorian calendar.
+/// Converts days since 1970-01-01 to year, month (from 0) and day in the Gregorian calendar.
 fn civil(days: u64) -> (u64, usize, u64) {
-    // counted from 0000-03-01, so that the leap day is the last of its year and eras have 146 097 days
+    // Counted from 0000-03-01: leap days end a year, and eras have 146 097 days.
     let days = days.saturating_add(719_468);
     let (era, day) = (days / 146_097, days % 146_097);
     let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -402,7 +403,7 @@ mod tests {
     #[test]
     fn times_name_month_and_zone() {
         let (en, de) = (Words::parse(ENGLISH).unwrap(), Words::parse(GERMAN).unwrap());
-        // no line ends within a date, or before its zone
+        // Dates contain no-break spaces, so that no line breaks within a date or before its zone.
         let time = |words: &Words, secs| words.time(Timestamp::from_secs(secs)).replace('\u{a0}', " ");
         let shown = |secs| (time(&en, secs), time(&de, secs));
         assert_eq!(shown(0), ("1 Jan 1970, 00:00 UTC".into(), "1. Jan. 1970, 00:00 UTC".into()));

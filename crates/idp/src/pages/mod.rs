@@ -1,11 +1,12 @@
-//! The pages that people see: server-rendered, plain CSS, no script needed.
+//! Pages for users: server-rendered, with plain CSS, usable without scripts.
 //!
-//! Owns: how each page looks ([`login`], [`consent`], [`device`], [`logout`], [`account`], [`form_post`], [`error`]), its
-//! words in every language ([`words`], [`language`]), its brand and colours ([`brand`], [`colour`],
-//! `style`), which addresses may stand on it ([`address`]), and the headers it is sent with (`answer`).
+//! Owns: the view of each page ([`login`], [`consent`], [`device`], [`logout`], [`account`],
+//! [`form_post`], [`error`]), its messages in every language ([`messages`], [`language`]), its
+//! brand and colours ([`brand`], [`colour`], `style`), the addresses on it ([`address`]), and its
+//! response headers (`answer`).
 //!
-//! Does not own: routes, sessions, stores, the making and checking of CSRF tokens. A page is told everything
-//! by its view model, whose texts are borrowed and taken as hostile: all are escaped.
+//! Does not own: routes, sessions, stores, creation and verification of CSRF tokens. A page gets
+//! all data from its view model. Its texts are borrowed and untrusted: all are escaped.
 //!
 //! Flow:
 //!
@@ -51,44 +52,44 @@ pub use logout::{Logout, LogoutDone};
 use messages::Phrase;
 use style::Style;
 
-/// Where a form is sent, and what goes with it unseen. Rendered, it is the opening of the form.
+/// Target and hidden fields of a form. It renders as the opening tag with the hidden fields.
 #[derive(Debug, Clone, Copy, Template)]
 #[template(path = "pages/form.html")]
 pub struct Form<'a> {
     /// A path on the provider's host.
     pub action: &'a str,
-    /// The CSRF token of the browser's session (field `csrf`).
+    /// The CSRF token of the browser (field `csrf`).
     pub csrf: &'a str,
-    /// More fields, name and value: what the next request has to know.
+    /// Further fields, name and value: state for the next request.
     pub hidden: &'a [(&'a str, &'a str)],
 }
 
-/// One page.
+/// A page with its view model.
 #[derive(Debug, Clone, Copy)]
 pub enum Page<'a> {
     /// Asks for user name and password.
     Login(Login<'a>),
-    /// Asks whether a client may have what it wants.
+    /// Asks whether the client may have the requested scopes.
     Consent(Consent<'a>),
-    /// Asks for a device's code.
+    /// Asks for a user code.
     DeviceCode(DeviceCode<'a>),
-    /// Asks whether a device may have what its client wants.
+    /// Asks whether a device may have the requested scopes.
     DeviceConfirm(DeviceConfirm<'a>),
-    /// Says what became of it.
+    /// Confirms the decision about a device.
     DeviceDone(DeviceDone<'a>),
-    /// Asks whether to sign out.
+    /// Asks whether to log out.
     Logout(Logout<'a>),
-    /// Says that it is done.
+    /// Confirms the logout.
     LogoutDone(LogoutDone<'a>),
-    /// What a user can see and end.
+    /// Shows sessions, consents and tokens of a user.
     Account(Account<'a>),
-    /// Sends an answer to a client.
+    /// Posts an authorization response to a client.
     FormPost(FormPost<'a>),
-    /// Says that something did not work.
+    /// Shows an error.
     Error(ErrorPage<'a>),
 }
 
-/// The pages of one provider.
+/// Renderer for the pages of one provider.
 #[derive(Debug, Clone)]
 pub struct Pages {
     brand: Brand,
@@ -97,18 +98,18 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Pages under a brand in these languages.
+    /// Creates the renderer for a brand and languages.
     pub fn new(brand: Brand, languages: Languages) -> Self {
         let style = Style::of(&brand);
         Self { brand, style, languages }
     }
 
-    /// The languages there are.
+    /// The supported languages.
     pub fn languages(&self) -> &Languages {
         &self.languages
     }
 
-    /// A page as an answer, with its status and every header it needs.
+    /// Renders a page as an HTTP response, with status and all headers.
     pub fn answer(&self, language: &Language, page: &Page<'_>) -> Response {
         let w = language.words();
         let frame = Frame {
@@ -132,7 +133,7 @@ impl Pages {
             Page::FormPost(page) => ok(page.render(frame, w)),
             Page::Error(page) => page.render(frame, w),
         };
-        // writing to a string does not fail; should it ever, the answer is an empty one that says so
+        // Writing to a string does not fail; if it does, the response is empty with status 500.
         let (status, body) = match markup {
             Ok(body) => (status, body),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
@@ -147,7 +148,7 @@ impl Pages {
 }
 
 impl Page<'_> {
-    /// Where the forms of the page may lead besides the provider itself.
+    /// Targets of the page's forms besides the provider itself.
     fn leads_to(&self) -> &[FormTarget] {
         match self {
             Self::Login(page) => page.leads_to,
@@ -159,7 +160,7 @@ impl Page<'_> {
     }
 }
 
-/// What every page has around its own.
+/// Common parts of every page.
 #[derive(Debug, Clone, Copy)]
 struct Frame<'a> {
     lang: &'a str,

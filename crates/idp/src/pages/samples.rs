@@ -1,4 +1,4 @@
-//! One of each page, to test and to look at. Also part of the example `pages`.
+//! Samples of each page, for tests and for the example `pages`.
 
 use auth::time::Timestamp;
 
@@ -8,7 +8,7 @@ use super::{
     LogoutDone, Page, PasswordForm, PasswordProblem, Scope, SessionEntry, TokenRow,
 };
 
-/// What the pages are filled with.
+/// Texts in the samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Texts<'a> {
     pub(crate) user: &'a str,
@@ -24,7 +24,7 @@ pub(crate) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Ordinary ones.
+    /// Realistic texts.
     #[allow(dead_code, reason = "the example uses it, tests have texts of their own as well")]
     pub(crate) fn ordinary() -> Texts<'static> {
         Texts {
@@ -41,7 +41,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// The same text everywhere.
+    /// The same text in all places.
     #[allow(dead_code, reason = "tests use it, the example does not")]
     pub(crate) fn all(text: &'a str) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// The lists that the pages borrow.
+/// Lists that the pages borrow.
 pub(crate) struct Sample<'a> {
     t: Texts<'a>,
     scopes: [Scope<'a>; 5],
@@ -118,7 +118,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// The consents that the account page borrows.
+    /// Consents that the account page borrows.
     pub(crate) fn consents(&self) -> [ConsentRow<'_>; 2] {
         let row = |client, scopes, at| ConsentRow {
             client_id: self.t.opaque,
@@ -132,7 +132,7 @@ impl<'a> Sample<'a> {
         ]
     }
 
-    /// Every page, with the names of the example's files.
+    /// All pages, with the file names of the example.
     pub(crate) fn pages<'s>(&'s self, consents: &'s [ConsentRow<'s>]) -> Vec<(&'static str, Page<'s>)> {
         let t = &self.t;
         let form = |action| Form { action, csrf: t.opaque, hidden: &self.hidden };

@@ -1,11 +1,12 @@
-//! The style sheet: one text, its colours, and the hash that admits it.
+//! Style sheet: one text with its colours, and its hash for the policy.
 //!
-//! Owns: the colours of both schemes, what is derived from the brand's colour, and the `style-src` hash.
-//! Does not own: shapes and spacing (`assets/pages.css`, which names no colour itself).
+//! Owns: the colours of both schemes, the colours derived from the brand's colour, and the
+//! `style-src` hash. Does not own: shapes and spacing (`assets/pages.css`, which contains no
+//! colours).
 //!
-//! The sheet stands inside each page rather than behind an address of its own: then a page is one answer that
-//! cannot come apart while two versions of the provider run side by side, there is no route that needs to be
-//! reachable before login, and a hash in the policy admits this text and no other. It costs about 6 KB a page.
+//! The sheet is inside each page, not at its own URL. So a page is one consistent response even
+//! while two versions of the provider run. No other route must be reachable before login, and the
+//! policy's hash allows only this text. It costs about 6 KB per page.
 
 use std::fmt::Write;
 
@@ -19,7 +20,7 @@ use super::{
 
 const SHAPES: &str = include_str!("../../assets/pages.css");
 
-/// Name, light, dark.
+/// Name, colour of the light scheme, colour of the dark scheme.
 #[rustfmt::skip]
 const COLOURS: [(&str, Colour, Colour); 15] = [
     ("page",       Colour::rgb(0xf3, 0xf4, 0xf6), Colour::rgb(0x0e, 0x11, 0x16)),
@@ -39,7 +40,7 @@ const COLOURS: [(&str, Colour, Colour); 15] = [
     ("shade",      Colour::rgb(0xd3, 0xd7, 0xde), Colour::rgb(0x05, 0x07, 0x0a)),
 ];
 
-/// The finished sheet.
+/// The complete style sheet.
 #[derive(Debug, Clone)]
 pub(crate) struct Style {
     text: Box<str>,
@@ -67,12 +68,12 @@ impl Style {
         Self { text: text.into(), source: format!("'sha256-{hash}'").into() }
     }
 
-    /// What stands between `<style>` and `</style>`, to the byte.
+    /// Exact text between `<style>` and `</style>`.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The source expression that admits it (CSP Level 3 §2.3.1, `hash-source`).
+    /// Source expression that allows the sheet (CSP Level 3 §2.3.1, `hash-source`).
     pub(crate) fn source(&self) -> &str {
         &self.source
     }
@@ -93,9 +94,9 @@ impl Scheme {
         let grounds: Vec<_> =
             all.iter().filter(|(name, _)| matches!(*name, "page" | "card")).map(|(_, c)| *c).collect();
         let towards = if self == Self::Light { Colour::BLACK } else { Colour::WHITE };
-        // a brand as pale as the card still has a button with an edge
+        // The button has a visible edge even if the brand's colour is close to that of the card.
         let edge = brand.readable_on(&grounds, SHAPE, towards);
-        // away from the text on it, so that hovering never makes it harder to read
+        // Away from the colour of its text, so that hovering never reduces the contrast.
         let away = if brand.text_on() == Colour::WHITE { Colour::BLACK } else { Colour::WHITE };
         all.extend([
             ("brand", brand),
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use crate::pages::brand::BrandConfig;
 
-    /// Text or shape, what it stands on, least contrast.
+    /// Foreground, background, minimum contrast.
     const PAIRS: [(&str, &str, f64); 19] = [
         ("ink", "page", TEXT),
         ("ink", "card", TEXT),

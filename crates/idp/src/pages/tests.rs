@@ -20,7 +20,7 @@ async fn render(pages: &Pages, tag: &str, page: &Page<'_>) -> (StatusCode, Heade
     (parts.status, parts.headers, String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Every page in every language with these texts.
+/// All pages in all languages with these texts.
 async fn every(texts: Texts<'_>) -> Vec<(String, StatusCode, HeaderMap, String)> {
     let (pages, sample) = (pages(), Sample::new(texts));
     let consents = sample.consents();
@@ -34,12 +34,12 @@ async fn every(texts: Texts<'_>) -> Vec<(String, StatusCode, HeaderMap, String)>
     all
 }
 
-/// What stands between the style sheet and the end.
+/// The part of a page after the style sheet.
 fn after_style(body: &str) -> &str {
     body.split_once("</style>").unwrap().1
 }
 
-/// The elements of one kind, with their attributes.
+/// All elements of one kind, with their attributes.
 fn elements<'b>(body: &'b str, name: &str) -> Vec<&'b str> {
     let open = format!("<{name} ");
     body.split(open.as_str()).skip(1).map(|rest| rest.split('>').next().unwrap()).collect()
@@ -106,7 +106,7 @@ async fn nothing_reflected_becomes_markup_or_turns_the_page() {
             "{name}: {body}"
         );
         let page_texts = body.split("value=\"").enumerate().map(|(i, part)| {
-            // opaque values of forms go back as they came, escaped; only what is shown is cleaned
+            // Opaque form values are returned unchanged and escaped; only shown texts are cleaned.
             if i == 0 { part } else { part.split_once('"').map_or("", |(_, rest)| rest) }
         });
         assert!(!page_texts.collect::<String>().contains(['\u{202e}', '\u{0}']), "{name}");

@@ -1,19 +1,20 @@
-//! Texts of others, made fit to be shown.
+//! Foreign texts, made safe to show.
 //!
-//! Owns: what becomes of a client's name, a user's or a browser's before it stands on a page ([`Shown`]), and
-//! the escaping of values inside a sentence ([`Escaping`]).
-//! Does not own: the escaping of everything else, which is askama's and always on.
+//! Owns: preparing names of clients, users and browsers for a page ([`Shown`]), and escaping of
+//! values inside a message ([`Escaping`]). Does not own: all other escaping, which askama always
+//! does.
 //!
-//! Escaping alone is not enough: a right-to-left override turns what stands around it, and a name of ten
-//! thousand letters hides the button below it.
+//! Escaping alone is not enough: a right-to-left override reorders the text around it, and a very
+//! long name pushes the button out of view.
 
 use std::fmt::{self, Write};
 
 /// Most characters of a foreign text that are shown.
 pub(crate) const MAX_SHOWN: usize = 120;
 
-/// A foreign text as shown: controls and marks of direction are replaced by `U+FFFD`, and what is over
-/// [`MAX_SHOWN`] characters ends in `…`. Not escaped: `Display` is for templates, which do that.
+/// A foreign text as shown: controls and direction marks are replaced by `U+FFFD`, and a text
+/// longer than [`MAX_SHOWN`] characters is cut and ends in `…`. Not escaped: templates escape
+/// `Display`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown<'a>(pub(crate) &'a str);
 
@@ -29,14 +30,15 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Whether a character has no shape of its own but an effect on others: controls, and the bidirectional
-/// marks, embeddings, overrides and isolates of UAX #9, line separators, and the byte order mark.
+/// Whether a character has no glyph but affects others: controls, the bidirectional marks,
+/// embeddings, overrides and isolates of UAX #9, line separators, and the byte order mark.
 pub(crate) fn unfit(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Writes on with the five characters escaped that mean something in HTML text or a quoted attribute.
+/// Writes text with the five characters escaped that have a meaning in HTML text or a quoted
+/// attribute.
 pub(crate) struct Escaping<'a, 'f>(pub(crate) &'a mut fmt::Formatter<'f>);
 
 impl Write for Escaping<'_, '_> {

@@ -1,11 +1,13 @@
-//! Making and checking password hashes: Argon2id (RFC 9106), version 1.3.
+//! Password hashes: Argon2id (RFC 9106), version 1.3.
 //!
-//! Owns: the computation in memory that the caller keeps, the comparison in constant time, the decoy that an
-//! unknown user is verified against, and the verdict.
-//! Does not own: the threads ([`super::pool`]), the text ([`super::phc`]), the cost ([`super::parameters`]).
+//! Owns: the computation in memory of the caller, the comparison in constant time, the decoy that
+//! an unknown user is verified against, and the verdict.
 //!
-//! A verification honours the parameters stored with the hash. It follows that an account whose hash is outdated
-//! answers faster than an unknown one until its owner has logged in once, which replaces the hash.
+//! Does not own: the threads ([`super::pool`]), the text ([`super::phc`]), the cost
+//! ([`super::parameters`]).
+//!
+//! A verification uses the parameters stored with the hash. So an account with an outdated hash
+//! responds faster than an unknown one, until a login upgrades the hash.
 
 use argon2::{Algorithm, Argon2, Block, Version};
 use aws_lc_rs::constant_time;
@@ -18,52 +20,57 @@ use super::{
 };
 use crate::{Entropy, EntropyFailed};
 
-/// Why a password was neither right nor wrong.
+/// Reason why a password could not be hashed or verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HashFault {
-    /// No salt for a new hash.
+    /// The random source failed: no salt for a new hash.
     #[error(transparent)]
     Entropy(#[from] EntropyFailed),
     /// The stored hash cannot be used.
     #[error(transparent)]
     Stored(#[from] PhcFault),
-    /// The machine has no memory for the computation.
-    #[error("no memory for a password hash of {kib} KiB: lower the memory of password hashes or the threads")]
+    /// There is not enough memory for the computation.
+    #[error(
+        "not enough memory for a password hash of {kib} KiB: lower the hash memory or the number of threads"
+    )]
     OutOfMemory {
-        /// What was needed.
+        /// Memory that was needed, in KiB.
         kib: usize,
     },
-    /// The library refused what had passed our own checks.
-    #[error("a password hash was refused by the argon2 library")]
+    /// The library refused parameters that passed the provider's own checks.
+    #[error("argon2 library refused the parameters")]
     Refused,
 }
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is the password.
+    /// The password is right.
     Right {
-        /// The stored hash is weaker than new ones are, or made of another form: hash the password again and store that.
+        /// Whether the stored hash is weaker than new hashes, or made of the text as typed; it
+        /// should be replaced by a new hash.
         outdated: bool,
     },
-    /// It is not, or there is no such account.
+    /// The password is wrong, or there is no such account.
     Wrong,
 }
 
-/// Working memory, kept from one hash to the next: to get and to clear some MiB anew costs page faults each time.
+/// Working memory, kept between hashes: allocating and clearing some MiB causes page faults each
+/// time.
 ///
-/// It is erased after every computation, because whoever reads it whole can work his way back to the first block,
-/// from which a password is searched without the cost of Argon2.
+/// It is erased after every computation. With its full content an attacker could compute the first
+/// block, from which a password can be searched without the cost of Argon2.
 #[derive(Default)]
 pub struct Memory(Vec<Block>);
 
 impl Memory {
-    /// Nothing yet; grows with the first hash.
+    /// Empty memory; grows with the first hash.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives back what is beyond the need of `parameters`: one dear stored hash must not keep it for ever.
+    /// Releases memory beyond the need of `parameters`, so that one expensive stored hash does not
+    /// keep it permanently.
     pub fn trim(&mut self, parameters: Parameters) {
         let keep = usize::try_from(parameters.memory_kib()).unwrap_or(usize::MAX);
         if self.0.len() > keep {
@@ -72,12 +79,12 @@ impl Memory {
         }
     }
 
-    /// KiB held.
+    /// Allocated memory in KiB.
     pub fn kib(&self) -> usize {
         self.0.len()
     }
 
-    /// `blocks` blocks, or an error where the process would otherwise be aborted.
+    /// Returns `blocks` blocks, or an error where the allocation would otherwise abort the process.
     fn blocks(&mut self, blocks: usize) -> Result<&mut [Block], HashFault> {
         if let Some(more) = blocks.checked_sub(self.0.len()) {
             self.0.try_reserve_exact(more).map_err(|_| HashFault::OutOfMemory { kib: blocks })?;
@@ -87,14 +94,18 @@ impl Memory {
     }
 }
 
-/// Makes and checks hashes with one set of parameters.
+/// Makes and verifies hashes with one set of parameters.
 pub struct Hasher {
     parameters: Parameters,
     decoy: String,
 }
 
 impl Hasher {
-    /// Draws the decoy: a digest that nothing is known to hash to, at the price of today's parameters.
+    /// Creates a hasher and its decoy: a random digest without a known password, at the cost of the
+    /// current parameters.
+    ///
+    /// # Errors
+    /// [`EntropyFailed`] when the random source fails.
     pub fn new(parameters: Parameters, entropy: &dyn Entropy) -> Result<Self, EntropyFailed> {
         let (mut salt, mut digest) = (vec![0; SALT], vec![0; DIGEST]);
         entropy.fill(&mut salt)?;
@@ -107,7 +118,10 @@ impl Hasher {
         self.parameters
     }
 
-    /// A new hash of `password` with a salt of its own.
+    /// Hashes `password` with a new salt.
+    ///
+    /// # Errors
+    /// [`HashFault`] when the random source, the memory or the library fails.
     pub fn hash(
         &self,
         password: &Password,
@@ -121,9 +135,15 @@ impl Hasher {
         Ok(Phc { parameters: self.parameters, salt, digest })
     }
 
-    /// Compares `password` with a stored hash: in its form and, where that differs, as it was typed. `None`, for an unknown user or one
-    /// without a password, costs the same and is always [`Verdict::Wrong`]; a hash that cannot be used is an error, never a verdict. What it
-    /// costs depends on what was typed alone, so that nobody learns which of the two was right.
+    /// Compares `password` with a stored hash, in its normalized form and, if that differs, as
+    /// typed. The cost depends only on the password, so it does not disclose which of the two
+    /// matched.
+    ///
+    /// With `None`, for an unknown user or one without a password, the cost is the same and the
+    /// result is always [`Verdict::Wrong`].
+    ///
+    /// # Errors
+    /// [`HashFault`] when the stored hash cannot be used or the computation fails; never a verdict.
     pub fn verify(
         &self,
         password: &Password,
@@ -255,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_reference_implementation_agrees() {
-        // vectors of the reference implementation (phc-winner-argon2, src/test.c) in PHC form
+        // Vectors of the reference implementation (phc-winner-argon2, src/test.c) in PHC form.
         let mut memory = Memory::new();
         for (text, stored) in [
             (
@@ -313,7 +333,7 @@ mod tests {
         let mut memory = Memory::new();
         assert_eq!(hasher.verify(&password("x"), None, &mut memory), Ok(Verdict::Wrong));
         assert_eq!(memory.kib(), 8, "computed with the current parameters");
-        // even a decoy that somebody had found the password of would not let him in
+        // Even the password of the decoy must not authenticate.
         let known = Hasher { parameters: Parameters::TINY, decoy: hashed(&hasher, "x") };
         assert_eq!(known.verify(&password("x"), None, &mut memory), Ok(Verdict::Wrong));
     }
@@ -328,7 +348,7 @@ mod tests {
         assert!(memory.0.iter().all(|b| b.as_ref().iter().all(|&word| word == 0)));
         memory.trim(hasher.parameters());
         assert_eq!((memory.kib(), memory.0.capacity()), (8, 8));
-        // used again, larger than needed or not, it gives the same answers
+        // Reused memory, larger than necessary or not, gives the same results.
         let verdict = Verdict::Right { outdated: false };
         assert_eq!(hasher.verify(&password("x"), Some(&stored), &mut memory), Ok(verdict));
         let small = hashed(&hasher, "y");

@@ -1,22 +1,27 @@
-//! How wrong passwords slow a guesser down.
+//! Lockout: slows down password guessing.
 //!
-//! Owns: what one failure makes of a record, and whether a record lets the next attempt pass. Pure: records come
-//! in and go out, the store keeps them, time is an argument.
-//! Does not own: the verification, the rows, the answer 429 (the endpoint rounds `retry_after` up to seconds).
+//! Owns: how one failure changes a record, and whether a record allows the next attempt. It is
+//! pure: records are arguments and results, the store keeps them, the time is an argument.
 //!
-//! Two records are asked before each attempt, and both count each failure:
+//! Does not own: the verification, the rows, the response 429 (the endpoint rounds `retry_after` up
+//! to seconds).
 //!
-//! - the **account's**, found by the account the name resolves to, so that two spellings of a name are one;
-//! - the **network's** ([`Network`]), with a higher threshold, which catches one caller that tries a few passwords
-//!   on each of many accounts. Unknown users count here too.
+//! Two records are checked before each attempt, and both count each failure:
 //!
-//! From the threshold on, each failure locks for twice as long as the one before, up to a cap. The cap is what a
-//! stranger can cost an account's owner, who is locked out with him; that is why it is minutes, not days.
-//! Failures are forgotten by halves: one half for every quiet period since the last failure or the end of its
-//! lock. So a slow guesser is not back at zero by waiting once.
+//! - the **account's**, found by the account that the name resolves to, so that two spellings of a
+//!   name are one;
+//! - the **network's** ([`Network`]), with a higher threshold, which detects one client that tries
+//!   a few passwords on each of many accounts. Unknown users count here too.
 //!
-//! A success deletes the account's record, not the network's: a guesser with one account of his own would
-//! otherwise wash himself clean with it.
+//! From the threshold on, each failure locks for twice as long as the previous one, up to a cap. An
+//! attacker can lock out the account's owner for the time of the cap; therefore it is minutes, not
+//! days.
+//!
+//! The number of failures is halved for every quiet period since the last failure or the end of its
+//! lock. So one pause does not reset the count of a slow attacker.
+//!
+//! A success deletes the account's record, but not the network's. Otherwise an attacker with an
+//! account of his own could reset the count of his network.
 
 use std::{
     fmt,
@@ -26,23 +31,23 @@ use std::{
 
 use auth::time::Timestamp;
 
-/// Most failures before the first lock.
+/// Largest number of failures before the first lock.
 pub const MAX_THRESHOLD: u32 = 100_000;
 /// Shortest first lock.
 pub const MIN_DELAY: Duration = Duration::from_secs(1);
 /// Longest lock and longest quiet period.
 pub const MAX_DELAY: Duration = Duration::from_hours(24);
 
-/// The failures of one account or network, as the store keeps them. No record means none.
+/// The failures of one account or network, as the store keeps them. No record means no failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// Failures that are not forgotten yet.
+    /// Number of counted failures.
     pub failures: u32,
-    /// The first of them.
+    /// Time of the first counted failure.
     pub first: Timestamp,
-    /// The last of them.
+    /// Time of the last failure.
     pub last: Timestamp,
-    /// Attempts are refused before this instant.
+    /// Attempts before this time are refused.
     pub locked_until: Timestamp,
 }
 
@@ -50,43 +55,43 @@ pub struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Gate {
-    /// Verify the password.
+    /// The password may be verified.
     Allowed,
-    /// Do not verify anything: not even the right password is right now.
+    /// Nothing is verified: even the right password is refused.
     Locked {
-        /// Time until the lock ends: more than nothing.
+        /// Time until the lock ends, greater than zero.
         retry_after: Duration,
     },
 }
 
-/// Why limits are refused.
+/// Reason why limits are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LimitFault {
-    /// Threshold out of bounds.
-    #[error("a lock after {0} wrong passwords: take 1 to {MAX_THRESHOLD}")]
+    /// The threshold is out of bounds.
+    #[error("lockout threshold {0} out of bounds: use 1 to {MAX_THRESHOLD}")]
     Threshold(u32),
-    /// First lock out of bounds.
-    #[error("a first lock of {} s: take {} s up to the longest lock", .0.as_secs_f64(), MIN_DELAY.as_secs())]
+    /// The first lock is out of bounds.
+    #[error("first lock of {} s out of bounds: use {} s up to the longest lock", .0.as_secs_f64(), MIN_DELAY.as_secs())]
     Delay(Duration),
-    /// Longest lock out of bounds.
-    #[error("a longest lock of {} s: take at most {} s", .0.as_secs_f64(), MAX_DELAY.as_secs())]
+    /// The longest lock is out of bounds.
+    #[error("longest lock of {} s out of bounds: use at most {} s", .0.as_secs_f64(), MAX_DELAY.as_secs())]
     Cap(Duration),
-    /// Quiet period out of bounds.
-    #[error("wrong passwords forgotten after {} s: take {} to {} s", .0.as_secs_f64(), MIN_DELAY.as_secs(), MAX_DELAY.as_secs())]
+    /// The quiet period is out of bounds.
+    #[error("quiet period of {} s out of bounds: use {} to {} s", .0.as_secs_f64(), MIN_DELAY.as_secs(), MAX_DELAY.as_secs())]
     Quiet(Duration),
     /// The network would be locked before the account.
     #[error(
-        "a network is locked after {network} wrong passwords, an account after {account}: take more for the network, many people share one"
+        "network threshold {network} is not above account threshold {account}: raise it, many users share a network"
     )]
     Order {
-        /// The network's threshold.
+        /// Threshold of the network.
         network: u32,
-        /// The account's threshold.
+        /// Threshold of the account.
         account: u32,
     },
 }
 
-/// When to lock and for how long, checked.
+/// Checked limits: when to lock and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     threshold: u32,
@@ -96,8 +101,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Lock with the `threshold`th failure for `delay`, twice as long with each further one, at most for `cap`;
-    /// forget half of the failures for each `quiet` period without one.
+    /// Locks with the `threshold`th failure for `delay`, twice as long with each further one, at
+    /// most for `cap`. Halves the failures for each `quiet` period without one.
+    ///
+    /// # Errors
+    /// [`LimitFault`] when a value is out of bounds.
     pub fn new(threshold: u32, delay: Duration, cap: Duration, quiet: Duration) -> Result<Self, LimitFault> {
         if !(1..=MAX_THRESHOLD).contains(&threshold) {
             return Err(LimitFault::Threshold(threshold));
@@ -114,38 +122,40 @@ impl Limits {
         Ok(Self { threshold, delay, cap, quiet })
     }
 
-    /// For an account by default: from the 5th failure on, 10 s up to 15 min, halved every 15 min.
+    /// Default for accounts: locks from the 5th failure on, 10 s up to 15 min; halved every 15 min.
     pub const ACCOUNT: Self = Self {
         threshold: 5,
         delay: Duration::from_secs(10),
         cap: Duration::from_mins(15),
         quiet: Duration::from_mins(15),
     };
-    /// For a network by default: from the 50th failure on, 10 s up to 15 min, halved every 15 min.
+    /// Default for networks: locks from the 50th failure on, 10 s up to 15 min; halved every 15
+    /// min.
     pub const NETWORK: Self = Self { threshold: 50, ..Self::ACCOUNT };
 
-    /// Failures of `record` that are not forgotten at `now`.
+    /// Failures of `record` that still count at `now`.
     fn remembered(&self, record: &Record, now: Timestamp) -> u32 {
         let rest = now.since(record.last.max(record.locked_until));
         let halvings = rest.as_millis() / self.quiet.as_millis();
         u32::try_from(halvings).ok().and_then(|h| record.failures.checked_shr(h)).unwrap_or(0)
     }
 
-    /// The record after one more failure at `now`. A clock that went back forgets nothing.
+    /// The record after one more failure at `now`. A clock that was set back does not reduce the
+    /// count.
     pub fn after_failure(&self, record: Option<&Record>, now: Timestamp) -> Record {
         let old = record.map(|r| (r, self.remembered(r, now))).filter(|&(_, failures)| failures > 0);
         let failures = old.map_or(0, |(_, failures)| failures).saturating_add(1);
         let (first, last, locked) = old
             .map_or((now, now, now), |(r, _)| (r.first.min(now), r.last.max(now), r.locked_until.max(now)));
         let locked_until = match failures.checked_sub(self.threshold) {
-            // a failure of an attempt that was under way when the lock began shortens nothing
+            // A failure of an attempt that began before the lock does not shorten the lock.
             Some(beyond) => locked.max(now.plus(self.doubled(beyond))),
             None => old.map_or(now, |(r, _)| r.locked_until),
         };
         Record { failures, first, last, locked_until }
     }
 
-    /// Whether `record` says nothing any more, so that its row may be deleted.
+    /// Whether `record` has no effect any more, so that its row may be deleted.
     pub fn forgotten(&self, record: &Record, now: Timestamp) -> bool {
         now >= record.locked_until && self.remembered(record, now) == 0
     }
@@ -165,7 +175,10 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The network's threshold must be the higher one.
+    /// Combines both limits. The network's threshold must be the higher one.
+    ///
+    /// # Errors
+    /// [`LimitFault::Order`] when it is not.
     pub fn new(account: Limits, network: Limits) -> Result<Self, LimitFault> {
         if network.threshold <= account.threshold {
             let (network, account) = (network.threshold, account.threshold);
@@ -184,8 +197,8 @@ impl Policy {
         &self.network
     }
 
-    /// Whether an attempt on this account from this network may be made at `now`: locked means `now` is before
-    /// the end of either lock.
+    /// Whether an attempt on this account from this network is allowed at `now`: it is locked
+    /// before the end of either lock.
     pub fn decide(&self, account: Option<&Record>, network: Option<&Record>, now: Timestamp) -> Gate {
         let until = account.into_iter().chain(network).map(|r| r.locked_until).max();
         match until {
@@ -201,15 +214,15 @@ impl Default for Policy {
     }
 }
 
-/// Whose failures are counted together: one address of IPv4, one /64 of IPv6.
+/// Addresses whose failures are counted together: one IPv4 address, or one IPv6 /64.
 ///
-/// A /64 is what one subscriber gets, who may use another of its addresses for each attempt. With IPv4 a /24
-/// would be hundreds of strangers. Its `Display` is the key of the record.
+/// One subscriber gets a /64 and can use another address for each attempt. An IPv4 /24 would
+/// contain many unrelated clients. `Display` is the key of the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Network(IpAddr);
 
 impl Network {
-    /// The network of a caller. An IPv4 address written as IPv6 (`::ffff:…`) is an IPv4 address.
+    /// The network of a client. An IPv4 address written as IPv6 (`::ffff:…`) is an IPv4 address.
     pub fn of(caller: IpAddr) -> Self {
         Self(match caller.to_canonical() {
             v4 @ IpAddr::V4(_) => v4,

@@ -1,12 +1,13 @@
-//! Everything about passwords but where they are kept.
+//! Passwords: rules, hashing, verification and lockout.
 //!
-//! Owns: a password in the clear while it is needed ([`password`]); the cost of a hash ([`parameters`]), its
-//! text ([`phc`]) and its making and checking ([`hash`]); the threads this work is done on ([`pool`]); which
-//! passwords may be set ([`rules`]); how failures slow a guesser down ([`lockout`]); the opt-in memory of
-//! passwords that were right a moment ago ([`verified`]).
+//! Owns: a password in clear text while it is needed ([`password`]); the cost of a hash
+//! ([`parameters`]), its text ([`phc`]) and its computation ([`hash`]); the threads for this work
+//! ([`pool`]); which passwords may be set ([`rules`]); lockout after failures ([`lockout`]); the
+//! optional cache of verified passwords ([`verified`]).
 //!
-//! Does not own: accounts, their stored hashes and their failure records (the store: plain values come in, plain
-//! values go out), the forms and grants through which a password arrives, a clock or a random source.
+//! Does not own: accounts, their stored hashes and failure records (the store; they are arguments
+//! and results here), the forms and grants through which a password arrives, a clock or a random
+//! source.
 //!
 //! Flow of a login with a password:
 //!
@@ -19,10 +20,12 @@
 //!        Wrong                → lockout::Policy::after_failure for both records
 //! ```
 //!
-//! Flow of a new password: `pool::Pool::judge` by the [`rules`] → `pool::Pool::hash` → the store → `Verified::forget`.
+//! Flow of a new password: `pool::Pool::judge` by the [`rules`] → `pool::Pool::hash` → the store →
+//! `Verified::forget`.
 //!
-//! A password is one however it was typed: hashes are made of its form (RFC 8265), and compared with it. Hashes of before, and those that
-//! come from elsewhere, were made of what was typed, byte for byte; so that is compared as well, and the hash is made anew.
+//! Hashes are made of the normalized form of a password (RFC 8265), so different input methods give
+//! the same password. Older and imported hashes were made of the text as typed, byte for byte. So
+//! that text is compared too, and the hash is then replaced.
 
 pub mod hash;
 pub mod lockout;

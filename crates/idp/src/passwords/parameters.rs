@@ -1,12 +1,14 @@
-//! What one Argon2id hash costs.
+//! Parameters of Argon2id: the cost of one hash.
 //!
-//! Owns: the three numbers, the bounds of those we are configured with, the wider bounds of those we meet in
-//! stored hashes, and which of two sets is the weaker.
-//! Does not own: their place in a stored hash ([`super::phc`]), the computation ([`super::hash`]).
+//! Owns: the three numbers, their bounds in the configuration, the wider bounds in stored hashes,
+//! and the comparison which of two sets is weaker.
 //!
-//! The floor is the OWASP password storage sheet's: its sets (46 MiB/1, 19 MiB/2, 12 MiB/3, 9 MiB/4, 7 MiB/5) are
-//! meant to be equally strong and differ in memory times passes only a little, so that product is the measure of
-//! work here. Lanes are computed one after another: more of them make nothing faster for us, only for a guesser.
+//! Does not own: their text in a stored hash ([`super::phc`]), the computation ([`super::hash`]).
+//!
+//! The lower bound is that of the OWASP password storage sheet. Its sets are meant to be equally
+//! strong: 46 MiB/1, 19 MiB/2, 12 MiB/3, 9 MiB/4, 7 MiB/5. Their products of memory and passes
+//! differ little, so this product measures the work here. Lanes are computed sequentially: more
+//! lanes make only an attacker faster.
 
 /// Least configurable memory in KiB.
 pub const MIN_MEMORY_KIB: u32 = 7 * 1024;
@@ -16,50 +18,51 @@ pub const MAX_MEMORY_KIB: u32 = 256 * 1024;
 pub const MAX_ITERATIONS: u32 = 64;
 /// Most lanes, configured or stored.
 pub const MAX_PARALLELISM: u32 = 16;
-/// Least memory times passes that may be configured, in KiB: the weakest of OWASP's sets.
+/// Least configurable product of memory and passes, in KiB: that of the weakest OWASP set.
 pub const MIN_WORK_KIB: u64 = 7168 * 5;
-/// Most memory times passes, configured or stored, in KiB: about a second of one core.
+/// Largest product of memory and passes, configured or stored, in KiB: about one second of one
+/// core.
 pub const MAX_WORK_KIB: u64 = 1024 * 1024;
 
-/// Memory per lane that the algorithm itself needs, in KiB (RFC 9106 §3.1).
+/// Memory per lane that the algorithm requires, in KiB (RFC 9106 §3.1).
 const LANE_KIB: u32 = 8;
 
-/// Why a set of parameters is refused. Each text names the value and the remedy.
+/// Reason why a set of parameters is refused. Each text names the value and the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterFault {
-    /// Memory outside the bounds.
+    /// The memory is out of bounds.
     #[error(
-        "password hashes with {0} KiB of memory: take {MIN_MEMORY_KIB} to {MAX_MEMORY_KIB} KiB, 19456 with 2 iterations when in doubt"
+        "hash memory of {0} KiB out of bounds: use {MIN_MEMORY_KIB} to {MAX_MEMORY_KIB} KiB, when in doubt 19456 with 2 iterations"
     )]
     Memory(u32),
-    /// Passes outside the bounds.
-    #[error("password hashes with {0} iterations: take 1 to {MAX_ITERATIONS}")]
+    /// The number of passes is out of bounds.
+    #[error("{0} hash iterations out of bounds: use 1 to {MAX_ITERATIONS}")]
     Iterations(u32),
-    /// Lanes outside the bounds.
-    #[error("password hashes with a parallelism of {0}: take 1 to {MAX_PARALLELISM}, 1 when in doubt")]
+    /// The number of lanes is out of bounds.
+    #[error("hash parallelism {0} out of bounds: use 1 to {MAX_PARALLELISM}, when in doubt 1")]
     Parallelism(u32),
-    /// Too quickly computed, and so too quickly guessed.
+    /// The hash is computed, and therefore guessed, too quickly.
     #[error(
-        "password hashes with {memory_kib} KiB and {iterations} iterations are guessed too quickly: take at least {needed} iterations, or more memory"
+        "password hashes with {memory_kib} KiB and {iterations} iterations are too cheap: use at least {needed} iterations, or more memory"
     )]
     TooCheap {
-        /// Configured memory.
+        /// Configured memory in KiB.
         memory_kib: u32,
         /// Configured passes.
         iterations: u32,
-        /// Passes that would do with this memory.
+        /// Smallest sufficient number of passes with this memory.
         needed: u64,
     },
-    /// A login would take seconds, and a few of them every core.
+    /// A login would take seconds, and a few concurrent logins would occupy every core.
     #[error(
-        "password hashes with {memory_kib} KiB and {iterations} iterations take too long: take at most {allowed} iterations, or less memory"
+        "password hashes with {memory_kib} KiB and {iterations} iterations are too expensive: use at most {allowed} iterations, or less memory"
     )]
     TooDear {
-        /// Configured or stored memory.
+        /// Configured or stored memory in KiB.
         memory_kib: u32,
         /// Configured or stored passes.
         iterations: u32,
-        /// Passes that would do with this memory.
+        /// Largest allowed number of passes with this memory.
         allowed: u64,
     },
 }
@@ -79,6 +82,9 @@ impl Parameters {
     pub const KEYCLOAK: Self = Self { memory_kib: 7168, iterations: 5, parallelism: 1 };
 
     /// Parameters for new hashes, within the bounds of this module.
+    ///
+    /// # Errors
+    /// [`ParameterFault`] when a value is out of bounds.
     pub fn new(memory_kib: u32, iterations: u32, parallelism: u32) -> Result<Self, ParameterFault> {
         let parameters = Self::stored(memory_kib, iterations, parallelism)?;
         if memory_kib < MIN_MEMORY_KIB {
@@ -91,8 +97,8 @@ impl Parameters {
         Ok(parameters)
     }
 
-    /// Parameters met in a stored hash: as weak as the algorithm allows (the login replaces them), but not so
-    /// dear that a row of the database could exhaust memory or threads.
+    /// Parameters of a stored hash. They may be as weak as the algorithm allows, because the login
+    /// upgrades the hash. But a row of the database must not exhaust memory or threads.
     pub(super) fn stored(memory_kib: u32, iterations: u32, parallelism: u32) -> Result<Self, ParameterFault> {
         if !(1..=MAX_PARALLELISM).contains(&parallelism) {
             return Err(ParameterFault::Parallelism(parallelism));
@@ -121,12 +127,13 @@ impl Parameters {
         self.iterations
     }
 
-    /// Lanes.
+    /// Number of lanes.
     pub fn parallelism(self) -> u32 {
         self.parallelism
     }
 
-    /// Whether a hash with these parameters is cheaper to guess than one with `current`: in memory, or in work.
+    /// Whether a hash with these parameters is cheaper to guess than one with `current`, in memory
+    /// or in work.
     pub fn weaker_than(self, current: Self) -> bool {
         self.memory_kib < current.memory_kib || self.work_kib() < current.work_kib()
     }
@@ -135,7 +142,7 @@ impl Parameters {
         u64::from(self.memory_kib) * u64::from(self.iterations)
     }
 
-    /// The cheapest the algorithm allows, for tests that are not about the cost.
+    /// The cheapest parameters that the algorithm allows, for tests that are not about the cost.
     #[cfg(test)]
     pub(crate) const TINY: Self = Self { memory_kib: LANE_KIB, iterations: 1, parallelism: 1 };
 }
@@ -198,8 +205,8 @@ mod tests {
     fn a_fault_names_the_value_and_the_remedy() {
         assert_eq!(
             faulty(8192, 1, 1).to_string(),
-            "password hashes with 8192 KiB and 1 iterations are guessed too quickly: \
-             take at least 5 iterations, or more memory"
+            "password hashes with 8192 KiB and 1 iterations are too cheap: \
+             use at least 5 iterations, or more memory"
         );
         assert!(faulty(1024, 9, 1).to_string().contains("with 1024 KiB of memory: take 7168 to 262144 KiB"));
     }

@@ -1,29 +1,36 @@
-//! A password in the clear, for as long as somebody needs it, and the form in which it is one however it was typed.
+//! Password: clear text while it is needed, with its normalized form.
 //!
-//! Owns: the bound on its length, its form (RFC 8265 §4.2, `OpaqueString`), and that it is erased when the last holder lets go of it.
-//! Does not own: the buffers it arrived in (the reader of the form), what makes it good ([`super::rules`]).
+//! Owns: the maximum length, the normalized form (RFC 8265 §4.2, `OpaqueString`), and erasure when
+//! the last clone is dropped.
 //!
-//! Hashes of before were made of what was typed, byte for byte, and so are those that come from elsewhere. So a password is compared in
-//! its form, and as it was typed where that differs. What the profile refuses has no form; such a password is not set any more.
+//! Does not own: the buffers in which it arrived (the reader of the form), the rules for new
+//! passwords ([`super::rules`]).
 //!
-//! Where a form differs, what the library needed on the way to it is freed without being erased.
+//! Older and imported hashes were made of the text as typed, byte for byte. So a password is
+//! compared in its form and, if that differs, as typed. A text that the profile refuses has no
+//! form; such a password can no longer be set.
+//!
+//! If the form differs, intermediate buffers of the library are freed without erasure.
 
 use std::{fmt, sync::Arc};
 
 use precis_profiles::{OpaqueString, precis_core::profile::PrecisFastInvocation as _};
 use zeroize::Zeroizing;
 
-/// Longest password in bytes. Argon2's cost hardly grows with the length, but the memory of a full queue does.
+/// Longest password in bytes. Argon2's cost hardly grows with the length, but the memory of a full
+/// queue does.
 pub const MAX_PASSWORD: usize = 1024;
 
-/// More than [`MAX_PASSWORD`] bytes: such a password was never set, so the answer to it is "wrong".
+/// The text has more than [`MAX_PASSWORD`] bytes. Such a password was never set, so a login reports
+/// it as wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a password has at most {MAX_PASSWORD} bytes")]
 pub struct PasswordTooLong;
 
-/// A password in the clear: erased when the last clone is dropped, shown by no `Debug`.
+/// A password in clear text. It is erased when the last clone is dropped, and `Debug` does not
+/// print it.
 ///
-/// A clone shares the text, for one login may verify, hash again and remember.
+/// Clones share the text, because one login may verify it, hash it again and cache it.
 #[derive(Clone)]
 pub struct Password(Arc<Texts>);
 
@@ -33,15 +40,18 @@ struct Texts {
 }
 
 enum Form {
-    /// That in which it was typed.
+    /// The form equals the text as typed.
     AsTyped,
     Other(Zeroizing<String>),
-    /// It has a character that no password may have.
+    /// The text has a character that is not allowed in a password.
     None,
 }
 
 impl Password {
-    /// Takes the text over without a copy; one that is refused is erased too.
+    /// Takes the text without a copy; erases a text that is refused.
+    ///
+    /// # Errors
+    /// [`PasswordTooLong`] for a text of more than [`MAX_PASSWORD`] bytes.
     pub fn new(text: String) -> Result<Self, PasswordTooLong> {
         let typed = Zeroizing::new(text);
         if typed.len() > MAX_PASSWORD {
@@ -56,17 +66,17 @@ impl Password {
         Ok(Self(Arc::new(Texts { typed, form })))
     }
 
-    /// Whether both are one password, however they were typed.
+    /// Whether both have the same form.
     pub fn is(&self, other: &Self) -> bool {
         self.form() == other.form()
     }
 
-    /// Whether it has a character that a password which is set may not have.
+    /// Whether it has a character that is not allowed in a new password.
     pub(super) fn has_no_form(&self) -> bool {
         matches!(self.0.form, Form::None)
     }
 
-    /// The text of which a hash is made: its form, if it has one.
+    /// The text that is hashed: the form, or the text as typed if there is no form.
     pub(super) fn form(&self) -> &str {
         match &self.0.form {
             Form::Other(form) => form,
@@ -74,12 +84,13 @@ impl Password {
         }
     }
 
-    /// As it was typed.
+    /// The text as typed.
     pub(super) fn typed(&self) -> &str {
         &self.0.typed
     }
 
-    /// The texts that a stored hash may have been made of: the form, then what was typed, if that is another.
+    /// The texts of which a stored hash may be made: the form, then the text as typed if it
+    /// differs.
     pub(super) fn candidates(&self) -> impl Iterator<Item = &str> {
         let typed = matches!(self.0.form, Form::Other(_)).then(|| self.typed());
         std::iter::once(self.form()).chain(typed)

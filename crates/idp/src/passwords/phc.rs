@@ -1,10 +1,10 @@
-//! The text of a stored hash: `$argon2id$v=19$m=19456,t=2,p=1$salt$digest` (the PHC string format).
+//! Text of a stored hash: `$argon2id$v=19$m=19456,t=2,p=1$salt$digest` (the PHC string format).
 //!
-//! Owns: reading and writing that text, strictly: one spelling for each hash, and bounds on every part.
-//! Does not own: the computation ([`super::hash`]), the column it is kept in (the store).
+//! Owns: strict reading and writing of that text: one spelling for each hash, and bounds on every
+//! part. Does not own: the computation ([`super::hash`]), the column that holds it (the store).
 //!
-//! Only Argon2id of version 1.3 is read. Hashes of other kinds are the business of whoever imports accounts;
-//! they must not reach a login as something that merely fails to verify.
+//! Only Argon2id of version 1.3 is supported. The import of accounts must convert or refuse other
+//! hashes, so that a login never meets a hash that cannot verify.
 
 use std::fmt;
 
@@ -19,29 +19,29 @@ pub const DIGEST: usize = 32;
 /// Longest text of a stored hash in bytes.
 pub const MAX_PHC: usize = 256;
 
-/// Bytes a stored salt may have: from the algorithm's own minimum to more than anybody uses.
+/// Bytes of a stored salt: from the algorithm's minimum to more than any known software uses.
 const SALTS: std::ops::RangeInclusive<usize> = 8..=64;
-/// Bytes a stored digest may have: fewer than 16 would be matched by chance one day.
+/// Bytes of a stored digest: with fewer than 16, a match by chance is too likely.
 const DIGESTS: std::ops::RangeInclusive<usize> = 16..=64;
 
-/// Why a stored hash cannot be used. Nothing of the hash itself is repeated.
+/// Reason why a stored hash cannot be used. It contains nothing of the hash itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PhcFault {
-    /// Not the text of a hash, or not its one spelling.
+    /// The text is not a hash, or not in its canonical spelling.
     #[error("a stored password hash is malformed: expected $argon2id$v=19$m=…,t=…,p=…$salt$digest")]
     Malformed,
-    /// A hash of another kind.
-    #[error("a stored password hash is not of argon2id: convert it or have the password set anew")]
+    /// The hash is of another algorithm.
+    #[error("stored password hash is not argon2id: convert it or set a new password")]
     Algorithm,
-    /// An older version of Argon2.
-    #[error("a stored password hash is not of argon2 version 19: have the password set anew")]
+    /// The hash is of an older version of Argon2.
+    #[error("stored password hash is not argon2 version 19: set a new password")]
     Version,
-    /// Parameters that no hash of ours has, or that would exhaust the process.
+    /// The parameters are out of bounds, and could exhaust the process.
     #[error("a stored password hash has parameters out of bounds: {0}")]
     Parameters(#[from] ParameterFault),
 }
 
-/// A stored hash, taken apart.
+/// A stored hash, parsed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Phc {
     pub(super) parameters: Parameters,
@@ -50,7 +50,10 @@ pub struct Phc {
 }
 
 impl Phc {
-    /// Reads a stored hash.
+    /// Parses a stored hash.
+    ///
+    /// # Errors
+    /// [`PhcFault`] when the text is not a supported hash.
     pub fn parse(text: &str) -> Result<Self, PhcFault> {
         if text.len() > MAX_PHC {
             return Err(PhcFault::Malformed);
@@ -71,11 +74,11 @@ impl Phc {
         let digest = bytes(part()?).filter(|d| DIGESTS.contains(&d.len())).ok_or(PhcFault::Malformed)?;
         let parameters = Parameters::stored(memory_kib, iterations, parallelism)?;
         let phc = Self { parameters, salt, digest };
-        // what is written again the same has no leading zeros, no signs and no seventh part
+        // Equal output excludes leading zeros, signs and additional parts.
         if phc.encode() == text { Ok(phc) } else { Err(PhcFault::Malformed) }
     }
 
-    /// The text to be stored. Not a `Display`, so that it gets into no log by accident.
+    /// The text to be stored. It is not `Display`, so that it is not logged by accident.
     pub fn encode(&self) -> String {
         format!(
             "$argon2id$v=19$m={},t={},p={}${}${}",
@@ -87,8 +90,8 @@ impl Phc {
         )
     }
 
-    /// Whether a password that verifies should be hashed again: the cost, the salt or the digest is below
-    /// what new hashes have.
+    /// Whether a verified password should be hashed again: cost, salt or digest are below those of
+    /// new hashes.
     pub fn outdated(&self, current: Parameters) -> bool {
         self.parameters.weaker_than(current) || self.salt.len() < SALT || self.digest.len() < DIGEST
     }
@@ -100,7 +103,7 @@ impl fmt::Debug for Phc {
     }
 }
 
-/// `m=…,t=…,p=…` in this order.
+/// Parses `m=…,t=…,p=…` in this order.
 fn numbers(text: &str) -> Option<[u32; 3]> {
     let mut fields = text.split(',');
     let mut number = |name: &str| fields.next()?.strip_prefix(name)?.parse().ok();

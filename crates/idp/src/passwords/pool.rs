@@ -1,15 +1,18 @@
-//! The threads that passwords are hashed on.
+//! Password pool: the threads that hash and verify passwords.
 //!
-//! Owns: a fixed number of threads, each with working memory of its own; a bounded queue before them; the
-//! refusal when it is full; the numbers of it all.
-//! Does not own: the computation ([`super::hash`]), the answer 503 with `Retry-After` (the endpoint).
+//! Owns: a fixed number of threads, each with its own working memory; a bounded queue; the refusal
+//! when it is full; counters.
 //!
-//! A hash takes tens of milliseconds of a core, so it must run neither on a runtime's thread, where everybody else
-//! would wait, nor on a pool without bounds, where a rush of logins would take all memory and answer nobody in
-//! time. A full queue is told at once. A caller that has gone away is not computed for, and when the queue is
-//! full, what such callers left in it makes room first.
+//! Does not own: the computation ([`super::hash`]), the response 503 with `Retry-After` (the
+//! endpoint).
 //!
-//! Flow: `verify` / `hash` / `judge` → queue → a thread computes, counts, answers through a oneshot channel.
+//! A hash takes tens of milliseconds of a core. On a runtime thread it would delay other requests.
+//! In an unbounded pool a burst of logins would use all memory, and no login would finish in time.
+//! Therefore a full queue refuses immediately. Jobs whose caller has gone away are skipped, and are
+//! removed first when the queue is full.
+//!
+//! Flow: `verify` / `hash` / `judge` → queue → a thread computes, counts, sends the result through
+//! a oneshot channel.
 
 use std::{
     collections::VecDeque,
@@ -32,30 +35,30 @@ use super::{
 };
 use crate::{Entropy, EntropyFailed};
 
-/// Most threads.
+/// Most threads of a pool.
 pub const MAX_THREADS: usize = 256;
 /// Most waiting jobs. Each holds a password of up to 1 KiB.
 pub const MAX_QUEUE: usize = 65_536;
-/// Waiting jobs per thread by default: about a second of work.
+/// Default number of waiting jobs per thread: about one second of work.
 const QUEUE_PER_THREAD: usize = 32;
 
-/// Why a pool cannot be configured so, or cannot start.
+/// Reason why a pool configuration is refused, or a pool does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolFault {
-    /// Number of threads out of bounds.
-    #[error("{0} threads for passwords: take 1 to {MAX_THREADS}, or leave it out for one per core")]
+    /// The number of threads is out of bounds.
+    #[error("{0} password threads out of bounds: use 1 to {MAX_THREADS}, or omit it for one per core")]
     Threads(usize),
-    /// Length of the queue out of bounds.
-    #[error("a queue of {0} passwords: take 1 to {MAX_QUEUE}, some {QUEUE_PER_THREAD} for each thread")]
+    /// The length of the queue is out of bounds.
+    #[error("password queue of {0} out of bounds: use 1 to {MAX_QUEUE}, about {QUEUE_PER_THREAD} per thread")]
     Queue(usize),
-    /// Time to try again out of bounds.
-    #[error("passwords refused for now are to be tried again after {}: take 1 s to 1 h", in_seconds(*.0))]
+    /// The time to retry is out of bounds.
+    #[error("password retry_after of {} out of bounds: use 1 s to 1 h", in_seconds(*.0))]
     RetryAfter(Duration),
-    /// No decoy for unknown users.
+    /// The random source failed: no decoy for unknown users.
     #[error(transparent)]
     Entropy(#[from] EntropyFailed),
-    /// The system gave no thread.
-    #[error("no thread for passwords: {0}")]
+    /// The operating system failed to create a thread.
+    #[error("creating a password thread failed: {0}")]
     Spawn(#[source] io::Error),
 }
 
@@ -63,7 +66,7 @@ fn in_seconds(d: Duration) -> String {
     format!("{} s", d.as_secs_f64())
 }
 
-/// Size and patience of a pool, checked.
+/// Checked sizes of a pool, and its `Retry-After`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolConfig {
     threads: usize,
@@ -72,8 +75,12 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// `threads` and `queue` by default are one per available core and 32 per thread; `retry_after` is what
-    /// [`PoolError::Busy`] tells, 1 s to 1 h. Memory in use: threads × the memory of [`Parameters`].
+    /// Checks the values. Defaults: one thread per available core, 32 jobs per thread.
+    /// `retry_after` is the value of [`PoolError::Busy`], 1 s to 1 h. The pool uses threads × the
+    /// memory of [`Parameters`].
+    ///
+    /// # Errors
+    /// [`PoolFault`] when a value is out of bounds.
     pub fn new(
         threads: Option<usize>,
         queue: Option<usize>,
@@ -94,7 +101,7 @@ impl PoolConfig {
         Ok(Self { threads, queue, retry_after })
     }
 
-    /// Threads.
+    /// Number of threads.
     pub fn threads(self) -> usize {
         self.threads
     }
@@ -105,46 +112,46 @@ impl PoolConfig {
     }
 }
 
-/// Why the pool gave no answer.
+/// Reason why the pool returned no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// The queue is full. Nothing is known about the password.
-    #[error("too many passwords are waiting to be verified: try again in {} s", .retry_after.as_secs())]
+    /// The queue is full. The password was not verified.
+    #[error("password queue full: try again in {} s", .retry_after.as_secs())]
     Busy {
         /// When to try again.
         retry_after: Duration,
     },
-    /// The pool was dropped before the answer.
-    #[error("the password threads have ended")]
+    /// The pool was dropped before the result.
+    #[error("password pool stopped")]
     Stopped,
-    /// The computation panicked; its thread goes on.
-    #[error("a password computation failed unexpectedly")]
+    /// The computation panicked; its thread continues.
+    #[error("password computation panicked")]
     Crashed,
-    /// The computation was refused.
+    /// The computation failed.
     #[error(transparent)]
     Hash(#[from] HashFault),
 }
 
-/// What a pool has done and is doing, as plain numbers.
+/// Counters of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Numbers {
-    /// Waiting now.
+    /// Jobs in the queue.
     pub queued: usize,
-    /// Being computed now.
+    /// Jobs in computation.
     pub running: usize,
-    /// Computed since the start, whatever came out.
+    /// Jobs computed since the start, with any result.
     pub finished: u64,
-    /// Refused since the start because the queue was full.
+    /// Jobs refused since the start because the queue was full.
     pub refused: u64,
-    /// Not computed since the start because the caller had gone away.
+    /// Jobs skipped since the start because the caller had gone away.
     pub skipped: u64,
-    /// Panicked since the start; counted under `finished` too.
+    /// Jobs that panicked since the start; also counted in `finished`.
     pub crashed: u64,
 }
 
-/// One job: computed on a thread with its memory, then answered.
+/// A job: computed on a thread with its memory; then the result is sent.
 trait Task: Send {
-    /// Whether nobody waits for the answer any more.
+    /// Whether the caller has gone away.
     fn abandoned(&self) -> bool;
     fn compute(&mut self, memory: &mut Memory);
     fn answer(self: Box<Self>);
@@ -167,7 +174,7 @@ impl<T: Send, F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send> Task for Qu
 
     fn answer(self: Box<Self>) {
         let answer = self.found.map_or(Err(PoolError::Crashed), |found| found.map_err(PoolError::Hash));
-        // the caller may have gone away in the meantime, which is his right
+        // The caller may have gone away meanwhile.
         let _ = self.caller.send(answer);
     }
 }
@@ -184,7 +191,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The next job somebody waits for; `None` when the pool ends.
+    /// The next job with a waiting caller; `None` when the pool ends.
     fn next(&self) -> Option<Box<dyn Task>> {
         let mut state = self.state.lock();
         while state.open {
@@ -207,24 +214,25 @@ impl Shared {
         state.numbers.crashed += u64::from(crashed);
     }
 
-    /// The life of one thread.
+    /// Loop of one thread.
     fn serve(&self, parameters: Parameters) {
         let mut memory = Memory::new();
         while let Some(mut task) = self.next() {
-            // a fault in one job must not cost a thread, or the pool would shrink to nothing unnoticed
+            // A panic in one job must not end the thread, or the pool would shrink unnoticed.
             let crashed = catch_unwind(AssertUnwindSafe(|| task.compute(&mut memory))).is_err();
             if crashed {
                 memory = Memory::new();
             }
             memory.trim(parameters);
-            // counted before it is answered: who has the answer reads numbers that know of it
+            // Counted before the result is sent, so that a caller with a result reads current
+            // counters.
             self.computed(crashed);
             task.answer();
         }
     }
 }
 
-/// The pool. Dropping it ends its threads: what is being computed is finished first, what waits is given up.
+/// The pool. Dropping it ends its threads: running jobs finish, waiting jobs are dropped.
 pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -235,6 +243,9 @@ pub struct Pool {
 
 impl Pool {
     /// Starts the threads. `parameters` are those of new hashes.
+    ///
+    /// # Errors
+    /// [`PoolFault`] when a thread cannot be created or the random source fails.
     pub fn start(
         config: PoolConfig,
         parameters: Parameters,
@@ -247,25 +258,34 @@ impl Pool {
         for n in 0..config.threads {
             let shared = Arc::clone(&pool.shared);
             let thread = thread::Builder::new().name(format!("password-{n}"));
-            // those already started end with `pool`
+            // Threads that already run end when `pool` is dropped.
             pool.threads.push(thread.spawn(move || shared.serve(parameters)).map_err(PoolFault::Spawn)?);
         }
         Ok(pool)
     }
 
-    /// Compares a password with a stored hash, see [`Hasher::verify`]: `None` stands for an unknown user.
+    /// Compares a password with a stored hash, see [`Hasher::verify`]; `None` for an unknown user.
+    ///
+    /// # Errors
+    /// [`PoolError`] when the queue is full or the computation fails.
     pub async fn verify(&self, password: Password, stored: Option<String>) -> Result<Verdict, PoolError> {
         let hasher = Arc::clone(&self.hasher);
         self.ask(move |memory| hasher.verify(&password, stored.as_deref(), memory)).await
     }
 
     /// Makes a new hash, see [`Hasher::hash`].
+    ///
+    /// # Errors
+    /// [`PoolError`] when the queue is full or the computation fails.
     pub async fn hash(&self, password: Password) -> Result<Phc, PoolError> {
         let (hasher, entropy) = (Arc::clone(&self.hasher), Arc::clone(&self.entropy));
         self.ask(move |memory| hasher.hash(&password, &*entropy, memory)).await
     }
 
-    /// Judges a password that is to be set, see [`Rules::check`], which can take as long as a hash.
+    /// Checks a new password by the rules, see [`Rules::check`], which can take as long as a hash.
+    ///
+    /// # Errors
+    /// [`PoolError`] when the queue is full or the computation fails.
     pub async fn judge(
         &self,
         rules: Rules,
@@ -282,7 +302,7 @@ impl Pool {
         .await
     }
 
-    /// What the pool has done and is doing.
+    /// Current counters of the pool.
     pub fn numbers(&self) -> Numbers {
         let state = self.shared.state.lock();
         Numbers { queued: state.waiting.len(), ..state.numbers }
@@ -325,7 +345,7 @@ impl Drop for Pool {
         drop(given_up);
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // a panic of a computation was caught; another one ends with its thread
+            // Panics of computations are caught; any other panic ends only its thread.
             let _ = thread.join();
         }
     }
@@ -352,7 +372,7 @@ mod tests {
         Pool::start(config, Parameters::TINY, Arc::new(SystemRandom::new())).unwrap()
     }
 
-    /// Hands the job to the pool, as the first poll of a runtime does.
+    /// Passes the job to the pool, as the first poll of a runtime does.
     fn begin<T>(answer: &mut Answer<'_, T>) -> Poll<Result<T, PoolError>> {
         answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
     }
@@ -426,7 +446,7 @@ mod tests {
         let mut refused: Answer<'_, Verdict> = Box::pin(pool.verify(password("x"), None));
         let Poll::Ready(Err(error)) = begin(&mut refused) else { panic!("expected a refusal at once") };
         assert_eq!(error, PoolError::Busy { retry_after: Duration::from_secs(3) });
-        assert_eq!(error.to_string(), "too many passwords are waiting to be verified: try again in 3 s");
+        assert_eq!(error.to_string(), "password queue full: try again in 3 s");
         assert_eq!(pool.numbers(), Numbers { queued: 1, running: 1, refused: 1, ..Numbers::default() });
         drop(release);
         assert_eq!((busy.await, waiting.await), (Ok(()), Ok(Verdict::Wrong)));
@@ -505,11 +525,16 @@ mod tests {
     fn sizes_out_of_bounds_are_refused_by_name() {
         let second = Duration::from_secs(1);
         let fault = |threads, queue, retry| PoolConfig::new(threads, queue, retry).unwrap_err().to_string();
-        assert!(fault(Some(0), None, second).starts_with("0 threads for passwords: take 1 to 256"));
-        assert!(fault(Some(MAX_THREADS + 1), None, second).starts_with("257 threads"));
-        assert!(fault(None, Some(0), second).starts_with("a queue of 0 passwords: take 1 to 65536"));
-        assert!(fault(None, Some(MAX_QUEUE + 1), second).starts_with("a queue of 65537"));
-        assert!(fault(None, None, Duration::from_millis(999)).contains("after 0.999 s: take 1 s to 1 h"));
+        assert!(fault(Some(0), None, second).starts_with("0 password threads out of bounds: use 1 to 256"));
+        assert!(fault(Some(MAX_THREADS + 1), None, second).starts_with("257 password threads"));
+        assert!(
+            fault(None, Some(0), second).starts_with("password queue of 0 out of bounds: use 1 to 65536")
+        );
+        assert!(fault(None, Some(MAX_QUEUE + 1), second).starts_with("password queue of 65537"));
+        assert!(
+            fault(None, None, Duration::from_millis(999))
+                .contains("of 0.999 s out of bounds: use 1 s to 1 h")
+        );
         assert!(fault(None, None, Duration::from_secs(3601)).contains("3601 s"));
         let config = PoolConfig::new(Some(3), None, second).unwrap();
         assert_eq!((config.threads(), config.queue()), (3, 96));

@@ -1,15 +1,18 @@
-//! Which passwords may be set (NIST SP 800-63B §3.1.1.2: length and a blocklist, no composition rules).
+//! Rules for new passwords (NIST SP 800-63B §3.1.1.2: length and a blocklist, no composition
+//! rules).
 //!
-//! Owns: the least length, the refusal of what others choose too, of what is said about the person, and of what
-//! is guessed soon; the text that helps to choose a better one.
-//! Does not own: the form it is shown in, the greatest length ([`super::password`] never lets more in), the
-//! passwords already set, which are not judged at login.
+//! Owns: the minimum length; the refusal of common passwords, of personal data and of passwords
+//! that are guessed quickly; texts that help to choose a better one.
 //!
-//! Lists and estimate are zxcvbn's: common passwords, names, words, dates, keyboard runs, substitutions. It takes
-//! from 20 µs to, for a text made to be tedious, 160 ms, so it runs on the password threads
-//! ([`Pool::judge`](super::Pool::judge)) and sees the first [`JUDGED`] characters only: a password that is weak up to
-//! there is refused. It reads the year (for dates) and leaves copies of the password in freed memory, which is
-//! borne because a password is judged once, when it is set.
+//! Does not own: the page that shows the text, the maximum length (enforced by
+//! [`super::password`]), existing passwords, which are not checked at login.
+//!
+//! Lists and estimate are those of zxcvbn: common passwords, names, words, dates, keyboard
+//! patterns, substitutions. It takes 20 µs, or up to 160 ms for an adversarial text. So it runs on
+//! the password threads ([`Pool::judge`](super::Pool::judge)) and checks only the first [`JUDGED`]
+//! characters: a password that is weak up to there is refused. It reads the current year (for
+//! dates) and leaves copies of the password in freed memory. That is acceptable because it runs
+//! only when a password is set.
 
 use std::fmt;
 
@@ -17,24 +20,24 @@ use zxcvbn::{Score, feedback::Warning, zxcvbn};
 
 use super::password::Password;
 
-/// Least configurable length in characters.
+/// Smallest configurable minimum length in characters.
 pub const MIN_LENGTH: usize = 8;
-/// Greatest configurable least length in characters: people must be able to have one.
+/// Largest configurable minimum length in characters, so that users can still meet it.
 pub const MAX_MIN_LENGTH: usize = 64;
-/// Characters that the estimate sees: its cost grows faster than the length.
+/// Characters that the estimate checks: its cost grows faster than the length.
 pub const JUDGED: usize = 48;
-/// Names shorter than this are refused as the whole password only: they are part of too many words.
+/// A shorter name is refused only if it is the whole password: it is part of too many words.
 const MIN_NAME: usize = 4;
 
-/// How many guesses a password must withstand, as powers of ten.
+/// Number of guesses that a password must withstand, as powers of ten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strength {
-    /// A million guesses: more than the lockout permits in years. The default.
+    /// A million guesses: more than the lockout allows in years. The default.
     #[default]
     Million,
     /// A hundred million guesses.
     HundredMillion,
-    /// Ten thousand million guesses: withstands a search by somebody who has stolen the hash, for a while.
+    /// Ten thousand million guesses: withstands a search with a stolen hash for a while.
     TenBillion,
 }
 
@@ -48,30 +51,30 @@ impl Strength {
     }
 }
 
-/// The configured least length is out of bounds.
+/// The configured minimum length is out of bounds; holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("passwords of at least {0} characters: take {MIN_LENGTH} to {MAX_MIN_LENGTH}")]
+#[error("minimum password length {0} out of bounds: use {MIN_LENGTH} to {MAX_MIN_LENGTH}")]
 pub struct LengthFault(pub usize);
 
-/// Why a password may not be set. Its `Display` is meant for the person who chose it.
+/// Reason why a password may not be set. Its `Display` is for the user who chose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Too few characters.
+    /// It has too few characters.
     TooShort {
         /// Fewest characters.
         least: usize,
     },
-    /// Invisible or control characters, or such as are not known everywhere: another keyboard may not have them.
+    /// It has control or invisible characters, or characters that some keyboards cannot type.
     Characters,
-    /// A name of the person or of this service is in it.
+    /// It contains a name of the user or of this service.
     Personal,
-    /// Others have it too.
+    /// It is common or similar to a common one.
     Common,
-    /// A row of keys, a repetition, a sequence, a date.
+    /// It is a keyboard pattern, a repetition, a sequence or a date.
     Pattern,
-    /// One name or word.
+    /// It is a single name or word.
     Word,
-    /// None of the above, and still soon guessed.
+    /// It is guessed quickly for another reason.
     Guessable,
 }
 
@@ -85,13 +88,13 @@ impl fmt::Display for Refusal {
                 );
             }
             Self::Characters => {
-                "There is a character in it that cannot be typed everywhere or cannot be seen. Please leave it out."
+                "The password has a character that is invisible or hard to type. Please remove it."
             }
             Self::Personal => {
-                "Please leave out your user name, your e-mail address and the name of this service: they are tried first."
+                "Please leave out your user name, your e-mail address and the name of this service: attackers try them first."
             }
             Self::Common => {
-                "Many people use this password or one much like it, so it is tried first. Please choose another one."
+                "This password or a similar one is common, so attackers try it first. Please choose another one."
             }
             Self::Pattern => {
                 "Rows of keys, repetitions, sequences and dates are easy to guess. Please use a few unrelated words."
@@ -103,19 +106,20 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What is known about the person and the place: passwords made of it are guessed first.
+/// Data about the user and the service: passwords made of it are guessed first.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Person<'a> {
     /// The user name.
     pub user_name: &'a str,
-    /// The e-mail address.
+    /// The email address.
     pub address: Option<&'a str>,
-    /// Other words that suggest themselves: given name, family name, the service's name.
+    /// Other related words: given name, family name, name of the service.
     pub words: &'a [&'a str],
 }
 
 impl<'a> Person<'a> {
-    /// Names that must not be part of a password: each of them whole, and the address without its domain.
+    /// Names that must not be part of a password: each whole name, and the address without its
+    /// domain.
     fn names(self) -> impl Iterator<Item = &'a str> {
         let local = self.address.and_then(|a| a.split('@').next());
         std::iter::once(self.user_name)
@@ -126,7 +130,7 @@ impl<'a> Person<'a> {
     }
 }
 
-/// The rules, checked.
+/// The checked rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     least: usize,
@@ -134,7 +138,10 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Passwords of at least `least` characters (8 to 64) that withstand `strength`.
+    /// Rules for passwords of at least `least` characters (8 to 64) that withstand `strength`.
+    ///
+    /// # Errors
+    /// [`LengthFault`] when the length is out of bounds.
     pub fn new(least: usize, strength: Strength) -> Result<Self, LengthFault> {
         if (MIN_LENGTH..=MAX_MIN_LENGTH).contains(&least) {
             Ok(Self { least, strength })
@@ -143,7 +150,10 @@ impl Rules {
         }
     }
 
-    /// Whether `person` may set `password`. Not to be called on a thread that others wait for: see the module.
+    /// Checks whether `person` may set `password`. It is slow: do not call it on a runtime thread.
+    ///
+    /// # Errors
+    /// [`Refusal`] with the reason.
     pub fn check(&self, password: &Password, person: Person<'_>) -> Result<(), Refusal> {
         if password.has_no_form() {
             return Err(Refusal::Characters);
@@ -156,7 +166,7 @@ impl Rules {
         if person.names().any(|name| part_of(&folded, &name.to_lowercase())) {
             return Err(Refusal::Personal);
         }
-        // parts of names too: ada.lovelace@x.example is ada and lovelace
+        // Includes parts of names: ada.lovelace@x.example yields ada and lovelace.
         let inputs: Vec<&str> = person
             .names()
             .chain(person.names().flat_map(|name| name.split(|c: char| !c.is_alphanumeric())))
@@ -178,7 +188,7 @@ impl Default for Rules {
     }
 }
 
-/// Both in lower case.
+/// Whether the name is part of the password, or equal if it is short; both in lower case.
 fn part_of(password: &str, name: &str) -> bool {
     if name.chars().count() < MIN_NAME { password == name } else { password.contains(name) }
 }
@@ -292,9 +302,9 @@ mod tests {
         ] {
             assert_eq!(judged(text), Err(Refusal::Personal), "{text}");
         }
-        // short names are part of many words
+        // Short names are part of many words.
         assert_eq!(judged("canada geese over lakes"), Ok(()));
-        // parts of names and spellings of them make a password weak, not impossible
+        // Parts of names and variants of them make a password weak, but are not forbidden.
         assert_ne!(judged("lovelace"), Ok(()));
         assert_ne!(judged("c0unte55"), Ok(()));
         assert_ne!(judged("lovelace1"), Ok(()));
@@ -334,7 +344,7 @@ mod tests {
         assert_eq!(Rules::new(7, Strength::Million), Err(LengthFault(7)));
         assert_eq!(Rules::new(65, Strength::Million), Err(LengthFault(65)));
         assert!(Rules::new(64, Strength::Million).is_ok());
-        assert_eq!(LengthFault(7).to_string(), "passwords of at least 7 characters: take 8 to 64");
+        assert_eq!(LengthFault(7).to_string(), "minimum password length 7 out of bounds: use 8 to 64");
         assert_eq!(Rules::new(8, Strength::Million), Ok(Rules::default()));
     }
 

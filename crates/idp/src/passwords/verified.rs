@@ -1,20 +1,22 @@
-//! The memory of passwords that were right a moment ago. Opt-in, short, small.
+//! Cache of verified passwords: short-lived, small, off by default.
 //!
-//! Owns: the keyed digest of (account, stored hash, password), how long it counts, how many there are.
-//! Does not own: whether the account may log in at all (ask the store first, on every attempt), the decision to
-//! have this memory (the configuration; it is off by default).
+//! Owns: a keyed digest of (account, stored hash, password), its lifetime, the capacity.
 //!
-//! What it is for: clients that send a password with every request (HTTP Basic, the password grant) would cost a
-//! full hash each time. A hit costs about a microsecond.
+//! Does not own: whether the account may log in (the store must be read at every attempt), the
+//! decision to enable the cache (the configuration).
 //!
-//! What it trades: while an entry is held, whoever can read the whole memory of this process, its key included, can
-//! search that password at the speed of HMAC-SHA256 instead of Argon2's. The time is bounded by the lifetime
-//! (call [`Verified::sweep`] from a timer to have the bound hold without traffic) and the number by the capacity.
-//! A stolen database gains nothing: the key is drawn at the start and never leaves the process.
+//! Purpose: clients that send a password with every request (HTTP Basic, the password grant) would
+//! cost a full hash each time. A hit costs about a microsecond.
 //!
-//! What it never does: keep a wrong password; outlive a change of the stored hash, which is part of the digest, so
-//! that even a lost [`Verified::forget`] or one in another node leaves nothing that would match; prolong an entry by
-//! using it.
+//! Risk: an attacker can read the whole memory of this process, including the key. While an entry
+//! exists, that attacker can search its password at the speed of HMAC-SHA256 instead of Argon2. The
+//! lifetime bounds the time and the capacity the number of entries. Without traffic, a timer must
+//! call [`Verified::sweep`] to enforce the lifetime. A stolen database does not help: the key is
+//! drawn at start and never leaves the process.
+//!
+//! Guarantees: it never stores a wrong password, and use never prolongs an entry. The stored hash
+//! is part of the digest, so an entry does not match after a change of the hash. This holds even if
+//! [`Verified::forget`] was not called, or was called on another node.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -35,19 +37,19 @@ use crate::{Entropy, EntropyFailed};
 pub const MIN_LIFETIME: Duration = Duration::from_secs(1);
 /// Longest lifetime of an entry.
 pub const MAX_LIFETIME: Duration = Duration::from_mins(1);
-/// Most entries.
+/// Largest configurable number of entries.
 pub const MAX_ENTRIES: usize = 1_000_000;
 
-/// Why there can be no such memory.
+/// Reason why the cache cannot be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VerifiedFault {
-    /// Lifetime out of bounds.
-    #[error("verified passwords remembered for {} s: take {} to {} s", .0.as_secs_f64(), MIN_LIFETIME.as_secs(), MAX_LIFETIME.as_secs())]
+    /// The lifetime is out of bounds.
+    #[error("lifetime of {} s of cached verified passwords out of bounds: use {} to {} s", .0.as_secs_f64(), MIN_LIFETIME.as_secs(), MAX_LIFETIME.as_secs())]
     Lifetime(Duration),
-    /// Number of entries out of bounds.
-    #[error("{0} verified passwords remembered: take 1 to {MAX_ENTRIES}")]
+    /// The number of entries is out of bounds.
+    #[error("{0} cached verified passwords out of bounds: use 1 to {MAX_ENTRIES}")]
     Entries(usize),
-    /// No key.
+    /// The random source failed: no key.
     #[error(transparent)]
     Entropy(#[from] EntropyFailed),
 }
@@ -57,7 +59,7 @@ struct Entry {
     until: Timestamp,
 }
 
-/// One entry per account: an account has one password. `order` holds the same entries, soonest to expire first.
+/// Entries by account, one each. `order` holds the same entries, ordered by expiry.
 #[derive(Default)]
 struct Entries {
     by_account: HashMap<Arc<str>, Entry>,
@@ -71,7 +73,7 @@ impl Entries {
         }
     }
 
-    /// Removes what expires first, if `condition` holds for its end.
+    /// Removes the entry that expires first, if `condition` is true for its expiry.
     fn pop_if(&mut self, condition: impl FnOnce(Timestamp) -> bool) -> bool {
         let Some((until, account)) = self.order.pop_first() else { return false };
         let removed = condition(until);
@@ -88,7 +90,7 @@ impl Entries {
     }
 }
 
-/// The memory of verified passwords.
+/// The cache of verified passwords.
 pub struct Verified {
     key: hmac::Key,
     lifetime: Duration,
@@ -97,7 +99,11 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// An empty memory with a key of its own. `lifetime` is 1 to 60 s, `capacity` the most accounts held at once.
+    /// Creates an empty cache with its own key. `lifetime` is 1 to 60 s; `capacity` is the number
+    /// of accounts.
+    ///
+    /// # Errors
+    /// [`VerifiedFault`] when a value is out of bounds or the random source fails.
     pub fn new(lifetime: Duration, capacity: usize, entropy: &dyn Entropy) -> Result<Self, VerifiedFault> {
         if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&lifetime) {
             return Err(VerifiedFault::Lifetime(lifetime));
@@ -111,12 +117,13 @@ impl Verified {
         Ok(Self { key, lifetime, capacity, entries: Mutex::default() })
     }
 
-    /// Whether this very password was right for this very stored hash less than a lifetime before `now`.
+    /// Whether this password was verified with this stored hash less than one lifetime before
+    /// `now`.
     pub fn holds(&self, account: &str, stored: &str, password: &Password, now: Timestamp) -> bool {
         let proof = self.proof(account, stored, password);
         let mut entries = self.entries.lock();
         let Some(entry) = entries.by_account.get(account) else { return false };
-        // one that ends later than a new one would was made before the clock went back
+        // An entry that expires later than a new one was made before the clock was set back.
         if now >= entry.until || entry.until > now.plus(self.lifetime) {
             entries.remove(account);
             return false;
@@ -124,7 +131,8 @@ impl Verified {
         constant_time::verify_slices_are_equal(&proof, &entry.proof).is_ok()
     }
 
-    /// Remembers what a full verification found at `now`, if it was right. Not to be called after a hit.
+    /// Stores the result of a full verification at `now`, if the password was right. Do not call it
+    /// after a hit.
     pub fn remember(
         &self,
         account: &str,
@@ -146,27 +154,28 @@ impl Verified {
         entries.by_account.insert(account, entry);
     }
 
-    /// Forgets an account: on every change of it.
+    /// Removes the entry of an account; call it on every change of the account.
     pub fn forget(&self, account: &str) {
         self.entries.lock().remove(account);
     }
 
-    /// Forgets what has expired at `now`.
+    /// Removes the entries that have expired at `now`.
     pub fn sweep(&self, now: Timestamp) {
         self.entries.lock().sweep(now);
     }
 
-    /// Entries held, expired ones included.
+    /// Number of entries, including expired ones.
     pub fn len(&self) -> usize {
         self.entries.lock().by_account.len()
     }
 
-    /// Whether nothing is held.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The digest: each part after its length, so that no two triples are one.
+    /// Digest of the three parts. Each follows its length, so that different triples are never
+    /// equal.
     fn proof(&self, account: &str, stored: &str, password: &Password) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.key);
         for part in [account, stored, password.typed()] {
@@ -252,7 +261,7 @@ mod tests {
         assert!(memory.holds("ada", "$h", &password("right"), START));
         assert!(!memory.holds("ada", "$h", &password("wrong"), START));
         assert!(!memory.holds("bob", "$h", &password("wrong"), START));
-        // a wrong one that is asked for does not push the right one out either
+        // A wrong password in a lookup does not evict the right one.
         assert!(memory.holds("ada", "$h", &password("right"), START));
     }
 
@@ -319,10 +328,19 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert_eq!(fault(999, 1), "verified passwords remembered for 0.999 s: take 1 to 60 s");
-        assert_eq!(fault(60_001, 1), "verified passwords remembered for 60.001 s: take 1 to 60 s");
-        assert_eq!(fault(1000, 0), "0 verified passwords remembered: take 1 to 1000000");
-        assert_eq!(fault(1000, MAX_ENTRIES + 1), "1000001 verified passwords remembered: take 1 to 1000000");
+        assert_eq!(
+            fault(999, 1),
+            "lifetime of 0.999 s of cached verified passwords out of bounds: use 1 to 60 s"
+        );
+        assert_eq!(
+            fault(60_001, 1),
+            "lifetime of 60.001 s of cached verified passwords out of bounds: use 1 to 60 s"
+        );
+        assert_eq!(fault(1000, 0), "0 cached verified passwords out of bounds: use 1 to 1000000");
+        assert_eq!(
+            fault(1000, MAX_ENTRIES + 1),
+            "1000001 cached verified passwords out of bounds: use 1 to 1000000"
+        );
         assert!(Verified::new(MAX_LIFETIME, MAX_ENTRIES, &SystemRandom::new()).is_ok());
     }
 }

@@ -1,7 +1,8 @@
-//! Telling receivers that are pushed to (RFC 8935).
+//! Push delivery of security events (RFC 8935).
 //!
-//! Owns: which node tells one, in what order, and what is done when that fails. Does not own: who is told of what ([`super::Receivers`]), the
-//! tokens ([`super::set`]).
+//! Owns: the choice of the node that delivers, the order of events, retries. Does not own: the
+//! receivers and the events they want ([`crate::receivers::Receivers`]), the tokens
+//! ([`super::set`]).
 
 use std::{
     sync::Arc,
@@ -15,21 +16,23 @@ use store::{
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use super::{Delivery, GIVEN_UP, Receiver, set};
+use super::set;
 use crate::provider::{Post, Provider};
+use crate::receivers::{Delivery, GIVEN_UP, Receiver};
 
-/// For how long one node has a receiver.
+/// How long one node holds a receiver.
 const TAKEN: Duration = Duration::from_mins(1);
-/// For how long of that it tells; what it has begun to tell then is over in time.
+/// How long of that time it starts deliveries; a delivery in progress then ends before the hold
+/// does.
 const TELLING: Duration = Duration::from_secs(30);
-/// Events that are told in one go.
+/// Most events in one run.
 const BATCH: u32 = 50;
-/// The pause after the first failure; doubled by each further one.
+/// Pause after the first failure; doubled by each further one.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest pause.
+/// Longest pause between attempts.
 const LAST_RETRY: Duration = Duration::from_mins(5);
 
-/// Tells everybody who is pushed to what they have not heard.
+/// Delivers pending events to all push receivers.
 pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<(), StoreError> {
     let mut under_way = JoinSet::new();
     for receiver in &provider.receivers().all {
@@ -63,7 +66,8 @@ async fn work_off(provider: &Provider, receiver: &Receiver) -> Result<(), StoreE
     Ok(())
 }
 
-/// Tells a receiver what it has not heard; answers what it has heard now, and whether it could be told.
+/// Delivers pending events to one receiver. Returns the last finished sequence number, and whether
+/// delivery worked.
 async fn tell_all(
     provider: &Provider,
     receiver: &Receiver,
@@ -90,13 +94,13 @@ async fn tell_all(
     Ok((heard, is_told))
 }
 
-/// Whether an event is done with: heard, or refused for good.
+/// Delivers one event. Returns whether it is finished: delivered, or refused permanently.
 async fn tell(provider: &Provider, receiver: &Receiver, event: &Occurred, (jti, tries): (&str, u32)) -> bool {
     let Delivery::Push { endpoint, bearer } = &receiver.delivery else { return true };
     let body = match set::of(provider, receiver, event, jti) {
         Ok(body) => body,
         Err(fault) => {
-            tracing::error!(%fault, receiver = receiver.name, "no security event token could be made");
+            tracing::error!(%fault, receiver = receiver.name, "signing security event token failed");
             return false;
         }
     };
@@ -111,17 +115,19 @@ async fn tell(provider: &Provider, receiver: &Receiver, event: &Occurred, (jti, 
     let (outcome, is_done) = match answered {
         Ok(200..=299) => {
             provider.receivers().note(name, Ok(()));
-            tracing::info!(receiver = name, kind, jti, "told of a security event");
+            tracing::info!(receiver = name, kind, jti, "security event delivered");
             ("delivered", true)
         }
-        // It says that the token is no good: it will say so again.
+        // The receiver refused the token and would refuse it again.
         Ok(400) => {
             provider.receivers().note(name, Ok(()));
-            tracing::warn!(receiver = name, kind, jti, "a receiver refused a security event with status 400");
+            tracing::warn!(receiver = name, kind, jti, "receiver refused security event with status 400");
             ("refused", true)
         }
         Ok(status) => {
-            provider.receivers().note(name, Err(&format_args!("it answered {status} at try {tries}")));
+            provider
+                .receivers()
+                .note(name, Err(&format_args!("responded with status {status} at attempt {tries}")));
             ("failed", false)
         }
         Err(why) => {

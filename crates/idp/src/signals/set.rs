@@ -1,7 +1,8 @@
-//! Security event tokens (RFC 8417), as they are told to somebody.
+//! Security event tokens (RFC 8417).
 //!
-//! Owns: what one says, of what happened. Does not own: who is told, and how. A token is made each time that it is told, and says the
-//! same each time: its name and times are those of what happened, so whoever hears it twice can tell.
+//! Owns: the claims of a token. Does not own: the receivers, the delivery. A token is created anew
+//! for each attempt, with identical claims: its `jti` and times are those of the event. So a
+//! receiver can detect duplicates.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -10,12 +11,12 @@ use store::{
     security_events::{Occurred, OccurrenceKey},
 };
 
-use super::Receiver;
+use crate::receivers::Receiver;
 use crate::{oauth::error::OAuthFault, provider::Provider};
 
 const TYP: &str = "secevent+jwt";
 
-/// RFC 8417 §2.2, with a subject as RFC 9493 and SSF §3 have it.
+/// Claims of a token (RFC 8417 §2.2), with a subject by RFC 9493 and SSF §3.
 #[derive(Serialize)]
 struct Token<'a> {
     iss: &'a str,
@@ -26,29 +27,29 @@ struct Token<'a> {
     events: Map<String, Value>,
 }
 
-/// What a token about an event of the log is called: the history, and the number in it.
+/// The `jti` of a token for an event: the epoch and the sequence number in the log.
 pub fn name(epoch: Epoch, seq: u64) -> String {
     use std::fmt::Write as _;
     let mut name = String::with_capacity(40);
     for byte in epoch.0 {
-        // writing to a string cannot fail
+        // Writing to a string cannot fail.
         let _ = write!(name, "{byte:02x}");
     }
     let _ = write!(name, "-{seq}");
     name
 }
 
-/// The number of the event that a token of this name is about; `None`: it is of another history, or no name.
+/// The sequence number in a `jti`. `None`: another epoch, or not a `jti` of this provider.
 pub fn seq(epoch: Epoch, name: &str) -> Option<u64> {
     let (_, seq) = name.rsplit_once('-')?;
     let seq = seq.parse().ok()?;
     (self::name(epoch, seq) == name).then_some(seq)
 }
 
-/// The token that tells somebody what happened.
+/// Creates the token for an event and a receiver.
 ///
 /// # Errors
-/// When it cannot be signed.
+/// [`OAuthFault`] when it cannot be signed.
 pub(crate) fn of(
     provider: &Provider,
     receiver: &Receiver,
@@ -64,7 +65,8 @@ pub(crate) fn of(
         payload["change_type"] = json!(kind);
     }
     if event.what.kind == auth::token::security_event::EventKind::TokenClaimsChange {
-        // CAEP §3.2: which claims there are now is nobody's business who may not read tokens.
+        // CAEP §3.2: the new claims are left out, because the receiver may have no right to read
+        // tokens.
         payload["claims"] = json!({});
     }
     let events = Map::from_iter([(uri, payload)]);
@@ -73,12 +75,12 @@ pub(crate) fn of(
     provider.sign(provider.receivers().algorithm, TYP, &token)
 }
 
-/// What became of a credential (CAEP §3.3).
+/// The `change_type` of a credential event (CAEP §3.3).
 fn change(what: &OccurrenceKey) -> Option<&'static str> {
     (what.kind == auth::token::security_event::EventKind::CredentialChange).then_some("update")
 }
 
-/// Whom it happened to, as narrowly as can be said.
+/// The subject of an event, as specific as possible.
 fn subject(iss: &str, what: &OccurrenceKey) -> Value {
     let user = what.user_id.as_ref().map(|sub| json!({ "format": "iss_sub", "iss": iss, "sub": sub }));
     let opaque = |id: &String| json!({ "format": "opaque", "id": id });

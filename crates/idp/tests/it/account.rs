@@ -1,4 +1,4 @@
-//! The account page: what people see of theirs, and what each button ends.
+//! Account page: its content and the effect of each button.
 
 use serde_json::Value;
 use store::{
@@ -11,7 +11,7 @@ use crate::{
     world::{Ask, PASSWORD, World},
 };
 
-/// What a client gets that keeps its access while Ada is away.
+/// Tokens of a client with access that outlives the session.
 async fn lasting(world: &World, browser: &mut Browser<'_>, client: &str) -> Value {
     granted(world, browser, client, "openid offline_access").await
 }
@@ -33,7 +33,7 @@ async fn refreshed(world: &World, client: &str, tokens: &Value) -> u16 {
     world.call("/token", client, &format!("grant_type=refresh_token&refresh_token={token}")).await.status
 }
 
-/// The forms of the page that are sent to one address.
+/// The forms of the page that are posted to one path.
 async fn forms(browser: &mut Browser<'_>, action: &str) -> Vec<Form> {
     let page = browser.get("/account").await;
     page.forms().into_iter().filter(|form| form.action == action).collect()
@@ -49,7 +49,7 @@ async fn lasting_access_is_revoked_one_by_one() {
     let rows = forms(&mut ada, "/account/revoke").await;
     assert_eq!(rows.len(), 2);
 
-    // the newest comes first; somebody else cannot end it
+    // The newest comes first; another user cannot revoke it.
     let mut bob = world.browser();
     let login = bob.get("/account").await.form("/login");
     bob.submit(&login, &[("username", "bob"), ("password", PASSWORD)]).await;

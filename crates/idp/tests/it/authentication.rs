@@ -1,4 +1,4 @@
-//! Client authentication: exactly one method, and nothing learnt from a refusal.
+//! Client authentication: exactly one method, and no information in a refusal.
 
 use crate::{
     server::{NEXT_SECRET, ODD_ID, ODD_SECRET, SECRET, Server},
@@ -24,10 +24,10 @@ async fn client_secret_basic() {
 async fn client_secret_basic_is_form_encoded() {
     let server = Server::start().await;
     assert_eq!(server.token_of(ODD_ID, ODD_SECRET, "").await.status, 200);
-    // `+` stands for a space as well as `%20`
+    // Both `+` and `%20` encode a space.
     let joined = format!("{}:{}", encode(ODD_ID), encode(ODD_SECRET).replace("%20", "+"));
     assert_eq!(server.post(&[("Authorization", &raw_basic(&joined))], GRANT).await.status, 200);
-    // not encoded: the first colon splits elsewhere and `%41` means `A`
+    // Not encoded: the first colon splits elsewhere, and `%41` means `A`.
     let joined = format!("{ODD_ID}:{ODD_SECRET}");
     server.post(&[("Authorization", &raw_basic(&joined))], GRANT).await.assert_error(401, "invalid_client");
     let joined = format!("{}:{}", encode(ODD_ID), ODD_SECRET.replace(' ', "+"));
@@ -100,7 +100,7 @@ async fn other_methods_are_not_supported() {
 async fn malformed_basic_is_invalid_client() {
     let server = Server::start().await;
     let right = basic("orders", SECRET);
-    // white space after a field value is not part of it (RFC 9110 §5.5)
+    // White space after a field value is not part of it (RFC 9110 §5.5).
     assert_eq!(server.post(&[("Authorization", &format!("{right} "))], GRANT).await.status, 200);
     let padded = basic("plain", SECRET);
     let unpadded = padded.trim_end_matches('=');

@@ -1,4 +1,4 @@
-//! A browser as far as the provider can tell: cookies, forms, redirects; no scripts.
+//! A test browser: cookies, forms, redirects; no scripts.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use crate::{
     wire::{self, Answer, FORM, encode},
 };
 
-/// One browser at one provider.
+/// One browser of one provider.
 pub(crate) struct Browser<'s> {
     pub(crate) server: &'s Server,
     pub(crate) cookies: BTreeMap<String, String>,
     pub(crate) language: Option<&'static str>,
 }
 
-/// A form of a page: where it goes, and what goes with it unseen.
+/// A form of a page: its target and its hidden fields.
 #[derive(Debug, Clone)]
 pub(crate) struct Form {
     pub(crate) action: String,
@@ -56,10 +56,11 @@ impl<'s> Browser<'s> {
         self.keep(answer)
     }
 
-    /// Sends a form of a page, with what a person does in it, and goes on to the page that comes next, if one does.
+    /// Submits a form with the user's input, then follows the redirect to the next page, if there
+    /// is one.
     pub(crate) async fn submit(&mut self, form: &Form, filled: &[(&str, &str)]) -> Answer {
         let answer = self.send(form, filled).await;
-        // Of nodes that share an issuer, this one.
+        // Nodes can share an issuer; the request goes to this one.
         let path = |to: &str| Some(format!("/{}", to.split_once("://")?.1.split_once('/')?.1));
         match answer.field("location").filter(|to| to.contains("?flow=")).and_then(path) {
             Some(next) => self.get(&next).await,
@@ -67,14 +68,14 @@ impl<'s> Browser<'s> {
         }
     }
 
-    /// Sends a form of a page, with what a person does in it.
+    /// Submits a form with the user's input.
     pub(crate) async fn send(&mut self, form: &Form, filled: &[(&str, &str)]) -> Answer {
         let hidden = form.hidden.iter().map(|(n, v)| (n.as_str(), v.as_str()));
         let fields: Vec<(&str, &str)> = hidden.chain(filled.iter().copied()).collect();
         self.post(&form.action, &fields).await
     }
 
-    /// Goes where a redirect leads that is to a page of the provider; any other answer is as it is.
+    /// Follows a redirect to a page of the provider; returns any other response unchanged.
     pub(crate) async fn follow(&mut self, answer: Answer) -> Answer {
         let origin = format!("http://{}/", self.server.address);
         match answer.field("location").filter(|_| answer.status == 303) {
@@ -86,7 +87,7 @@ impl<'s> Browser<'s> {
         }
     }
 
-    /// What follows the provider's origin; a path as it is.
+    /// The part after the provider's origin; a path is returned unchanged.
     fn local<'t>(&self, target: &'t str) -> &'t str {
         let origin = format!("http://{}", self.server.address);
         target.strip_prefix(origin.as_str()).unwrap_or(target)
@@ -119,14 +120,14 @@ impl Answer {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// Where a redirect leads.
+    /// The target of a redirect.
     #[track_caller]
     pub(crate) fn location(&self) -> &str {
         assert_eq!(self.status, 303, "{}", self.body.escape_ascii());
         self.field("location").unwrap()
     }
 
-    /// The form whose action ends so.
+    /// The form whose action has this suffix.
     #[track_caller]
     pub(crate) fn form(&self, action: &str) -> Form {
         let forms = self.forms();
@@ -160,7 +161,7 @@ fn unescape(text: &str) -> String {
     decimal.iter().fold(text.to_owned(), |text, (escaped, plain)| text.replace(escaped, plain))
 }
 
-/// The fields of a query, decoded.
+/// The decoded fields of a query.
 pub(crate) fn query(url: &str) -> BTreeMap<String, String> {
     let (_, query) = url.split_once(['?', '#']).unwrap_or((url, ""));
     let decode = |text: &str| idp::oauth::form::decode(text.as_bytes()).unwrap();

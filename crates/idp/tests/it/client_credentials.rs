@@ -1,4 +1,4 @@
-//! The client credentials grant and the tokens it gives.
+//! The client credentials grant and its tokens.
 
 use std::{
     collections::HashSet,
@@ -190,7 +190,7 @@ async fn a_hundred_tokens_at_once_are_a_hundred_tokens() {
     assert_eq!(ids.len(), 100);
 }
 
-/// Gives nothing any more from some moment on.
+/// A random source that fails from some time on.
 struct Dry(Arc<AtomicBool>);
 
 impl Entropy for Dry {

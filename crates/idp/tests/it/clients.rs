@@ -1,4 +1,4 @@
-//! Clients that show who they are, and those that cannot.
+//! Client authentication by key, by secret, and of public clients.
 
 use auth::token::jws::Signer;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -65,7 +65,7 @@ async fn private_key_jwt_proves_a_client_once() {
     ask(&other, &fresh).await.assert_error(401, "invalid_client");
     fresh["aud"] = json!([format!("{issuer}/token")]);
     assert_eq!(ask(&key, &fresh).await.status, 200, "the endpoint's address will do");
-    // a client with a secret cannot be spoken for by a key
+    // A key cannot authenticate a client that has a secret.
     let forged = json!({ "iss": "app", "sub": "app", "aud": issuer, "exp": now + 60, "jti": "f" });
     ask(&key, &forged).await.assert_error(401, "invalid_client");
 }

@@ -1,4 +1,4 @@
-//! Codes and refresh tokens: bound to client, redirect, PKCE and session, and good once.
+//! Codes and refresh tokens: bound to client, redirect URI, PKCE and session, and valid once.
 
 use std::time::Duration;
 
@@ -113,7 +113,8 @@ async fn replay_of_a_refresh_token_kills_the_family() {
     }
 }
 
-/// Whoever follows what is revoked takes a token with the session that it names: so it names only one that it ends with.
+/// Consumers of the revocation log revoke a token with the session that it names. So it names only
+/// a session that it ends with.
 #[tokio::test]
 async fn a_token_names_the_session_that_it_ends_with() {
     let world = World::new().await;
@@ -150,7 +151,8 @@ async fn a_refresh_narrows_and_never_widens() {
     assert_eq!(third["scope"], "openid email", "what was granted is not lost");
 }
 
-/// A client that names where its tokens are for gets them for there, and no others; what was not granted is refused, not overlooked.
+/// A client that names targets gets tokens for exactly those; a target that was not granted is
+/// refused, not ignored.
 #[tokio::test]
 async fn a_target_that_was_not_granted_is_refused_at_the_token_endpoint() {
     let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The device flow (RFC 8628), as a device and a person see it.
+//! Device authorization (RFC 8628), from the view of a device and of a user.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn ask(world: &World, begun: &Value) -> Answer {
     world.call_with("/token", &[], &body).await
 }
 
-/// Types the code, logs in when asked, to the page that asks.
+/// Enters the code, logs in if necessary, and returns the confirmation page.
 async fn typed(browser: &mut Browser<'_>, code: &str) -> Answer {
     let page = browser.get("/device").await;
     let page = browser.submit(&page.form("/device"), &[("user_code", code)]).await;
@@ -70,7 +70,7 @@ async fn a_device_gets_its_tokens_when_the_person_said_yes() {
     assert_eq!(claims.get("sid"), None, "the session is another device's");
     let access = tokens["access_token"].as_str().unwrap();
     assert!(world.is_active(access).await);
-    // a second time: somebody else has the code, and nobody knows who is right
+    // A second redemption: the code was stolen, and the legitimate holder is unknown.
     world.server.clock.advance(Duration::from_secs(5));
     poll(&world, &begun).await.assert_error(400, "invalid_grant");
     assert!(!world.is_active(access).await);

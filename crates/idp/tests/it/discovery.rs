@@ -1,4 +1,4 @@
-//! The documents by which clients and resource servers find the provider.
+//! Discovery: the documents with which clients and resource servers find the provider.
 
 use crate::{server::Server, wire};
 

@@ -1,4 +1,4 @@
-//! Key rotation as clients and resource servers see it, and keys in the store.
+//! Key rotation from the view of clients and resource servers, and keys in the store.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn kid_of(token: &str) -> String {
     open(token).0["kid"].as_str().unwrap().to_owned()
 }
 
-/// Published keys of ES256: the active one, the next one, retired ones.
+/// Published ES256 keys: the active one, the next one, retired ones.
 async fn published(server: &Server) -> Vec<String> {
     let set = server.get("/jwks").await.json();
     let keys = set["keys"].as_array().unwrap().iter().filter(|k| k["alg"] == "ES256");
@@ -126,7 +126,7 @@ async fn a_leaked_key_goes_at_once() {
     assert!(matches!(api.verify(&old, now), Err(TokenError::UnknownKey)));
     assert!(api.verify(&new, now).is_ok());
 
-    // a next key can leak as well, and a retired one
+    // A next key or a retired key can leak too.
     server.provider.revoke_key(&after[1]).await.unwrap();
     let third = published(&server).await;
     assert_eq!(third[0], after[0]);
@@ -139,7 +139,7 @@ async fn a_leaked_key_goes_at_once() {
     assert!(matches!(nobody, Err(KeyError::Transition(TransitionFault::NoSuchKey(_)))));
 }
 
-/// A database that nodes share.
+/// A database that several nodes share.
 struct Shared {
     _folder: tempfile::TempDir,
     store: Store,

@@ -1,4 +1,4 @@
-//! What the log says of requests, and what it must never say.
+//! Log lines of requests, and secrets that must never be in them.
 
 use std::{
     io::{self, Write},
@@ -16,7 +16,7 @@ use crate::{
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// The lines since the last call.
+    /// Returns the lines since the last call.
     fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }
@@ -48,7 +48,8 @@ async fn one_line_for_each_refusal_and_no_secret_in_any() {
         .with_ansi(false)
         .with_writer(log.clone())
         .finish();
-    // With one subscriber in the process, a line that another test's thread comes to first is off for all of them.
+    // With only one subscriber in the process, a log line that another test's thread reaches first
+    // is disabled for all threads.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _guard = tracing::subscriber::set_default(subscriber);
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! The provider over real HTTP on loopback.
+//! Tests of the provider over HTTP on loopback.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 

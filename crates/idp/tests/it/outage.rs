@@ -1,4 +1,4 @@
-//! A database that is gone.
+//! Tests with an unavailable database.
 
 use crate::{
     wire::encode,
@@ -37,11 +37,11 @@ async fn without_the_database_everything_is_503_and_nothing_is_believed() {
         503,
         "never a login page for somebody who may be logged in"
     );
-    // what needs no facts goes on
+    // Endpoints that need no stored data still work.
     assert_eq!(world.server.get("/jwks").await.status, 200);
 }
 
-/// A cookie that has the form of a session's.
+/// A cookie value with the format of a session secret.
 fn session_cookie() -> String {
     auth::token::opaque::mint(auth::token::opaque::OpaqueKind::Session, &[7; 32]).to_string()
 }

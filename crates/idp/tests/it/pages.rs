@@ -1,4 +1,4 @@
-//! Pages and sessions in a browser, each rule with the attack that it answers.
+//! Pages and sessions in a browser; each test names the attack that a rule prevents.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn a_form_of_another_site_does_nothing() {
     let world = World::new().await;
     let mut ada = world.browser();
     world.code(&mut ada, &Ask::new("app")).await;
-    // Eve has a page of her own, in her own browser, and makes Ada's browser send its form
+    // Eve gets a page in her own browser, and makes Ada's browser submit its form.
     let mut eve = world.browser();
     let page = eve.get(&Ask::new("app").target()).await;
     let form = page.form("/login");
@@ -89,7 +89,7 @@ async fn a_flow_is_one_browsers_and_one_pages() {
     form.hidden.iter_mut().find(|(n, _)| n == "flow").unwrap().1 = stolen;
     let answer = ada.submit(&form, &[("username", "ada"), ("password", PASSWORD)]).await;
     assert_eq!(answer.status, 400, "a flow that another browser began");
-    // an old page
+    // The page has expired.
     let page = ada.get(&Ask::new("app").target()).await;
     world.server.clock.advance(Duration::from_hours(1));
     let answer = ada.submit(&page.form("/login"), &[("username", "ada"), ("password", PASSWORD)]).await;
@@ -97,13 +97,13 @@ async fn a_flow_is_one_browsers_and_one_pages() {
     assert!(answer.text().contains("expired"));
 }
 
-/// A page in answer to a form could not be gone back to, nor loaded again: it has an address of its own.
+/// A page in response to a POST could not be reloaded or returned to; so it has its own URL.
 #[tokio::test]
 async fn a_page_that_follows_a_form_can_be_gone_back_to() {
     let world = World::new().await;
     let mut browser = world.browser();
     let ada = [("username", "ada"), ("password", PASSWORD)];
-    // with a fresh login demanded: what was begun before it goes on, and nobody is asked for it once more
+    // With `prompt=login`: the request continues after the login without a second login.
     let ask = Ask::new("app").scope("openid email").with("prompt", "login");
     let login = browser.get(&ask.target()).await;
     let at = browser.send(&login.form("/login"), &ada).await.location().to_owned();
@@ -123,7 +123,7 @@ async fn a_page_that_follows_a_form_can_be_gone_back_to() {
     world.server.clock.advance(Duration::from_hours(1));
     assert_eq!(browser.get(&at).await.status, 400, "a page is open for an hour");
 
-    // nobody is logged in any more when the consent comes
+    // The session ends before the consent is submitted.
     let ask = Ask::new("other").scope("openid email");
     let page = browser.get(&ask.target()).await;
     let logout = browser.get("/account").await.form("/account/logout");
@@ -138,7 +138,7 @@ async fn a_page_that_follows_a_form_can_be_gone_back_to() {
     let consent = browser.submit(&login, &ada).await;
     consent.form("/consent");
 
-    // what is too long for an address is shown all the same
+    // A state that is too long for a URL is shown in the response itself.
     world.server.clock.advance(Duration::from_secs(1));
     let long = Ask::new("opaque").with("state", &"s".repeat(6000));
     let page = browser.get(&long.with("prompt", "login").target()).await;
@@ -178,7 +178,7 @@ async fn consent_counts_for_the_person_who_was_asked() {
     let login = browser.get(&Ask::new("app").scope("openid email").target()).await;
     let consent = browser.submit(&login.form("/login"), &[("username", "ada"), ("password", PASSWORD)]).await;
     let asked_ada = consent.form("/consent");
-    // in another tab somebody else logs in
+    // Another user logs in in another tab.
     world.server.clock.advance(Duration::from_secs(1));
     let again = browser.get(&Ask::new("other").with("prompt", "login").target()).await;
     browser.submit(&again.form("/login"), &[("username", "bob"), ("password", PASSWORD)]).await;
@@ -200,7 +200,7 @@ async fn a_session_cookie_has_its_attributes_and_is_new_at_each_login() {
     };
     assert!(set(&page)[0].starts_with("postern_browser="));
     let fields = [("username", "ada"), ("password", PASSWORD)];
-    // whatever somebody put there before is not the session afterwards
+    // A planted cookie does not become the session.
     browser.cookies.insert("postern_session".into(), "ptn_ss_planted".into());
     let answer = browser.submit(&page.form("/login"), &fields).await;
     let first = set(&answer).into_iter().find(|c| c.starts_with("postern_session=")).unwrap();

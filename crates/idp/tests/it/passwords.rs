@@ -1,4 +1,4 @@
-//! Names and passwords: what is guarded, and by what.
+//! Login names and passwords: lockout, upgrades and normalization.
 
 use std::{sync::Arc, time::Duration};
 
@@ -63,7 +63,7 @@ async fn an_account_is_locked_whatever_it_is_called() {
     let locked = world.call("/token", "legacy", &right).await;
     locked.assert_error(429, "invalid_grant");
     assert_eq!(locked.field("retry-after"), Some("10"));
-    // on the page as well, and another account is not concerned
+    // The page is locked too; another account is not.
     let mut browser = world.browser();
     let page = browser.get(&Ask::new("app").target()).await;
     let fields = [("username", "ada"), ("password", PASSWORD)];
@@ -116,7 +116,7 @@ async fn a_guess_that_was_right_is_too_late_when_others_have_locked_the_account(
         let other = Password::new("something to do".into()).unwrap();
         provider.logins().pool().verify(other, None).await.unwrap();
     };
-    // All threads have something to do, so that the guess passes the gate and waits.
+    // All threads are busy, so the guess passes the first lockout check and waits.
     let busy: Vec<_> = (0..OTHERS).map(|_| tokio::spawn(hash(provider.clone()))).collect();
     until_asked(provider, before + OTHERS).await;
     let body = format!("grant_type=password&username=ada&password={}", encode(PASSWORD));
@@ -136,7 +136,7 @@ async fn a_guess_that_was_right_is_too_late_when_others_have_locked_the_account(
     }
 }
 
-/// Passwords that the threads were asked about.
+/// Number of passwords that were passed to the threads.
 fn asked(provider: &Provider) -> u64 {
     let numbers = provider.logins().pool().numbers();
     (numbers.queued + numbers.running) as u64 + numbers.finished
@@ -160,7 +160,7 @@ async fn an_old_hash_is_upgraded_at_login() {
     };
     let before = stored(&world).await;
     assert!(before.contains("m=7168,t=5"), "{before}");
-    // the same people under a configuration that asks for more
+    // The same users under a configuration with more expensive hashes.
     let stronger =
         World::with(|issuer| Config { passwords: idp::PasswordConfig::default(), ..config(issuer) }).await;
     let weak = before.clone();
@@ -178,7 +178,7 @@ async fn stored_row(world: &World) -> store::users::StoredPassword {
     world.server.provider.store().user_by_login("ada").await.unwrap().unwrap().1.unwrap()
 }
 
-/// A hash as one was made when passwords were taken byte for byte.
+/// A hash of a text as typed, as older versions made it.
 fn hashed_as_typed(text: &str) -> String {
     let parameters = idp::passwords::Parameters::KEYCLOAK;
     let (salt, mut digest) = (vec![7_u8; 16], vec![0_u8; 32]);

@@ -1,4 +1,4 @@
-//! What may happen once happens once, however many ask at the same time, on one node or two.
+//! Concurrency: single use holds under many concurrent requests, on one node and on two.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ async fn nodes(name: &str) -> Vec<Vec<World>> {
     vec![vec![World::new().await], cluster(name, 2).await]
 }
 
-/// The PostgreSQL server that tests may make databases on.
+/// The PostgreSQL server on which tests may create databases.
 #[expect(clippy::disallowed_methods, reason = "tests are told of servers by the environment")]
 fn postgres() -> String {
     let url = std::env::var("POSTERN_TEST_POSTGRES");
     url.expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p idp")
 }
 
-/// Nodes on one database, under one issuer: that of the first.
+/// Nodes on one database, with one common issuer.
 async fn cluster(name: &str, count: usize) -> Vec<World> {
     let url = database(&format!("{name}_{}", std::process::id()));
     let clock = TestClock::new();
@@ -52,7 +52,7 @@ async fn cluster(name: &str, count: usize) -> Vec<World> {
     worlds
 }
 
-/// A new database beside the one that is given.
+/// Creates a database on the server of the tests.
 fn database(name: &str) -> String {
     let url = postgres();
     let (server, _) = url.rsplit_once('/').unwrap();
@@ -64,7 +64,7 @@ fn database(name: &str) -> String {
     format!("{server}/{name}")
 }
 
-/// Asks all nodes in turn, all at once; the statuses.
+/// Sends the same request to all nodes in turn, concurrently; returns the statuses.
 async fn storm(nodes: &Arc<Vec<World>>, client: &'static str, body: String) -> Vec<(u16, serde_json::Value)> {
     let requests: Vec<_> = (0..ATTEMPTS)
         .map(|n| {
@@ -72,7 +72,8 @@ async fn storm(nodes: &Arc<Vec<World>>, client: &'static str, body: String) -> V
             tokio::spawn(async move {
                 loop {
                     let answer = nodes[n % nodes.len()].call("/token", client, &body).await;
-                    // On a busy machine some wait in vain for a connection to the database. They are told to ask again: nothing was redeemed.
+                    // On a busy machine some requests get no database connection in time. They are
+                    // refused with 503 before any redemption, so they try again.
                     if answer.status != 503 {
                         return (answer.status, answer.json());
                     }
@@ -88,7 +89,7 @@ async fn storm(nodes: &Arc<Vec<World>>, client: &'static str, body: String) -> V
     answers
 }
 
-/// Exactly one success, and what it gave is void because the others came after it.
+/// Exactly one request succeeds, and the later ones revoke its tokens.
 async fn once(nodes: &Arc<Vec<World>>, client: &'static str, body: String) {
     let answers = storm(nodes, client, body).await;
     let won: Vec<_> = answers.iter().filter(|(status, _)| *status == 200).collect();

@@ -1,4 +1,4 @@
-//! Authorization requests that are not what they should be, and those that were pushed (RFC 9126).
+//! Malformed authorization requests, and pushed ones (RFC 9126).
 
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ async fn request_uri_is_refused_unless_it_was_pushed() {
     assert_eq!(browser.get(&made_up.target()).await.status, 400);
 }
 
-/// A request object is refused, and the refusal goes where the object says that it is waited for.
+/// A request object is refused, and the error goes to the redirect URI and in the mode that it
+/// names.
 #[tokio::test]
 async fn a_refused_request_object_says_how_it_is_refused() {
     let world = World::new().await;
@@ -51,7 +52,7 @@ async fn a_refused_request_object_says_how_it_is_refused() {
     };
     let bare = || Ask::new("app").with("state", "").with("redirect_uri", "");
     let inside = json!({ "redirect_uri": CALLBACK, "state": "inside", "response_mode": "form_post" });
-    // everything in the object, and the mode alone
+    // All parameters in the object, or only the mode.
     for ask in [
         bare().with("request", &object(inside.clone())),
         Ask::new("app")
@@ -64,7 +65,7 @@ async fn a_refused_request_object_says_how_it_is_refused() {
         let field = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
         assert_eq!((field("error"), field("state")), (Some("request_not_supported"), Some("inside")));
     }
-    // what stands in the request itself comes first; what is no mode is none
+    // Parameters of the request itself have precedence; an unknown mode is ignored.
     for (mode, object) in
         [("query", object(inside.clone())), ("", object(json!({ "response_mode": "smoke" })))]
     {
@@ -77,7 +78,7 @@ async fn a_refused_request_object_says_how_it_is_refused() {
         let answer = world.browser().get(&Ask::new("app").with("request", nonsense).target()).await;
         assert_eq!(query(answer.location())["error"], "request_not_supported", "{nonsense}");
     }
-    // an object leads nowhere else
+    // An object cannot redirect to an unregistered URI.
     let elsewhere = json!({ "redirect_uri": "https://evil.example/cb", "response_mode": "form_post" });
     let page = world.browser().get(&bare().with("request", &object(elsewhere)).target()).await;
     assert!(page.status == 400 && !page.text().contains("evil.example"), "{}", page.text());
@@ -96,7 +97,7 @@ async fn a_pushed_request_is_its_clients_and_counts_once() {
     assert_eq!(query(plain.location())["error"], "invalid_request", "this client must push");
     let stolen = browser.get(&format!("/authorize?client_id=app&request_uri={uri}")).await;
     assert_eq!(stolen.status, 400);
-    // what comes along with the reference does not count
+    // Parameters sent beside the reference are ignored.
     let target = format!("/authorize?client_id=pushing&request_uri={uri}&scope=admin&state=another");
     let answer = browser.get(&target).await;
     let fields = world.walk(&mut browser, answer, &Ask::new("pushing")).await;

@@ -1,4 +1,4 @@
-//! A provider on a port of its own, with a clock that tests turn.
+//! A provider on its own port, with a controllable clock.
 
 use std::{
     net::SocketAddr,
@@ -21,12 +21,12 @@ use tokio::net::TcpListener;
 
 use crate::wire::{self, Answer, FORM};
 
-/// 2026-11-21T06:40:00Z
+/// 2026-11-21T06:40:00Z, in seconds since 1970.
 pub(crate) const START: u64 = 1_795_243_200;
 pub(crate) const API: &str = "https://api.example.com";
 pub(crate) const SECRET: &str = "pcs_orders-0123456789-abcdefghij";
 pub(crate) const NEXT_SECRET: &str = "pcs_orders-next-9876543210-zyxwvu";
-/// Needs encoding in Basic: colon, percent, plus, space, and what is not a letter.
+/// Needs encoding in Basic credentials: colon, percent, plus, space, and other characters.
 pub(crate) const ODD_ID: &str = "odd:id%41+x";
 pub(crate) const ODD_SECRET: &str = "p%41 ss+w:ord & = 0123456789?";
 
@@ -91,7 +91,7 @@ pub(crate) fn config(issuer: &str) -> Config {
     }
 }
 
-/// No way to clients.
+/// An outbound client without any reachable target.
 pub(crate) struct Nowhere;
 
 impl Outbound for Nowhere {
@@ -164,7 +164,8 @@ impl Server {
         wire::request(self.address, "GET", path).await
     }
 
-    /// A token request of the client `orders` by `client_secret_basic`; `more` is appended to the body.
+    /// A token request id of the client `orders` by `client_secret_basic`; `more` is appended to the
+    /// body.
     pub(crate) async fn token(&self, more: &str) -> Answer {
         self.token_of("orders", SECRET, more).await
     }
@@ -177,14 +178,14 @@ impl Server {
         .await
     }
 
-    /// A form to the token endpoint.
+    /// Posts a form to the token endpoint.
     pub(crate) async fn post(&self, fields: &[(&str, &str)], body: &str) -> Answer {
         let fields: Vec<(&str, &str)> = [("Content-Type", FORM)].iter().chain(fields).copied().collect();
         let path = self.provider.issuer().path();
         wire::send(self.address, &format!("{path}/token"), &fields, body.as_bytes()).await
     }
 
-    /// The token of a request that must succeed.
+    /// The access token of a request that must succeed.
     pub(crate) async fn access_token(&self) -> String {
         let answer = self.token("").await;
         assert_eq!(answer.status, 200, "{}", answer.json());

@@ -1,4 +1,5 @@
-//! What is granted without `offline_access` ends with the session it was granted in, however that ends, and is shown until then.
+//! Tokens without `offline_access`: they end with their session, however it ends, and are listed
+//! until then.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::{
     world::{Ask, PASSWORD, World, config},
 };
 
-/// Longest session, and longest one that nobody uses.
+/// Lifetime and idle timeout of sessions.
 const SESSION: Duration = Duration::from_mins(30);
 const IDLE: Duration = Duration::from_mins(10);
 
@@ -26,7 +27,7 @@ async fn world() -> World {
     .await
 }
 
-/// What a client gets that Ada allows something in this browser.
+/// Tokens of a client after Ada's consent in this browser.
 async fn granted(world: &World, browser: &mut Browser<'_>, client: &str, scope: &str) -> Value {
     let code = world.code(browser, &Ask::new(client).scope(scope)).await;
     let answer = world.redeem(client, &code).await;
@@ -59,7 +60,7 @@ async fn a_refresh_token_ends_with_the_lifetime_of_its_session() {
             world.server.clock.advance(Duration::from_mins(5));
             tokens = refresh(&world, client, &tokens).await.unwrap();
         }
-        // late in the session: what is granted then does not last longer than what was granted before
+        // Late in the session: a new grant does not last longer than an earlier one.
         let late = granted(&world, &mut ada, client, "openid").await;
         let lasting = granted(&world, &mut ada, client, "openid offline_access").await;
         world.server.clock.advance(Duration::from_secs(4 * 60 + 59));
@@ -105,7 +106,7 @@ async fn a_client_that_refreshes_uses_the_session() {
         ada.get("/account").await.text().contains("/account/logout"),
         "it goes on in the browser as well"
     );
-    // what does not end with it does not keep it either
+    // A grant that outlives the session does not keep the session in use.
     world.server.clock.advance(Duration::from_secs(61));
     refresh(&world, "app", &lasting).await.unwrap();
     assert_eq!(refresh(&world, "app", &tokens).await, Err(400), "its lifetime is over");
@@ -135,7 +136,7 @@ async fn a_code_is_worth_nothing_after_its_session() {
     world.server.clock.advance(IDLE.saturating_sub(Duration::from_secs(30)));
     ada.get("/account").await;
     world.server.clock.advance(SESSION.saturating_sub(IDLE + Duration::from_secs(10)));
-    // the browser uses it once more, so that only its lifetime ends it
+    // The browser uses the session once more, so that only its lifetime ends it.
     let page = ada.get("/account").await;
     assert!(page.text().contains("action=\"/login\""), "it was not used for too long");
     let login = page.form("/login");
@@ -171,7 +172,7 @@ async fn what_ends_with_the_session_is_shown_and_can_be_revoked() {
     assert!(!page.text().contains("id=\"passing\""), "nothing is left of it");
     assert_eq!(page.forms().iter().filter(|form| form.action == "/account/revoke").count(), 1);
 
-    // one browser shows what was allowed in another, until that session is over
+    // One browser lists grants of another browser's session until that session ends.
     let mut elsewhere = world.browser();
     granted(&world, &mut elsewhere, "app", "openid").await;
     assert!(ada.get("/account").await.text().contains("id=\"passing\""));

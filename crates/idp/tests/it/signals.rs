@@ -1,10 +1,10 @@
-//! What others are told of sessions that end and people who change, as they are told it.
+//! Security events of ended sessions and changed users, as receivers get them.
 
 use std::time::Duration;
 
 use auth::algorithm::AlgorithmSet;
 use auth::token::security_event::{EventKind, ExpectedEvents, SubjectName, security_events};
-use idp::signals::{Bearer, Delivery, Receiver};
+use idp::receivers::{Bearer, Delivery, Receiver};
 use serde_json::json;
 
 use crate::{
@@ -25,7 +25,7 @@ async fn world(events: &[EventKind]) -> World {
     World::with(|issuer| idp::Config { receivers: vec![receiver.clone()], ..world::config(issuer) }).await
 }
 
-/// Waits until as many events were sent, with the provider tended; and a moment for those that should not be.
+/// Runs maintenance until this many events were sent, and a little longer to detect extra ones.
 async fn told(world: &World, count: usize) -> Vec<String> {
     let tended = tokio::spawn(idp::maintain(world.server.provider.clone()));
     let sent = || {
@@ -62,7 +62,7 @@ async fn a_session_that_ends_is_told_as_a_receiver_would_read_it() {
         claims["sub_id"]["user"],
         json!({"format": "iss_sub", "iss": world.server.issuer, "sub": id_token["sub"]})
     );
-    // As whoever gets it reads it.
+    // Reads the token as a receiver does.
     let keys = keys_of(&world.server).await;
     let token = auth::token::jwt::parse(sent[0].as_bytes()).unwrap();
     let signed = token.signed(AlgorithmSet::ALL, &keys).unwrap();
@@ -88,7 +88,7 @@ async fn whoever_does_not_answer_is_told_again_and_in_order() {
     let tried = told(&world, 1).await;
     let (_, first) = open(&tried[0]);
     assert!(tried.iter().all(|token| open(token).1["jti"] == first["jti"]), "what follows waits");
-    // It is not asked again at once.
+    // There is no immediate retry.
     assert_eq!(told(&world, 0).await.len(), tried.len());
     *world.told.1.lock().unwrap() = 202;
     world.server.clock.advance(Duration::from_mins(6));
@@ -116,7 +116,7 @@ async fn nobody_is_told_what_they_did_not_ask_for_nor_what_nobody_took_for_a_wee
     let token = world.tokens("app", "openid").await;
     let form = format!("token={}", token["access_token"].as_str().unwrap());
     assert_eq!(world.call("/revoke", "app", &form).await.status, 200);
-    world.server.clock.advance(idp::signals::GIVEN_UP);
+    world.server.clock.advance(idp::receivers::GIVEN_UP);
     assert_eq!(told(&world, 0).await, [""; 0]);
     let samples = world.server.provider.told_others();
     assert_eq!((samples[0].outcome, samples[0].count), ("given_up", 1));

@@ -1,4 +1,4 @@
-//! What the endpoints refuse before they think about clients and grants.
+//! Requests that endpoints refuse before client authentication and grants.
 
 use crate::{
     server::{SECRET, Server},
@@ -103,7 +103,7 @@ async fn a_body_has_at_most_64_kib() {
     let room = 64 * 1024 - "grant_type=client_credentials".len() - start.len();
     assert_eq!(server.token(&format!("{start}{}", "x".repeat(room))).await.status, 200);
 
-    // told in advance: refused before a byte of it is sent
+    // The length is declared: refused before the body is sent.
     let head = |framing: &str| {
         format!("POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\n{framing}\r\n\r\n")
             .into_bytes()
@@ -111,7 +111,7 @@ async fn a_body_has_at_most_64_kib() {
     let answer = wire::exchange_until_answer(server.address, &head("Content-Length: 65537")).await;
     answer.assert_error(413, "invalid_request");
 
-    // not told: refused when it shows
+    // The length is not declared: refused when the limit is exceeded.
     let mut chunked = head("Transfer-Encoding: chunked");
     chunked.extend_from_slice(format!("{:x}\r\n", 64 * 1024 + 1).as_bytes());
     chunked.resize(chunked.len() + 64 * 1024 + 1, b'x');

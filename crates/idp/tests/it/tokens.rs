@@ -1,4 +1,4 @@
-//! What a token is worth and who is told: revocation, introspection, userinfo, and what ends with a person or a key.
+//! Token status: revocation, introspection, userinfo, and the effect of a user's or key's end.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ async fn a_revoked_token_is_inactive_at_once() {
         let tokens = world.tokens(client, "openid offline_access").await;
         let [access, refresh] = ["access_token", "refresh_token"].map(|n| tokens[n].as_str().unwrap());
         assert!(world.is_active(access).await);
-        // another client's token is untouched, and nothing is said of it
+        // Another client cannot revoke the token, and the response does not disclose that.
         let other = world.call("/revoke", "other", &format!("token={access}")).await;
         assert_eq!((other.status, other.body.len()), (200, 0));
         assert!(world.is_active(access).await);
         assert_eq!(world.call("/revoke", client, &format!("token={access}")).await.status, 200);
         assert!(!world.is_active(access).await, "{client}");
         assert_eq!(world.userinfo(access).await.status, 401);
-        // the refresh token goes on, until it is revoked itself
+        // The refresh token remains valid until it is revoked itself.
         let refreshed =
             world.call("/token", client, &format!("grant_type=refresh_token&refresh_token={refresh}")).await;
         assert_eq!(refreshed.status, 200);
@@ -57,7 +57,7 @@ async fn a_token_that_is_revoked_again_is_not_told_of_again() {
     assert!(!world.is_active(&token).await);
 }
 
-/// A gateway may keep open what a token let in; whoever revokes it means that as well.
+/// A gateway may keep an exchange open after the token expired; a revocation must end that too.
 #[tokio::test]
 async fn a_token_that_has_expired_is_told_of_all_the_same() {
     let world = World::new().await;
@@ -69,7 +69,7 @@ async fn a_token_that_has_expired_is_told_of_all_the_same() {
         world.server.clock.advance(Duration::from_mins(10));
         assert!(!world.is_active(token).await);
         let before = store.head().await.unwrap().seq;
-        // Another client's is not theirs to revoke; once is enough.
+        // Another client cannot revoke it; a second revocation is not announced.
         for (asker, told) in [("other", 0), (client, 1), (client, 1)] {
             let answer = world.call("/revoke", asker, &format!("token={token}")).await;
             assert_eq!(answer.status, 200);
@@ -101,14 +101,15 @@ async fn introspection_tells_those_who_may_hear() {
         let token_with_groups = more["access_token"].as_str().unwrap();
         let groups = world.introspect(token_with_groups).await["groups"].clone();
         assert!(groups.as_array().is_some_and(|groups| !groups.is_empty()), "{groups}");
-        // its own client may ask, others hear what everybody hears of nonsense
+        // The token's own client may introspect it; others get the same response as for an unknown
+        // token.
         let own = world.call("/introspect", client, &format!("token={token}")).await.json();
         assert_eq!(own, told);
         for (asker, asked) in [("other", token), ("gateway", "nonsense"), ("gateway", "ptn_at_short")] {
             let answer = world.call("/introspect", asker, &format!("token={asked}")).await;
             assert_eq!(answer.text(), r#"{"active":false}"#, "{asker}");
         }
-        // a refresh token is no access token
+        // A refresh token is not an access token.
         let refresh = tokens["refresh_token"].as_str().unwrap();
         assert_eq!(world.introspect(refresh).await, json!({ "active": false }));
         assert_eq!(world.introspect(tokens["id_token"].as_str().unwrap()).await, json!({ "active": false }));
@@ -120,7 +121,7 @@ async fn introspection_tells_those_who_may_hear() {
     public.assert_error(403, "unauthorized_client");
 }
 
-/// Who introspects by audience hears of what is meant for it, and of nobody else's.
+/// A client that introspects by audience sees tokens for its audience and no others.
 #[tokio::test]
 async fn introspection_of_an_audience_tells_of_no_other() {
     let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
@@ -170,7 +171,7 @@ async fn introspection_of_an_audience_tells_of_no_other() {
             assert_ne!(ask("gateway", token).await, unknown, "one that may ask about all");
         }
     }
-    // what is meant for the provider itself, and what refreshes it, is none of its business
+    // Access tokens for the provider itself and refresh tokens are not visible to it.
     let tokens = world.tokens("app", "openid").await;
     for name in ["access_token", "refresh_token"] {
         assert_eq!(ask("api", tokens[name].as_str().unwrap()).await, unknown, "{name}");
@@ -198,7 +199,7 @@ async fn introspection_can_be_signed() {
         let whole = json!({ "iss": issuer, "aud": "gateway", "iat": now, "token_introspection": said });
         assert_eq!(claims, whole, "and neither sub nor exp");
         assert_eq!(answer.field("postern-revocable").is_some(), said["active"] == true);
-        // whoever takes it for an access token is wrong
+        // A signed response is not accepted as an access token.
         assert_eq!(world.introspect(answer.text()).await, json!({ "active": false }));
         assert_eq!(world.userinfo(answer.text()).await.status, 401);
     }
@@ -342,7 +343,7 @@ async fn userinfo_can_be_signed() {
     assert_eq!(claims["iss"], world.server.issuer.as_str());
 }
 
-/// Clients that know nothing of the log's time hear nothing of it; those that go by it ask for it, once for all that follows.
+/// `read_at` is only in ID tokens of clients that request it; the request covers all later tokens.
 #[tokio::test]
 async fn an_id_token_tells_the_time_of_the_log_to_those_who_ask() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Tokens as a resource server sees them: fetched keys, `auth::token::jwt`, nothing of the provider.
+//! A resource server of tests: fetches the keys and verifies with `auth::token::jwt` only.
 
 use auth::algorithm::AlgorithmSet;
 use auth::identity::Facts;

@@ -1,4 +1,4 @@
-//! A client that sends exactly the bytes it is told to, one request per connection.
+//! An HTTP client that sends exactly the given bytes, one request per connection.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The value of a field that must be there at most once.
+    /// The value of a field that occurs at most once.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.fields.iter().filter(|(n, _)| n == name);
         let first = found.next().map(|(_, v)| v.as_str());
@@ -31,7 +31,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body.escape_ascii()))
     }
 
-    /// Everything but the date, which may tick between two requests.
+    /// Everything except the date, which may change between two requests.
     pub(crate) fn without_date(mut self) -> (u16, Vec<(String, String)>, Vec<u8>) {
         self.fields.retain(|(name, _)| name != "date");
         (self.status, self.fields, self.body)
@@ -50,7 +50,7 @@ impl Answer {
     }
 }
 
-/// Sends `request` and reads the answer until the server closes.
+/// Sends `request` and reads the response until the server closes.
 pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
@@ -59,7 +59,8 @@ pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Answer {
     parse(&bytes)
 }
 
-/// Sends the start of a request and reads one answer, told by its length, while the request stays unfinished.
+/// Sends the start of a request and reads one response by its length, while the request stays
+/// unfinished.
 pub(crate) async fn exchange_until_answer(address: SocketAddr, request: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
@@ -78,7 +79,7 @@ pub(crate) async fn exchange_until_answer(address: SocketAddr, request: &[u8]) -
     }
 }
 
-/// Sends the start of a request, closes the sending side, and reads what comes.
+/// Sends the start of a request, closes the sending side, and reads the response.
 pub(crate) async fn exchange_half_closed(address: SocketAddr, request: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
@@ -101,13 +102,13 @@ fn parse(bytes: &[u8]) -> Answer {
     answer
 }
 
-/// A request without a body.
+/// Sends a request without a body.
 pub(crate) async fn request(address: SocketAddr, method: &str, target: &str) -> Answer {
     let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     exchange(address, head.as_bytes()).await
 }
 
-/// A request with a body and fields of the caller's choice.
+/// Sends a request with a body and additional fields.
 pub(crate) async fn send(address: SocketAddr, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
     let mut request =
         format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n").into_bytes();
@@ -119,19 +120,19 @@ pub(crate) async fn send(address: SocketAddr, target: &str, fields: &[(&str, &st
     exchange(address, &request).await
 }
 
-/// `application/x-www-form-urlencoded`, everything but letters and digits escaped.
+/// Encodes as `application/x-www-form-urlencoded`; escapes all except letters and digits.
 pub(crate) fn encode(text: &str) -> String {
     let escape =
         |b: u8| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") };
     text.bytes().map(escape).collect()
 }
 
-/// An `Authorization` value as RFC 6749 §2.3.1 wants it.
+/// A Basic `Authorization` value, encoded by RFC 6749 §2.3.1.
 pub(crate) fn basic(id: &str, secret: &str) -> String {
     raw_basic(&format!("{}:{}", encode(id), encode(secret)))
 }
 
-/// An `Authorization` value of any text.
+/// A Basic `Authorization` value of any text.
 pub(crate) fn raw_basic(joined: &str) -> String {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     format!("Basic {}", STANDARD.encode(joined))

@@ -1,4 +1,4 @@
-//! A provider with people and clients of every kind.
+//! A provider with users and clients of every kind.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +31,7 @@ pub(crate) const GOODBYE: &str = "https://app.example/bye";
 pub(crate) const PASSWORD: &str = "plough the winter dunes";
 pub(crate) const VERIFIER: &str = "a-verifier-of-sufficient-length-0123456789-abc";
 
-/// What clients were told: URL and body.
+/// Requests that clients received (URL and body), and the status of the responses.
 #[derive(Clone, Default)]
 pub(crate) struct Told(pub(crate) Arc<Mutex<Vec<(String, String)>>>, pub(crate) Arc<Mutex<u16>>);
 
@@ -49,7 +49,7 @@ pub(crate) struct World {
     pub(crate) ada: UserRow,
 }
 
-/// A client that people log in to.
+/// A client that users log in to.
 pub(crate) fn app(id: &str) -> ClientConfig {
     let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
     ClientConfig {
@@ -168,7 +168,7 @@ impl World {
         Self::settle(server, told).await
     }
 
-    /// Moves people in.
+    /// Creates users and groups.
     pub(crate) async fn settle(server: Server, told: Told) -> Self {
         let ada = user("ada-id", "ada", &server.clock);
         let password = stored(&server, PASSWORD).await;
@@ -180,7 +180,7 @@ impl World {
         let now = server.clock.now();
         store.write(AddGroup { id: "g".into(), name: "staff".into(), now }).await.unwrap();
         store.write(AddMember { group: "staff".into(), user_id: ada.id.clone() }).await.unwrap();
-        // whatever follows happens later
+        // Later events get a later time.
         server.clock.advance(Duration::from_secs(10));
         Self { server, told, ada }
     }
@@ -189,7 +189,7 @@ impl World {
         Browser::new(&self.server)
     }
 
-    /// A form to an endpoint, from a client with its secret.
+    /// Posts a form to an endpoint, as a client with its secret.
     pub(crate) async fn call(&self, path: &str, client: &str, body: &str) -> Answer {
         let authorization = wire::basic(client, SECRET);
         self.call_with(path, &[("Authorization", &authorization)], body).await
@@ -209,7 +209,7 @@ impl World {
         self.introspect(token).await["active"].as_bool().unwrap()
     }
 
-    /// What a client tells with a bearer token.
+    /// Calls the userinfo endpoint with a bearer token.
     pub(crate) async fn userinfo(&self, token: &str) -> Answer {
         let head = format!(
             "GET /userinfo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -230,14 +230,14 @@ impl World {
         answer.json()
     }
 
-    /// The code of a request that must succeed, whatever pages it takes.
+    /// The code of a request that must succeed, through all necessary pages.
     pub(crate) async fn code(&self, browser: &mut Browser<'_>, ask: &Ask) -> String {
         let answer = browser.get(&ask.target()).await;
         let fields = self.walk(browser, answer, ask).await;
         fields.get("code").unwrap_or_else(|| panic!("{fields:?}")).clone()
     }
 
-    /// Goes through the pages as a person who is Ada and says yes, to the answer the client gets.
+    /// Goes through the pages as Ada, who allows everything, until the response to the client.
     pub(crate) async fn walk(
         &self,
         browser: &mut Browser<'_>,
@@ -286,7 +286,7 @@ impl Ask {
         Self(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into())
     }
 
-    /// With another value of a parameter; an empty one leaves it out.
+    /// Sets a parameter; an empty value removes it.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.0.retain(|(n, _)| n != name);
         if !value.is_empty() {
@@ -321,7 +321,7 @@ impl Ask {
     }
 }
 
-/// What a client sends to exchange a code, where no challenge was given.
+/// A token request for a code without a challenge.
 pub(crate) fn redemption(code: &str) -> String {
     format!("grant_type=authorization_code&code={code}&redirect_uri={}", encode(CALLBACK))
 }

@@ -3,27 +3,29 @@
 //!
 //! The binary mounts [`Arguments`] and calls [`run()`]. Output goes to the given writer.
 //!
-//! Owns: arguments, reading and writing files, and the outcome of a command. Does not own: the work
-//! ([`crate::run`], [`crate::offline`]).
+//! Owns: arguments, and the outcome of a command. Does not own: files ([`crate::files`]), and the
+//! work ([`crate::run`], [`lab_analysis::offline`]).
 
 mod run;
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use lab_analysis::diagnose;
+use lab_analysis::offline::audit::{self, AuditError, Tables};
+use lab_analysis::offline::compare::{CompareError, Side, Terms, compare};
+use lab_analysis::offline::gate::{Baseline, GateError, Held, changed_since, gate};
+use lab_analysis::offline::import::{ImportError, Told, Tool, import};
+use lab_analysis::offline::merge::{MergeError, merge};
+use lab_analysis::offline::warnings::warnings;
+use lab_analysis::record::{Doubt, Record};
 
-use crate::diagnose;
-use crate::offline::audit::{self, AuditError, Tables};
-use crate::offline::compare::{CompareError, Side, Terms, compare};
-use crate::offline::gate::{Baseline, GateError, Held, changed_since, gate};
-use crate::offline::import::{ImportError, Told, Tool, import};
-use crate::offline::merge::{MergeError, merge};
-use crate::offline::render::{Sheet, html};
-use crate::offline::report::write;
-use crate::offline::warnings::warnings;
-use crate::record::{Doubt, Record, RecordError, read_bounded};
+use crate::files::{
+    FileError, MOST_BYTES, read_baseline, read_bounded, read_record, read_tables, write_baseline,
+    write_report, write_sheet,
+};
 use crate::relay::{self, RelayError};
 use crate::run::RunError;
 use crate::topology::{Programs, TopologyError};
@@ -31,18 +33,18 @@ use crate::topology::{Programs, TopologyError};
 /// Arguments of the command `postern lab`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A run is one file, report.json. The other commands read such files.
+A run writes report.json. The other commands read such files.
 
 Examples:
   postern lab run --scenario paths --quick --out run     start programs, load and watch them
-  postern lab import hey.csv --concurrency 50 --out hey  take in what another tool measured
-  postern lab report run/report.json --out run           write Markdown and HTML from it again
-  postern lab compare a/report.json b/report.json        what can be said of their difference
-  postern lab gate run/report.json --baseline base.json  fail when a count has grown
-  postern lab audit                                      what published reports get wrong
+  postern lab import hey.csv --concurrency 50 --out hey  import the result of another tool
+  postern lab report run/report.json --out run           write Markdown and HTML from the record
+  postern lab compare a/report.json b/report.json        compare two runs
+  postern lab gate run/report.json --baseline base.json  fail when a checked figure exceeds its tolerance
+  postern lab audit                                      list wrong conclusions in published reports
 
-Exit codes: 0 all is well, 1 the answer is no, or a run is not whole, 2 the command line is not
-understood, 3 a file cannot be used.")]
+Exit codes: 0 success, 1 a check failed or a run is incomplete, 2 the command line is not
+valid, 3 a file cannot be used.")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -73,9 +75,9 @@ enum Command {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Where the file has every request (hey -o csv, k6 --out json, JTL), the record has a histogram, and
-beside it the percentiles by the tool's own rule. Where it has a summary only, the record says so:
-no histogram is made up.
+If the file has every request (hey -o csv, k6 --out json, JTL), the record has a histogram, and
+the percentiles by the rule of the tool. If it has only a summary, the record says so:
+no histogram is invented.
 
 Examples:
   postern lab import hey.csv --concurrency 50 --variant fused --out hey")]
@@ -83,7 +85,7 @@ struct Import {
     /// Result file of the tool; - for standard input
     file: PathBuf,
     /// Tool and format of the file, if they cannot be detected from the content
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = tools())]
     tool: Option<Tool>,
     /// Name of the variant
     #[arg(long, default_value = "imported")]
@@ -113,8 +115,8 @@ struct Output {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Iterations are paired by number. For each figure the comparison says one of three things:
-equivalent within the margin (two one-sided tests), different by so much (by its interval, or in
-every round), or inconclusive, which is no statement that there is no difference.
+equivalent within the margin (two one-sided tests), different by an amount (by its interval, or in
+every round), or inconclusive, which does not mean that there is no difference.
 
 Examples:
   postern lab compare a/report.json b/report.json            two runs: variants of one name
@@ -150,8 +152,8 @@ struct Merge {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A baseline holds counts that repeat and ratios within a run, each with its tolerance; edit it to
-add checks or change them. A breach is a sentence and exit code 1.
+A baseline has repeatable counts and ratios within a run, each with a tolerance. Edit it to
+add or change checks. A violation is printed and gives exit code 1.
 
 Examples:
   postern lab gate run/report.json --baseline lab.baseline.json
@@ -170,8 +172,8 @@ struct Gate {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without a file, the published reports that ship with the lab are audited. A file is JSON in the
-form that --example prints, JSON with a list of published results, or a report in Markdown, of which
-the tables are read; docs/lab.md describes them.
+form that --example prints, JSON with a list of published results, or a Markdown report, whose
+tables are read; docs/reference/lab.md describes them.
 
 Examples:
   postern lab audit                          the published reports
@@ -179,8 +181,8 @@ Examples:
   postern lab audit tables.json
   postern lab audit report.md
 
-Exit codes: 0 nothing was found that does not follow, 1 something does not. What is only to be read
-with care is no reason for 1.")]
+Exit codes: 0 all claims follow from the data, 1 some do not. Remarks that only advise
+caution do not change the exit code.")]
 struct Audit {
     /// Tables and claims: JSON, or a Markdown page
     file: Option<PathBuf>,
@@ -204,9 +206,9 @@ pub enum Ending {
 /// Why a command could not be executed to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// A record cannot be read or written.
+    /// A file cannot be read or written.
     #[error(transparent)]
-    Record(#[from] RecordError),
+    File(#[from] FileError),
     /// A scenario cannot be run.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -232,16 +234,16 @@ pub enum CliError {
     #[error(transparent)]
     Relay(#[from] RelayError),
     /// A file is not UTF-8 text.
-    #[error("`{0}` is not text in UTF-8")]
+    #[error("`{0}` is not UTF-8 text")]
     NotText(String),
     /// Only one run is given, without two variants to compare.
-    #[error("one run: name the two variants to compare with --a and --b")]
+    #[error("only one run given: name two of its variants with --a and --b")]
     OneRun,
     /// The output cannot be written.
     #[error("cannot write: {0}")]
     Write(#[from] io::Error),
     /// A report could not be written to its folder; the record was saved elsewhere.
-    #[error("{refused}; what was measured is in `{}`: `lab report` makes the report of it", .path.display())]
+    #[error("{refused}; the record was saved as `{}`: run `lab report` on it", .path.display())]
     Rescued {
         /// Error of the first attempt.
         refused: Box<CliError>,
@@ -250,9 +252,15 @@ pub enum CliError {
     },
 }
 
+/// Parser of a tool's name. Its help describes the format of each tool.
+fn tools() -> impl TypedValueParser<Value = Tool> {
+    let known = Tool::ALL.map(|tool| PossibleValue::new(tool.name()).help(tool.form()));
+    PossibleValuesParser::new(known).try_map(|name| Tool::named(&name).ok_or("unknown tool"))
+}
+
 fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if value > 0.0 && value < 100.0 { Ok(value) } else { Err("has to be above 0 and below 100".to_owned()) }
+    if value > 0.0 && value < 100.0 { Ok(value) } else { Err("must be above 0 and below 100".to_owned()) }
 }
 
 /// Executes a command and writes its output to `out`. `programs` are those that `lab run` finds
@@ -264,7 +272,7 @@ pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> R
     match &arguments.command {
         Command::Run(arguments) => run::run(arguments, programs, out),
         Command::Import(import) => run_import(import, out),
-        Command::Report(report) => finish(Record::read(&report.record)?, &report.output, out),
+        Command::Report(report) => finish(read_record(&report.record)?, &report.output, out),
         Command::Compare(compare) => run_compare(compare, out),
         Command::Merge(merge) => run_merge(merge, out),
         Command::Gate(gate) => run_gate(gate, out),
@@ -283,7 +291,7 @@ pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> R
 /// Writes a report, then prints its warnings and its paths.
 fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<Ending, CliError> {
     record.thin();
-    let paths = write(&record, &output.out)?;
+    let paths = write_report(&record, &output.out)?;
     let mut findings = diagnose::findings(&record);
     findings.retain(|finding| finding.doubt != Doubt::Explains);
     for warning in warnings(&findings, "") {
@@ -300,10 +308,9 @@ fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<En
 fn run_import(arguments: &Import, out: &mut dyn Write) -> Result<Ending, CliError> {
     let (name, bytes) = if arguments.file.as_os_str() == "-" {
         let mut bytes = Vec::new();
-        let limit = crate::record::MOST_BYTES;
-        io::Read::read_to_end(&mut io::Read::take(io::stdin().lock(), limit + 1), &mut bytes)?;
-        if bytes.len() as u64 > limit {
-            return Err(RecordError::TooLarge { path: "standard input".to_owned() }.into());
+        io::Read::read_to_end(&mut io::Read::take(io::stdin().lock(), MOST_BYTES + 1), &mut bytes)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(FileError::TooLarge { path: "standard input".to_owned() }.into());
         }
         ("standard input".to_owned(), bytes)
     } else {
@@ -316,8 +323,8 @@ fn run_import(arguments: &Import, out: &mut dyn Write) -> Result<Ending, CliErro
 }
 
 fn run_compare(arguments: &Compare, out: &mut dyn Write) -> Result<Ending, CliError> {
-    let first = Record::read(&arguments.first)?;
-    let second = arguments.second.as_deref().map(Record::read).transpose()?;
+    let first = read_record(&arguments.first)?;
+    let second = arguments.second.as_deref().map(read_record).transpose()?;
     if second.is_none() && (arguments.a.is_none() || arguments.b.is_none()) {
         return Err(CliError::OneRun);
     }
@@ -334,52 +341,39 @@ fn run_compare(arguments: &Compare, out: &mut dyn Write) -> Result<Ending, CliEr
     let sheet = compare(a, b, Terms { margin: arguments.margin / 100.0 })?;
     match &arguments.out {
         None => out.write_all(sheet.markdown().as_bytes())?,
-        Some(folder) => write_sheet(&sheet, folder, "compare", out)?,
+        Some(folder) => {
+            for path in write_sheet(&sheet, folder, "compare")? {
+                writeln!(out, "{}", path.display())?;
+            }
+        }
     }
     Ok(Ending::Good)
 }
 
-fn write_sheet(sheet: &Sheet, folder: &Path, name: &str, out: &mut dyn Write) -> Result<(), CliError> {
-    let forms = [("md", sheet.markdown()), ("html", html(sheet))];
-    let failed =
-        |path: &Path, error| RecordError::File { action: "write", path: path.display().to_string(), error };
-    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-    for (form, text) in forms {
-        let path = folder.join(format!("{name}.{form}"));
-        fs::write(&path, text).map_err(|error| failed(&path, error))?;
-        writeln!(out, "{}", path.display())?;
-    }
-    Ok(())
-}
-
 fn run_merge(arguments: &Merge, out: &mut dyn Write) -> Result<Ending, CliError> {
-    let read = arguments.records.iter().map(|path| Ok((path.display().to_string(), Record::read(path)?)));
-    let records = read.collect::<Result<Vec<_>, RecordError>>()?;
+    let read = arguments.records.iter().map(|path| Ok((path.display().to_string(), read_record(path)?)));
+    let records = read.collect::<Result<Vec<_>, FileError>>()?;
     finish(merge(records)?, &arguments.output, out)
 }
 
 fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
-    let record = Record::read(&arguments.record)?;
+    let record = read_record(&arguments.record)?;
     if arguments.update {
         let renewed = if arguments.baseline.exists() {
-            Baseline::read(&arguments.baseline)?.renewed(&record)?
+            read_baseline(&arguments.baseline)?.renewed(&record)?
         } else {
             Baseline::first(&record)?
         };
-        fs::write(&arguments.baseline, renewed.to_json()).map_err(|error| RecordError::File {
-            action: "write",
-            path: arguments.baseline.display().to_string(),
-            error,
-        })?;
+        write_baseline(&renewed, &arguments.baseline)?;
         writeln!(out, "{} checks written to {}", renewed.checks.len(), arguments.baseline.display())?;
         return Ok(Ending::Good);
     }
-    let baseline = Baseline::read(&arguments.baseline)?;
+    let baseline = read_baseline(&arguments.baseline)?;
     let Held { kept, breaches } = gate(&record, &baseline);
     for breach in &breaches {
         writeln!(out, "{breach}")?;
     }
-    writeln!(out, "{kept} of {} checks are kept", baseline.checks.len())?;
+    writeln!(out, "{kept} of {} checks passed", baseline.checks.len())?;
     if !breaches.is_empty() {
         let changed = changed_since(&record, &baseline);
         for change in &changed {
@@ -388,12 +382,12 @@ fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
         let (run, file) = (arguments.record.display(), arguments.baseline.display());
         let renew = format!("postern lab gate {run} --baseline {file} --update");
         if changed.is_empty() {
-            writeln!(out, "where this is wanted, write the baseline anew: {renew}")?;
+            writeln!(out, "if this change is intended, update the baseline: {renew}")?;
         } else {
             let commit = baseline.commit.as_deref().unwrap_or("the baseline's commit");
             writeln!(
                 out,
-                "counts of the two are not alike: run {commit} as it is here and now, write the baseline anew ({renew}), and compare with that"
+                "the environments differ: run {commit} in this environment, update the baseline ({renew}), and compare again"
             )?;
         }
     }
@@ -402,7 +396,7 @@ fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
 
 fn run_audit(arguments: &Audit, out: &mut dyn Write) -> Result<Ending, CliError> {
     let tables = match &arguments.file {
-        Some(file) => Tables::read(file)?,
+        Some(file) => read_tables(file)?,
         None => Tables::shipped()?,
     };
     if arguments.example {

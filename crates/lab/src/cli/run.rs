@@ -8,17 +8,17 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use lab_analysis::offline::targets::{Judged, judge};
+use lab_analysis::record::Record;
+use lab_analysis::words;
+use lab_load::Interrupt;
+use lab_load::generator::Generator;
 
 use super::{CliError, Ending, Output, finish};
-use crate::generator::Generator;
-use crate::interrupt::Interrupt;
-use crate::offline::report::try_out;
-use crate::offline::targets::{Judged, judge};
-use crate::record::Record;
+use crate::files::{try_out, write_record};
 use crate::run::{self, Options, Show};
 use crate::scenario::{Scenario, Wish};
 use crate::topology::{Library, Programs, Topology};
-use crate::words;
 
 /// Default folder of the report.
 const OUT: &str = "lab-report";
@@ -28,15 +28,15 @@ const OUT: &str = "lab-report";
 Examples:
   postern lab run --scenario paths --quick            every path to a service, in about a minute
   postern lab run --scenario cpu-limit                what a CPU limit does to authentication
-  postern lab run --topology fused --out today        a closed loop, and a rate that it can serve
+  postern lab run --topology fused --out today        a closed loop, then a sustainable rate
   postern lab run --scenario mine.toml --topology 3x  only its variants of one topology
   postern lab run --list                              scenarios and topologies that ship
 
-Programs that take part are found in the search path, or named with --program. Ctrl-C ends the
-programs and still reports.
+Programs are searched in PATH, or given with --program. Ctrl-C ends the
+programs; the report is still written.
 
-Exit codes: 0 everything was measured, in every round, and every target of the scenario is met,
-1 not so (the report says what), or the run was ended early, 3 nothing was measured.")]
+Exit codes: 0 everything was measured in every round, and every target of the scenario is met,
+1 otherwise (the report has the reason), or the run was interrupted, 3 nothing was measured.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Run {
     /// Shipped scenario or TOML file; without it, one topology is measured
@@ -72,7 +72,7 @@ pub(super) struct Run {
     commit: Option<String>,
     /// Start at the next multiple of this duration on the clock, such as 2m, so that several
     /// generators start together
-    #[arg(long, value_name = "DURATION", value_parser = crate::amount::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = lab_analysis::amount::duration)]
     align: Option<Duration>,
     /// Read the scenario and its topologies, print what would run, and exit without starting
     /// anything
@@ -115,7 +115,7 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     let interrupt = Interrupt::by_signals().map_err(run::RunError::Prepare)?;
     if let Some(step) = arguments.align {
         let wait = until_full(step, since_1970());
-        writeln!(out, "beginning in {} s", wait.as_secs())?;
+        writeln!(out, "starting in {} s", wait.as_secs())?;
         out.flush()?;
         // After an interrupt during this wait, the run ends immediately without measurements.
         interrupt.sleep(wait);
@@ -148,7 +148,7 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
 /// `None` if this fails too.
 fn rescue(record: &Record) -> Option<PathBuf> {
     let file = tempfile::Builder::new().prefix("report-").suffix(".json").tempfile().ok()?;
-    record.write(file.path()).ok()?;
+    write_record(record, file.path()).ok()?;
     // The file is kept only after a complete write; a partial one is removed with its handle.
     file.keep().ok().map(|(_, path)| path)
 }
@@ -159,7 +159,7 @@ fn missed(record: &Record) -> Vec<String> {
     let words = |judged: Judged<'_>| {
         let Judged { target, seen, between, wanted, .. } = judged;
         let between = if between.is_empty() { String::new() } else { format!(" ({})", between.join("; ")) };
-        format!("{} ({target}): {seen}{between}, wanted {wanted}", target.says)
+        format!("target missed: {} ({target}): {seen}{between}, required {wanted}", target.says)
     };
     missed.map(words).collect()
 }
@@ -185,12 +185,12 @@ fn check(scenario: &Scenario, programs: &Programs, out: &mut dyn Write) -> Resul
         for (name, what) in topology.places() {
             writeln!(out, "  {name}: {what}")?;
         }
-        writeln!(out, "  load enters at {}", topology.entries().join(", "))?;
+        writeln!(out, "  load entry: {}", topology.entries().join(", "))?;
         if let Some(name) = arrangement.generator.and_then(Generator::program) {
-            writeln!(out, "  load is sent by {name}")?;
+            writeln!(out, "  load generator: {name}")?;
         }
         if let Err(missing) = arrangement.find_programs(programs) {
-            writeln!(out, "  would be left out: {missing}")?;
+            writeln!(out, "  would be excluded: {missing}")?;
         }
         for load in &arrangement.loads {
             let rounds = scenario.loads[load].rounds_of(scenario.rounds);
@@ -199,7 +199,11 @@ fn check(scenario: &Scenario, programs: &Programs, out: &mut dyn Write) -> Resul
     }
     if let Some(counts) = &scenario.counts {
         let [few, many] = counts.requests;
-        writeln!(out, "instructions and allocations of {}: {many} requests less {few}", counts.component)?;
+        writeln!(
+            out,
+            "counts of {}: instructions and allocations, {many} requests minus {few}",
+            counts.component
+        )?;
     }
     Ok(Ending::Good)
 }

@@ -1,19 +1,20 @@
 //! Background connections: connections that are held open during a load.
 //!
 //! Owns: opening them before the load, closing them after it, and their entry in the record. Does
-//! not own: what they send ([`crate::idle_connections`]).
+//! not own: what they send ([`lab_load::idle_connections`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lab_analysis::record::Held;
+use lab_load::Interrupt;
+use lab_load::idle_connections::{HeldConnections, HoldPlan, Manner, open_files_limit};
+use lab_load::load::{Protocol, RequestTemplate};
+use lab_load::observe::process::Tree;
+use lab_load::report::HoldReport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Failed;
-use crate::idle_connections::{HeldConnections, HoldPlan, Manner, open_files_limit};
-use crate::interrupt::Interrupt;
-use crate::load::{Protocol, RequestTemplate};
-use crate::observe::process::Tree;
-use crate::record::Held;
 use crate::scenario::{Hold, Holding, Load};
 use crate::topology::Running;
 
@@ -86,7 +87,7 @@ fn memory(running: &Running) -> BTreeMap<String, u64> {
 impl Open {
     /// Closes the connections. Returns what happened to them.
     pub(super) fn close(self) -> Result<Held, Failed> {
-        let report = self.beside.close()?;
+        let report = HoldReport::new(&self.beside.close()?);
         let lived = |us: f64| (report.closed_by_peer > 0).then_some(us);
         let manner = match self.hold.manner {
             Holding::Idle => "idle",

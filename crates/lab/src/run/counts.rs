@@ -17,11 +17,12 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use lab_analysis::record::Iteration;
+use lab_load::load::Stop;
+use lab_load::observe::{callgrind, compiler};
+
 use super::measure::{self, Up};
 use super::{Failed, Runner};
-use crate::load::Stop;
-use crate::observe::{callgrind, compiler};
-use crate::record::Iteration;
 use crate::scenario::{Arriving, Counts, Load, Scenario};
 use crate::topology::{Programs, Running, TopologyError, Under, Workdir};
 
@@ -111,7 +112,7 @@ impl Runner<'_> {
         drop(up);
         let told = |why: String| Failed::Profile { component: counts.component.clone(), why };
         let text = fs::read_to_string(&profile).map_err(|error| told(error.to_string()))?;
-        let read = callgrind::read(&text).ok_or_else(|| told("it is not whole".to_owned()))?;
+        let read = callgrind::read(&text).ok_or_else(|| told("the profile is incomplete".to_owned()))?;
         // The profile has megabytes and is not needed any more.
         let _ = fs::remove_file(&profile);
         Ok((read, lasted))
@@ -128,7 +129,7 @@ fn alike(iteration: Option<&Iteration>, requests: u64) -> Result<(), String> {
     match classes {
         [class] if class.status.is_some() && class.count == requests => Ok(()),
         classes => {
-            let words = |class: &crate::record::Class| {
+            let words = |class: &lab_analysis::record::Class| {
                 let ending = class.status.map(|status| status.to_string()).or_else(|| class.fault.clone());
                 format!("{} × {}", class.count, ending.unwrap_or_default())
             };

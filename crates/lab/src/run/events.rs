@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use crate::record::Event;
+use lab_analysis::record::Event;
+use lab_analysis::units::nanos;
+
 use crate::scenario::Planned;
 use crate::topology::{Act, Running, Signalled, TopologyError};
-use crate::units::nanos;
 
 /// Performs the planned events, each at its time after the start that is received from `begun`.
 /// Returns when the sender of `begun` is dropped. Then it continues stopped components and restores

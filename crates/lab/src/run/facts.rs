@@ -1,7 +1,8 @@
 //! Run facts: machine, commit, versions and configuration, which decide whether two runs can be
 //! compared.
 //!
-//! Owns: reading them from the machine. Does not own: their form in the record ([`crate::record`]).
+//! Owns: reading them from the machine. Does not own: their form in the record
+//! ([`lab_analysis::record`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,9 +11,9 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{Context, SHA256};
+use lab_analysis::record::{Cgroup, Machine, Origin, Peer, Run};
+use lab_load::generator::{COMPONENT, Generator};
 
-use crate::generator::{COMPONENT, Generator};
-use crate::record::{Cgroup, Machine, Origin, Peer, Run};
 use crate::scenario::Scenario;
 use crate::topology::{Programs, Workdir};
 
@@ -88,7 +89,7 @@ fn digest(scenario: &Scenario) -> String {
     let mut add = |text: &str| {
         // Each text is preceded by its length, so that different lists of texts never give the same
         // bytes.
-        context.update(&crate::units::count(text.len()).to_be_bytes());
+        context.update(&lab_analysis::units::count(text.len()).to_be_bytes());
         context.update(text.as_bytes());
     };
     for (name, text) in &scenario.sources {
@@ -154,7 +155,7 @@ fn peers(scenario: &Scenario, place: &Workdir) -> Vec<Peer> {
     }
     let peer = |(name, version): (String, Option<String>)| Peer {
         name,
-        version: version.unwrap_or_else(|| "does not tell".to_owned()),
+        version: version.unwrap_or_else(|| "unknown".to_owned()),
     };
     found.into_iter().map(peer).collect()
 }

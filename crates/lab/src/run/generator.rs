@@ -5,8 +5,8 @@
 //! discarded.
 //!
 //! Owns: the process of the other generator, from start to end, and the conversion of its output to
-//! an iteration. Does not own: its command line ([`crate::generator`]), and the format of its
-//! output ([`crate::offline::import`]).
+//! an iteration. Does not own: its command line ([`lab_load::generator`]), and the format of its
+//! output ([`lab_analysis::offline::import`]).
 
 use std::fs::{self, File};
 use std::io;
@@ -15,17 +15,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use lab_analysis::offline::import::{self, ImportError, Told, Tool};
+use lab_analysis::record::{Iteration, Outcome};
+use lab_analysis::units::{nanos, seconds, whole};
+use lab_load::Interrupt;
+use lab_load::generator::{Asked, COMPONENT, Generator, Loop};
+use lab_load::load::{Probe, Stop, Target};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::Failed;
-use crate::generator::{Asked, COMPONENT, Generator, Loop};
-use crate::interrupt::Interrupt;
-use crate::load::{Probe, Stop, Target};
-use crate::offline::import::{self, ImportError, Told, Tool};
-use crate::record::{Iteration, Outcome, read_bounded};
+use crate::files::read_bounded;
 use crate::scenario::{Arriving, Load};
 use crate::topology::{Programs, Root, Started, TopologyError, on_cores};
-use crate::units::{nanos, seconds, whole};
 
 /// Time between two checks of whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -73,7 +74,7 @@ impl Sender {
             root: Some(self.root.clone()),
             alone: self.program.is_none(),
             ports: Vec::new(),
-            limits: crate::cgroup::Limits::default(),
+            limits: lab_load::cgroup::Limits::default(),
             counters: None,
             memory_events: None,
             metrics: None,
@@ -95,7 +96,7 @@ impl Sender {
         interrupt: &Interrupt,
     ) -> Result<(Iteration, bool), Failed> {
         let Stop::After(duration) = load.stop else {
-            return Err(self.failed("takes no number of requests here: give the load a `duration`"));
+            return Err(self.failed("needs a load with `duration`, not `requests`"));
         };
         let origin = Instant::now();
         if let Some(started) = probe.started {
@@ -134,7 +135,7 @@ impl Sender {
         interrupt: &Interrupt,
     ) -> Result<Option<Said>, Failed> {
         let Arriving::Closed(workers) = load.arrivals else {
-            return Err(self.failed("has no rate here: give the load `arrivals = \"closed\"`"));
+            return Err(self.failed("needs a closed loop: set `arrivals = \"closed\"` in the load"));
         };
         let asked = Loop {
             url: &target.url,
@@ -199,9 +200,9 @@ impl Sender {
             return Err(self.failed(&format!("ended with {status}: {last}")));
         }
         let text = |file: &Path| {
-            let bytes =
-                read_bounded(file).map_err(|error| self.failed(&format!("left nothing to read: {error}")))?;
-            String::from_utf8(bytes).map_err(|_| self.failed("says what is no text"))
+            let bytes = read_bounded(file)
+                .map_err(|error| self.failed(&format!("output cannot be read: {error}")))?;
+            String::from_utf8(bytes).map_err(|_| self.failed("output is not UTF-8 text"))
         };
         let beside = asked.printed.map(|form| Ok::<_, Failed>((text(&printed)?, form))).transpose()?;
         let content = text(asked.file.as_ref().unwrap_or(&printed))?;

@@ -8,24 +8,23 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use lab_analysis::record::{Arrivals, Component, Iteration, LoadShape, Outcome, Stage};
+use lab_analysis::units::{count, nanos};
+use lab_load::Interrupt;
+use lab_load::generator::COMPONENT;
+use lab_load::load::{self, Choice, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
+use lab_load::provider::{ProviderPlan, Scenario as Flow};
+use lab_load::report::iteration_of_load;
+use lab_load::revoke::{self, Site};
+
 use super::generator::Sender;
 use super::progress::Progress;
 use super::sampler::Sampler;
 use super::{Failed, events};
-use crate::generator::COMPONENT;
-use crate::interrupt::Interrupt;
-use crate::load::{
-    self, Choice, Open, Plan, Probe, Protocol, RequestFault, Schedule, Slices, Step, Stop, Target,
-};
-use crate::provider::{ProviderPlan, Scenario as Flow};
-use crate::record::{Arrivals, Class, Component, GeneratorUse, Iteration, LoadShape, Outcome, Phase, Stage};
-use crate::report::LoadReport;
-use crate::revoke::{self, Site};
 use crate::run::background;
 use crate::run::provider_flow;
 use crate::scenario::{Arrangement, Arriving, Load};
 use crate::topology::Running;
-use crate::units::{count, nanos, seconds};
 
 /// Minimum width of a timeline slice, maximum width, and the approximate number of slices.
 const LEAST_SLICE_MS: u64 = 100;
@@ -225,19 +224,8 @@ fn requests(
     probe: Probe,
     interrupt: &Interrupt,
 ) -> Result<(Iteration, bool), Failed> {
-    let (report, mut outcome) = load::measure(plans, probe, interrupt.wait())?;
-    let mut iteration = iteration(&plans[0], &report, &mut outcome);
-    if let Some(component) = timing {
-        let phases = std::mem::take(&mut outcome.recorder.phases).into_iter();
-        iteration.phases = phases
-            .map(|(name, durations)| Phase {
-                component: component.to_owned(),
-                name: name.into_string(),
-                duration: durations.distribution(),
-            })
-            .collect();
-    }
-    Ok((iteration, outcome.interrupted))
+    let mut outcome = load::measure(plans, probe, interrupt.wait())?;
+    Ok((iteration_of_load(&plans[0], &mut outcome, timing), outcome.interrupted))
 }
 
 /// Creates one plan per load entry, each with its share of the load.
@@ -315,49 +303,4 @@ fn plan(
 fn slice_ms(load: &Load) -> u64 {
     let whole = load.length().map_or(0, |length| nanos(length) / 1_000_000);
     (whole / SLICES / 50 * 50).clamp(LEAST_SLICE_MS, MOST_SLICE_MS)
-}
-
-/// Converts the results of a load to an iteration.
-fn iteration(plan: &Plan, report: &LoadReport, outcome: &mut load::Outcome) -> Iteration {
-    let recorder = &mut outcome.recorder;
-    let (from, until) = recorder.window.bounds();
-    let mut iteration = Iteration::new(1, seconds(until.saturating_sub(from)));
-    iteration.warmup_s = plan.warmup.as_secs_f64();
-    for (&status, seen) in &recorder.statuses {
-        iteration.classes.push(Class {
-            outcome: if (1..400).contains(&status) { Outcome::Ok } else { Outcome::Refused },
-            // Status 0 collects the rarer ones.
-            status: (status > 0).then_some(status),
-            fault: None,
-            count: seen.count(),
-            latency: Some(seen.distribution()),
-            example: None,
-        });
-    }
-    for (&fault, seen) in &recorder.faults {
-        if fault == RequestFault::Unsent {
-            iteration.unsent = seen.count();
-            continue;
-        }
-        iteration.classes.push(Class {
-            outcome: Outcome::Failed,
-            status: None,
-            fault: Some(fault.name().to_owned()),
-            count: seen.count(),
-            latency: Some(seen.distribution()),
-            example: outcome.examples.get(&fault).map(ToString::to_string),
-        });
-    }
-    iteration.service = (recorder.service.count() > 0).then(|| recorder.service.distribution());
-    iteration.mean_in_flight = Some(recorder.window.mean_in_flight());
-    let own = &report.generator;
-    iteration.generator = Some(GeneratorUse {
-        cpu_share: own.cpu_share,
-        core_wait_share: own.core_wait_share,
-        stolen_share: own.stolen_share,
-        lag_p99_us: (own.lag_us.count > 0).then_some(own.lag_us.p99),
-        limited: own.limited,
-    });
-    iteration.timeline = recorder.slices.as_mut().map(Slices::take).unwrap_or_default();
-    iteration
 }

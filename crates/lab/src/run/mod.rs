@@ -2,15 +2,15 @@
 //! into one record.
 //!
 //! Owns: the order of rounds, and the reaction to failures and interrupts. Does not own: topologies
-//! ([`crate::topology`]), loads ([`crate::load`]), the assembly of the record ([`self::record`]),
-//! and conclusions from figures ([`crate::offline`]).
+//! ([`crate::topology`]), loads ([`lab_load::load`]), the assembly of the record
+//! ([`self::record`]), and conclusions from figures ([`lab_analysis::offline`]).
 //!
 //! 1. A [`Scenario`] is read.
 //! 2. If a rate depends on it, calibration measures what the slowest arrangement serves.
 //! 3. Each round passes all arrangements: the first in the order of the file, later ones shuffled
 //!    by the seed.
 //! 4. If requested, instructions and allocations are counted.
-//! 5. The results become a [`Record`], which [`crate::offline::report::write`] renders.
+//! 5. The results become a [`Record`], which [`crate::files::write_report`] renders.
 //!
 //! An arrangement that fails is reported and left out; the others continue. An interrupt ends the
 //! load, then the programs; the measurements until then are reported as partial.
@@ -32,15 +32,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use lab_analysis::offline::audit::AuditError;
+use lab_analysis::record::{Iteration, Record, RecordError, Variant};
+use lab_load::Interrupt;
+use lab_load::load::{Random, Step};
+
 use self::generator::Sender;
 use self::measure::Up;
 use self::progress::Progress;
 pub use self::progress::Show;
 use self::record::{Unmeasured, fill, no_figure};
-use crate::interrupt::Interrupt;
-use crate::load::{Random, Step};
-use crate::offline::audit::AuditError;
-use crate::record::{Iteration, Record, RecordError, Variant};
 use crate::scenario::{Arrangement, Arriving, Course, Fresh, Load, Rate, Scenario};
 use crate::topology::{Programs, Running, TopologyError, Workdir};
 
@@ -108,7 +109,7 @@ pub enum RunError {
 fn told(failed: &[(String, String)]) -> String {
     let lines = failed.iter().map(|(name, why)| format!("\n{name}: {why}"));
     if failed.is_empty() {
-        ": the run was ended by request".to_owned()
+        ": the run was interrupted".to_owned()
     } else {
         format!(":{}", lines.collect::<String>())
     }
@@ -120,24 +121,24 @@ enum Failed {
     #[error(transparent)]
     Topology(#[from] TopologyError),
     #[error(transparent)]
-    Load(#[from] crate::load::LoadError),
-    #[error("connections cannot be held: {0}")]
-    Hold(#[from] crate::idle_connections::HoldError),
+    Load(#[from] lab_load::load::LoadError),
+    #[error("cannot hold connections: {0}")]
+    Hold(#[from] lab_load::idle_connections::HoldError),
     #[error(transparent)]
-    Provider(#[from] crate::provider::ProviderError),
-    #[error("served nothing to {0} workers: there is no rate that it can serve")]
+    Provider(#[from] lab_load::provider::ProviderError),
+    #[error("no successful response to {0} workers during calibration, so no rate can be derived")]
     ServesNothing(u32),
     #[error("cannot watch revocations: {0}")]
     Revocations(io::Error),
-    #[error("nothing could be revoked: {0}")]
+    #[error("no credential could be revoked: {0}")]
     NothingRevoked(String),
-    #[error("requests of `{variant}` did not all end alike while they were counted: {what}")]
+    #[error("counted requests of `{variant}` had different results: {what}")]
     Count { variant: String, what: String },
     #[error("`{name}` {why}")]
     Generator { name: &'static str, why: String },
-    #[error("what another generator saw: {0}")]
-    Said(#[from] crate::offline::import::ImportError),
-    #[error("the profile of `{component}` under valgrind cannot be read: {why}")]
+    #[error("cannot import the output of the load generator: {0}")]
+    Said(#[from] lab_analysis::offline::import::ImportError),
+    #[error("cannot read the valgrind profile of `{component}`: {why}")]
     Profile { component: String, why: String },
 }
 
@@ -280,7 +281,7 @@ impl Runner<'_> {
         if round > 1 {
             let mut random = Random::new(self.seed.wrapping_add(u64::from(round)));
             for last in (1..order.len()).rev() {
-                let other = random.below(crate::units::count(last) + 1);
+                let other = random.below(lab_analysis::units::count(last) + 1);
                 order.swap(last, usize::try_from(other).unwrap_or(last));
             }
         }
@@ -313,7 +314,7 @@ impl Runner<'_> {
             let mode = arrangement.mode.as_deref();
             let site = if arrangement.loads.iter().any(revokes) { running.site(mode)? } else { None };
             let sender = arrangement.generator.map(|generator| {
-                let folder = self.place.folder().join(&label).join(crate::generator::COMPONENT);
+                let folder = self.place.folder().join(&label).join(lab_load::generator::COMPONENT);
                 Sender::new(generator, self.place.programs(), folder, &arrangement.generator_cores)
             });
             Ok(Up { running, tokens, site, sender: sender.transpose()? })
@@ -351,7 +352,7 @@ impl Runner<'_> {
             let load = Load {
                 flow: None,
                 arrivals: Arriving::Closed(workers),
-                stop: crate::load::Stop::After(length),
+                stop: lab_load::load::Stop::After(length),
                 warmup: length / 4,
                 path: None,
                 tokens: 1,
@@ -368,7 +369,7 @@ impl Runner<'_> {
             // generator.
             let sender = one.sender.take();
             self.progress.measuring(
-                &format!("{}, how much it serves", arrangement.name),
+                &format!("{}: calibration", arrangement.name),
                 0,
                 Some(length + load.warmup),
             );
@@ -401,7 +402,7 @@ impl Runner<'_> {
         let variant = self.scenario.variant(arrangement, name);
         let steps = self.steps(load);
         self.progress.measuring(&variant, round, load.length());
-        let start_ms = crate::units::nanos(self.origin.elapsed()) / 1_000_000;
+        let start_ms = lab_analysis::units::nanos(self.origin.elapsed()) / 1_000_000;
         // The seed differs per round but not per variant: all variants of a round get the same
         // arrivals.
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(round));
@@ -458,7 +459,7 @@ fn new_variant(
     name: String,
     load: &str,
     arrangement: &Arrangement,
-    shape: crate::record::LoadShape,
+    shape: lab_analysis::record::LoadShape,
 ) -> Variant {
     let mut labels = BTreeMap::from([
         ("topology".to_owned(), arrangement.topology.name.clone()),

@@ -10,11 +10,12 @@ use std::io::{IsTerminal as _, Write as _};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lab_analysis::record::{Iteration, Outcome};
+use lab_analysis::statistics::Figure;
+use lab_analysis::words;
+
 use super::view::{Seen, View};
-use crate::offline::render::words;
-use crate::record::{Iteration, Outcome};
 use crate::scenario::Scenario;
-use crate::statistics::Figure;
 
 /// Time between two redraws.
 const DRAW: Duration = Duration::from_millis(500);
@@ -79,11 +80,11 @@ impl Progress {
     }
 
     pub(super) fn serves(&self, name: &str, per_s: f64) {
-        self.line(&format!("{name} serves {} requests/s", words::digits(per_s)));
+        self.line(&format!("{name}: calibrated at {} requests/s", words::digits(per_s)));
     }
 
     pub(super) fn failed(&self, name: &str, why: &str) {
-        self.line(&format!("{name} is left out: {why}"));
+        self.line(&format!("{name}: excluded: {why}"));
     }
 
     /// Prints the result of one load. `what` names its unit: requests or transactions.
@@ -92,7 +93,7 @@ impl Progress {
     }
 
     pub(super) fn nothing_ended(&self, name: &str, round: u32) {
-        self.done(name, round, "nothing ended in the window");
+        self.done(name, round, "no request ended in the window");
     }
 
     fn done(&self, name: &str, round: u32, summary: &str) {
@@ -147,7 +148,7 @@ fn summary(iteration: &Iteration, what: &str) -> String {
     }
     let bad = iteration.count(Outcome::Refused) + iteration.count(Outcome::Failed) + iteration.unsent;
     if bad > 0 {
-        let _ = write!(text, "  {} did not end well", words::count(bad));
+        let _ = write!(text, "  {} failed or refused", words::count(bad));
     }
     for component in &iteration.components {
         if let Some(share) = throttled(component) {
@@ -163,7 +164,7 @@ fn summary(iteration: &Iteration, what: &str) -> String {
 }
 
 /// Share of CPU periods in which the component was throttled; `None` if it never was.
-fn throttled(component: &crate::record::Component) -> Option<f64> {
+fn throttled(component: &lab_analysis::record::Component) -> Option<f64> {
     let (first, last) = (component.samples.first()?, component.samples.last()?);
     let periods = last.periods?.saturating_sub(first.periods?);
     let stood = last.throttled_periods?.saturating_sub(first.throttled_periods?);
@@ -217,11 +218,12 @@ fn picture(seen: &Seen) -> String {
     text.push('\n');
     if let (Some(since), Some(length)) = (seen.since, seen.length) {
         let left = length.saturating_sub(Instant::now().saturating_duration_since(since));
-        let _ = writeln!(text, "  {:.0} s to go", left.as_secs_f64().ceil());
+        let _ = writeln!(text, "  {:.0} s left", left.as_secs_f64().ceil());
     }
     let rates: Vec<f64> = seen.slices.iter().map(|slice| slice.ok as f64 * 1e3 / slice.ms as f64).collect();
     let most = rates.iter().copied().fold(0.0, f64::max);
-    let heights = rates.iter().map(|rate| HEIGHTS[crate::units::place(rate / most.max(1.0) * 7.0).min(7)]);
+    let heights =
+        rates.iter().map(|rate| HEIGHTS[lab_analysis::units::place(rate / most.max(1.0) * 7.0).min(7)]);
     let _ = writeln!(
         text,
         "{}",
@@ -236,7 +238,7 @@ fn picture(seen: &Seen) -> String {
     let bad: u64 = seen.slices.iter().map(|slice| slice.bad).sum();
     let _ = writeln!(
         text,
-        "  latency     p50 {}  p99 {}  max {}   did not end well {bad}",
+        "  latency     p50 {}  p99 {}  max {}   failed or refused {bad}",
         time(last.and_then(|slice| slice.p50_us)),
         time(last.and_then(|slice| slice.p99_us)),
         time(last.and_then(|slice| slice.max_us)),
@@ -244,7 +246,7 @@ fn picture(seen: &Seen) -> String {
     for (name, watch) in &seen.components {
         let cores = watch.cores().unwrap_or(0.0);
         let scale = watch.limit.unwrap_or(1.0).max(0.001);
-        let filled = crate::units::place((cores / scale * BAR as f64).round()).min(BAR);
+        let filled = lab_analysis::units::place((cores / scale * BAR as f64).round()).min(BAR);
         let mut line =
             format!("  {name:<16} {}{} {cores:.3} cores", "█".repeat(filled), "·".repeat(BAR - filled));
         if let Some(limit) = watch.limit {
@@ -271,7 +273,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::record::{Component, Sample, Slice};
+    use lab_analysis::record::{Component, Sample, Slice};
 
     #[test]
     fn the_picture_shows_throughput_latency_cpu_and_throttling() {
@@ -313,7 +315,7 @@ mod tests {
             "3/12  3x/oauth, round 2 of 5",
             "▁▄█  800",
             "p50 1.5",
-            "did not end well 3",
+            "failed or refused 3",
             "0.050 cores of 0.05  64 MiB",
             "throttled in 100 %",
         ] {

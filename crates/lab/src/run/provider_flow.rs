@@ -1,20 +1,18 @@
-//! Provider flow as a load: how transactions with an OpenID provider appear in the record.
+//! Provider flow as a load: transactions with the OpenID provider of a topology.
 //!
-//! A transaction counts as one request of the record. It is successful when every response in it
-//! was as expected.
-//!
-//! Owns: the plan of virtual users, and the mapping of transaction results to request classes. Does
-//! not own: the flows ([`crate::provider`]), and sampling of components ([`super::measure`]).
+//! Owns: the plan of virtual users. Does not own: the flows ([`lab_load::provider`]), how their
+//! results appear in the record ([`lab_load::report`]), and sampling of components
+//! ([`super::measure`]).
+
+use lab_analysis::record::Iteration;
+use lab_load::Interrupt;
+use lab_load::load::{Probe, Stop};
+use lab_load::provider::{self, ProviderPlan, Scenario as Flow};
+use lab_load::report::iteration_of_flow;
 
 use super::Failed;
-use crate::interrupt::Interrupt;
-use crate::load::{Probe, Stop};
-use crate::provider::{self, Class as Trouble, ProviderPlan, Scenario as Flow, Tally};
-use crate::record::{Class, GeneratorUse, Iteration, Outcome};
-use crate::report::ProviderReport;
 use crate::scenario::{Arriving, Load};
 use crate::topology::{Running, TopologyError};
-use crate::units::seconds;
 
 /// Sends virtual users through a flow. Returns the iteration, and whether it was interrupted.
 pub(super) fn send(
@@ -22,8 +20,8 @@ pub(super) fn send(
     probe: Probe,
     interrupt: &Interrupt,
 ) -> Result<(Iteration, bool), Failed> {
-    let (report, mut outcome) = provider::measure(plan, probe, interrupt.wait())?;
-    Ok((iteration(&report, &mut outcome.tally), outcome.interrupted))
+    let mut outcome = provider::measure(plan, probe, interrupt.wait())?;
+    Ok((iteration_of_flow(plan, &mut outcome), outcome.interrupted))
 }
 
 /// Plan of virtual users for a flow of the topology's provider.
@@ -33,12 +31,12 @@ pub(super) fn send(
 pub(super) fn plan(running: &Running, load: &Load, flow: Flow, seed: u64) -> Result<ProviderPlan, Failed> {
     let topology = running.topology();
     let wrong = |what: &str| TopologyError::value(&topology.name, "provider", what);
-    let description = running.provider()?.ok_or_else(|| wrong("a flow needs one, and there is none"))?;
+    let description = running.provider()?.ok_or_else(|| wrong("missing; a flow needs [provider]"))?;
     let Arriving::Closed(workers) = load.arrivals else {
-        return Err(wrong("a flow has virtual users, not a rate").into());
+        return Err(wrong("a flow needs a closed loop, not a rate").into());
     };
     let Stop::After(duration) = load.stop else {
-        return Err(wrong("a flow lasts for a time, not for a number of transactions").into());
+        return Err(wrong("a flow needs a duration, not a number of transactions").into());
     };
     Ok(ProviderPlan {
         description,
@@ -53,47 +51,4 @@ pub(super) fn plan(running: &Running, load: &Load, flow: Flow, seed: u64) -> Res
         connect: None,
         watch: Vec::new(),
     })
-}
-
-fn iteration(report: &ProviderReport, tally: &mut Tally) -> Iteration {
-    let (from, until) = tally.window;
-    let mut iteration = Iteration::new(1, seconds(until.saturating_sub(from)));
-    iteration.warmup_s = seconds(from);
-    if tally.ok.count() > 0 {
-        iteration.classes.push(Class {
-            outcome: Outcome::Ok,
-            status: None,
-            fault: None,
-            count: tally.ok.count(),
-            latency: Some(tally.ok.distribution()),
-            example: None,
-        });
-    }
-    for (&(step, class, status), seen) in tally.troubles.iter().filter(|(_, seen)| seen.measured.count() > 0)
-    {
-        let answered = matches!(class, Trouble::Status);
-        iteration.classes.push(Class {
-            outcome: if answered { Outcome::Refused } else { Outcome::Failed },
-            // An unexpected status below 400 is not an error status, so it is not recorded.
-            status: status.filter(|status| *status >= 400),
-            fault: Some(format!("{}: {}", step.name(), class.name())),
-            count: seen.measured.count(),
-            latency: Some(seen.measured.distribution()),
-            example: Some(seen.example.clone()),
-        });
-    }
-    let own = &report.generator;
-    iteration.generator = Some(GeneratorUse {
-        cpu_share: own.cpu_share,
-        core_wait_share: own.core_wait_share,
-        stolen_share: own.stolen_share,
-        // A virtual user sends when the previous response is there, so no request is due earlier.
-        lag_p99_us: None,
-        limited: own.limited,
-    });
-    if let Some(slices) = &mut tally.slices {
-        slices.finish(until);
-        iteration.timeline = slices.take();
-    }
-    iteration
 }

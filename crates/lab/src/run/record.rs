@@ -2,14 +2,17 @@
 //!
 //! Owns: the order of variants, the findings about variants that were not or only partly measured,
 //! and the tables of the scenario that its variants fill. Does not own: measuring
-//! ([`super::measure`]), and findings from figures ([`crate::diagnose`]).
+//! ([`super::measure`]), and findings from figures ([`lab_analysis::diagnose`]).
 
 use std::collections::BTreeMap;
 
+use lab_analysis::diagnose;
+use lab_analysis::offline::audit::Tables;
+use lab_analysis::record::{
+    Comparison, Doubt, Finding, Ladder, Record, Reference, Run, Rung, Sweep, Variant,
+};
+
 use super::RunError;
-use crate::diagnose;
-use crate::offline::audit::Tables;
-use crate::record::{Comparison, Doubt, Finding, Ladder, Record, Reference, Run, Rung, Sweep, Variant};
 use crate::scenario::{Arrangement, Scenario};
 
 /// Variants without complete measurements.
@@ -86,21 +89,19 @@ impl Unmeasured<'_> {
             variants: variants_of(scenario, name),
             doubt: Doubt::Careful,
             evidence: first_line(why),
-            remedy:
-                "what is said here is about the others only: remove the cause, and run the scenario again"
-                    .to_owned(),
+            remedy: "this report covers only the other variants: remove the cause and run the scenario again"
+                .to_owned(),
         });
         let some = self.ended_nothing.iter().filter(|(variant, _)| record.variant(variant).is_some());
-        let nothing_ended = some.map(|(variant, rounds)| {
-            Finding {
-                name: "nothing-ended".to_owned(),
-                variants: vec![variant.clone()],
-                doubt: Doubt::Careful,
-                evidence: no_figure(rounds),
-                remedy: "its figures are of the other rounds, which were better ones: make the window longer than what \
-                    is measured takes, or the load smaller"
+        let nothing_ended = some.map(|(variant, rounds)| Finding {
+            name: "nothing-ended".to_owned(),
+            variants: vec![variant.clone()],
+            doubt: Doubt::Careful,
+            evidence: no_figure(rounds),
+            remedy:
+                "its figures cover only the other, better rounds: make the window longer than one request \
+                    takes, or reduce the load"
                     .to_owned(),
-            }
         });
         not_measured.chain(nothing_ended).collect()
     }
@@ -120,7 +121,7 @@ fn variants_of(scenario: &Scenario, name: &str) -> Vec<String> {
 pub(super) fn no_figure(rounds: &[u32]) -> String {
     let numbers: Vec<String> = rounds.iter().map(u32::to_string).collect();
     format!(
-        "nothing ended in the window of {} {}, neither well nor badly",
+        "no request ended in the window of {} {}",
         if rounds.len() == 1 { "round" } else { "rounds" },
         numbers.join(", ")
     )

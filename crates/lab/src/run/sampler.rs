@@ -16,17 +16,17 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lab_analysis::record::{Component, Sample};
+use lab_analysis::units::{nanos, whole};
+use lab_load::cgroup;
+use lab_load::fetch::Client;
+use lab_load::load::{Protocol, Target, Trust};
+use lab_load::observe::process::Tree;
+use lab_load::observe::{Accepted, INTERVAL, prometheus};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::view::View;
-use crate::cgroup;
-use crate::fetch::Client;
-use crate::load::{Protocol, Target, Trust};
-use crate::observe::process::Tree;
-use crate::observe::{Accepted, INTERVAL, prometheus};
-use crate::record::{Component, Sample};
 use crate::topology::{Metrics, Root, Started};
-use crate::units::{nanos, whole};
 
 /// Time between two scrapes, and longest wait for a response.
 const SCRAPE: Duration = Duration::from_millis(500);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::record::{Component, Sample, Slice};
+use lab_analysis::record::{Component, Sample, Slice};
 
 /// Number of slices that are kept: as many as fit into a terminal line.
 const SLICES: usize = 60;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Arrangement, Load};
+use super::arrangement::Arrangement;
+use super::load::Load;
 
 /// Largest number of requests in a count: under a counting tool a thousand take seconds.
 const MOST: u64 = 1_000_000;
@@ -39,7 +40,7 @@ impl Counts {
     ) -> Result<(), (&'static str, String)> {
         let [few, many] = self.requests;
         if few == 0 || many <= few || many > MOST {
-            let what = format!("are two numbers from 1 to {MOST}, the second above the first: [100, 600]");
+            let what = format!("must be two increasing numbers from 1 to {MOST}, such as [100, 600]");
             return Err(("requests", what));
         }
         for arrangement in arrangements {
@@ -52,10 +53,7 @@ impl Counts {
                 return Err(("component", what));
             }
             if topology.entries().len() > 1 {
-                let what = format!(
-                    "are sent one at a time to one place, and load enters topology `{}` at several",
-                    topology.name
-                );
+                let what = format!("need a single load entry, but topology `{}` has several", topology.name);
                 return Err(("requests", what));
             }
             let flow = arrangement
@@ -64,7 +62,7 @@ impl Counts {
                 .find(|name| loads.get(*name).is_some_and(|load| load.flow.is_some()));
             if let Some(name) = flow {
                 let what = format!(
-                    "load `{name}` is a flow, whose transactions are not counted: give it a scenario of its own"
+                    "load `{name}` is a flow, which cannot be counted: move it to a scenario without [counts]"
                 );
                 return Err(("requests", what));
             }

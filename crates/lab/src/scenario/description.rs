@@ -7,7 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lab_analysis::amount;
+use lab_analysis::offline::audit::Tables;
+use lab_analysis::record::{MOST_ITERATIONS, MOST_VARIANTS, Measure, Target};
+use lab_load::generator::COMPONENT;
+
 use super::Arriving;
+use super::arrangement::{Arrangement, Wish};
 use super::counts::Counts;
 use super::load::Load;
 use super::rate::Rate;
@@ -15,11 +21,7 @@ use super::table::{
     Fresh, LadderTable, Names, QuickTable, Reader, ReferenceTable, Several, SweepTable, Table, parts_of,
 };
 use super::target::TargetTable;
-use crate::amount;
-use crate::generator::{COMPONENT, Generator};
-use crate::offline::audit::Tables;
-use crate::record::{MOST_ITERATIONS, MOST_VARIANTS, Measure, Target};
-use crate::topology::{Act, Change, Library, Programs, Topology, TopologyError};
+use crate::topology::{Act, Library, TopologyError};
 
 /// A checked scenario: which topologies run, with which loads, and how often.
 #[derive(Debug, Clone)]
@@ -50,60 +52,6 @@ pub struct Scenario {
     pub(crate) targets: Vec<TargetTable>,
     /// Every source text of the scenario, by name.
     pub(crate) sources: BTreeMap<String, String>,
-}
-
-/// A topology in one token mode, with the overrides of the scenario.
-#[derive(Debug, Clone)]
-pub struct Arrangement {
-    /// Name of the arrangement, such as `fused/oidc`.
-    pub name: String,
-    /// Topology that runs.
-    pub topology: Topology,
-    /// Token mode; `None` without tokens.
-    pub mode: Option<String>,
-    /// Overrides of the topology.
-    pub change: Change,
-    /// Names of its loads.
-    pub loads: Vec<String>,
-    /// How long a revoked credential is watched here. It replaces the value of the loads.
-    pub patience: Option<Duration>,
-    /// Program that sends its loads and is sampled as a component. `None` for the lab itself, not
-    /// sampled.
-    pub generator: Option<Generator>,
-    /// Cores of the load generator; empty for all.
-    pub generator_cores: Vec<u32>,
-}
-
-impl Arrangement {
-    /// Checks that every required program is installed.
-    ///
-    /// # Errors
-    /// The first program that is missing.
-    pub(crate) fn find_programs(&self, programs: &Programs) -> Result<(), TopologyError> {
-        programs.find_all(&self.topology)?;
-        let generator = self.generator.and_then(Generator::program);
-        generator.map_or(Ok(()), |name| programs.find(COMPONENT, name, None).map(drop))
-    }
-
-    /// Applies the overrides of this arrangement to a load.
-    pub(crate) fn adapt(&self, load: &Load) -> Load {
-        let mut load = load.clone();
-        if let (Some(pace), Some(patience)) = (&mut load.revocations, self.patience) {
-            pace.patience = patience;
-        }
-        load
-    }
-}
-
-/// Options for reading a scenario, from outside its file.
-#[derive(Debug, Clone, Default)]
-pub struct Wish {
-    /// Uses the quick form of the scenario.
-    pub quick: bool,
-    /// Number of rounds, instead of that of the file.
-    pub rounds: Option<u32>,
-    /// Keeps only variants of these topologies. If the scenario names no topology, these are used.
-    pub topologies: Vec<String>,
 }
 
 impl Scenario {
@@ -139,7 +87,7 @@ impl Scenario {
         let quick = table.quick.as_ref().filter(|_| wish.quick);
         let rounds = wish.rounds.or(quick.and_then(|quick| quick.rounds)).unwrap_or(table.rounds);
         if rounds == 0 || rounds as usize > MOST_ITERATIONS {
-            return Err(reader.wrong("rounds", format!("{rounds} is not from 1 to {MOST_ITERATIONS}")));
+            return Err(reader.wrong("rounds", format!("{rounds} must be from 1 to {MOST_ITERATIONS}")));
         }
         let calibration = quick.and_then(|quick| quick.calibration.as_ref()).or(table.calibration.as_ref());
         let calibration = calibration.map_or(Ok(Duration::from_secs(2)), |text| amount::duration(text));
@@ -251,13 +199,17 @@ impl Scenario {
     fn check(&self, reader: &Reader<'_>) -> Result<(), TopologyError> {
         let names = self.variants();
         if names.len() > MOST_VARIANTS {
-            return Err(
-                reader.wrong("variant", format!("{} variants are more than {MOST_VARIANTS}", names.len()))
-            );
+            return Err(reader.wrong(
+                "variant",
+                format!("{} variants exceed the maximum of {MOST_VARIANTS}", names.len()),
+            ));
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
-            return Err(reader.wrong("variant", format!("two are called `{twice}`; give one a `name`")));
+            return Err(reader.wrong(
+                "variant",
+                format!("two variants have the name `{twice}`; give one of them a `name`"),
+            ));
         }
         self.check_starts(reader)?;
         let known = |place: &str, name: &str| {
@@ -268,7 +220,7 @@ impl Scenario {
             if any || self.partly {
                 return Ok(());
             }
-            Err(reader.wrong(place, format!("there is no variant `{name}`; there is {}", names.join(", "))))
+            Err(reader.wrong(place, format!("unknown variant `{name}`; available: {}", names.join(", "))))
         };
         if let Some(counts) = &self.counts {
             let checked = counts.check(&self.arrangements, &self.loads);
@@ -295,7 +247,7 @@ impl Scenario {
                 .try_for_each(|beside| known("reference", beside))?;
             if rows.is_empty() {
                 let what = format!(
-                    "no published row is called `{}`; `postern lab audit --example` has all",
+                    "unknown published row `{}`; `postern lab audit --example` lists all",
                     reference.id
                 );
                 return Err(reader.wrong("reference", what));
@@ -325,7 +277,7 @@ fn shorten(
         {
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
             return Err(
-                reader.wrong("quick.variants", format!("there is no variant `{unknown}`; there is {known}"))
+                reader.wrong("quick.variants", format!("unknown variant `{unknown}`; available: {known}"))
             );
         }
         let stays = |arrangement: &Arrangement| names.contains(&base(arrangement));
@@ -337,9 +289,7 @@ fn shorten(
         let names = &parts_of(names, several);
         if let Some(unknown) = names.iter().find(|name| !loads.contains_key(*name)) {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(
-                reader.wrong("quick.loads", format!("there is no load `{unknown}`; there is {known}"))
-            );
+            return Err(reader.wrong("quick.loads", format!("unknown load `{unknown}`; available: {known}")));
         }
         loads.retain(|name, _| names.contains(name));
         for arrangement in arrangements.iter_mut() {
@@ -347,7 +297,7 @@ fn shorten(
         }
         arrangements.retain(|arrangement| !arrangement.loads.is_empty());
         if arrangements.is_empty() {
-            return Err(reader.wrong("quick.loads", "none of them goes through a variant that stays"));
+            return Err(reader.wrong("quick.loads", "no remaining variant has one of these loads"));
         }
     }
     Ok(())
@@ -387,7 +337,7 @@ impl Scenario {
                 }
                 if self.fresh == Fresh::Run && self.rounds > 1 {
                     let what = format!(
-                        "`{component}` would run already in the second round: programs have to be new in each, `fresh = \"round\"`"
+                        "`{component}` would already run in the second round: set `fresh = \"round\"` so that programs restart in each round"
                     );
                     return Err(reader.wrong(&place, what));
                 }
@@ -452,8 +402,8 @@ pub(crate) fn stand_in(name: &str, mode: &str, load: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Stop;
-    use crate::record::Measure;
+    use lab_analysis::record::Measure;
+    use lab_load::load::Stop;
 
     const SOUND: &str = "rounds = 2\n[load.a]\narrivals = 'closed'\nconcurrency = 2\nrequests = 10\n[[variant]]\ntopology = ['fused', 'direct']\n";
 
@@ -557,7 +507,7 @@ mod tests {
             read(&text, &Wish::default()).unwrap_err()
         };
         let several = counted("idp-multi", "requests = 10");
-        assert!(several.contains("counts.requests") && several.contains("at several"), "{several}");
+        assert!(several.contains("counts.requests") && several.contains("has several"), "{several}");
         let flow = counted("idp-single", "duration = '1s'\nflow = 'password'");
         assert!(flow.contains("counts.requests") && flow.contains("`a` is a flow"), "{flow}");
     }
@@ -604,9 +554,9 @@ mod tests {
         for (change, words) in [
             (("rounds = 2", "rounds = 0"), vec!["`mine.toml`: rounds", "1000"]),
             (("rounds = 2", "round = 2"), vec!["unknown field `round`", "rounds"]),
-            (("'direct'", "'dirct'"), vec!["no topology `dirct`", "fused"]),
+            (("'direct'", "'dirct'"), vec!["unknown topology `dirct`", "fused"]),
             (("'direct']", "'direct']\ntokens = 'saml'"), vec!["no token mode `saml`", "oauth, oidc"]),
-            (("'direct']", "'direct']\nload = 'b'"), vec!["no load `b`", "there is a"]),
+            (("'direct']", "'direct']\nload = 'b'"), vec!["unknown load `b`", "available: a"]),
             (("'direct']", "'direct']\nvariables = { x = '1' }"), vec!["no variable `x`", "backend_delay"]),
             (
                 ("'direct']", "'direct']\nlimits = { x = { cpu = '50m' } }"),
@@ -616,21 +566,24 @@ mod tests {
                 ("'direct']", "'direct']\nlimits = { backend = { cpu = '50' } }"),
                 vec!["limits.backend", "50m"],
             ),
-            (("'direct']", "'direct', 'direct']"), vec!["two are called `direct`"]),
-            (("'direct']", "'direct']\n[[reference]]\nid = '9x'"), vec!["no published row is called `9x`"]),
+            (("'direct']", "'direct', 'direct']"), vec!["two variants have the name `direct`"]),
+            (("'direct']", "'direct']\n[[reference]]\nid = '9x'"), vec!["unknown published row `9x`"]),
             (
                 (
                     "'direct']",
                     "'direct']\n[[ladder]]\nname = 'l'\nrungs = [{ adds = 'x', variant = 'y/@tokens@' }]",
                 ),
-                vec!["ladder `l`", "no variant `y/@tokens@`"],
+                vec!["ladder `l`", "unknown variant `y/@tokens@`"],
             ),
             (("'direct']", "'direct']\npatience = 'soon'"), vec!["patience", "`soon`"]),
-            (("'direct']", "'direct']\npatience = '2s'"), vec!["patience", "none of its loads revokes"]),
-            (("rounds = 2", "rounds = 2\nbaseline = 'x'"), vec!["baseline", "no variant `x`", "direct"]),
+            (
+                ("'direct']", "'direct']\npatience = '2s'"),
+                vec!["patience", "none of its loads has [load.NAME.revocations]"],
+            ),
+            (("rounds = 2", "rounds = 2\nbaseline = 'x'"), vec!["baseline", "unknown variant `x`", "direct"]),
             (
                 ("'direct']", "'direct']\n[[target]]\nsays = 't'\nfigure = 'p99'\nof = 'x'\nat_most = '1s'"),
-                vec!["target `t`", "no variant `x`", "direct"],
+                vec!["target `t`", "unknown variant `x`", "direct"],
             ),
             (
                 (
@@ -647,7 +600,7 @@ mod tests {
                 vec!["target `t`: component", "no component `x`", "backend"],
             ),
             (("requests = 10", ""), vec!["load.a.duration", "either"]),
-            (("requests = 10", "requests = 10\npath = 'app'"), vec!["load.a.path", "begins with `/`"]),
+            (("requests = 10", "requests = 10\npath = 'app'"), vec!["load.a.path", "must begin with `/`"]),
             (
                 ("'direct']", "'direct']\n[counts]\ncomponent = 'gateway'\nrequests = [1, 2]"),
                 vec![
@@ -657,20 +610,20 @@ mod tests {
             ),
             (
                 ("'direct']", "'direct']\n[counts]\ncomponent = 'backend'\nrequests = [600, 100]"),
-                vec!["counts.requests", "the second above the first"],
+                vec!["counts.requests", "two increasing numbers"],
             ),
             (("[[variant]]", "[quick.load.b]\nrequests = 1\n[[variant]]"), vec!["quick.load.b"]),
             (
                 ("[[variant]]", "[quick]\nvariants = ['3x']\n[[variant]]"),
-                vec!["quick.variants", "no variant `3x`; there is direct, fused"],
+                vec!["quick.variants", "unknown variant `3x`; available: direct, fused"],
             ),
             (
                 ("[[variant]]", "[quick]\nloads = ['b']\n[[variant]]"),
-                vec!["quick.loads", "no load `b`; there is a"],
+                vec!["quick.loads", "unknown load `b`; available: a"],
             ),
             (
                 ("requests = 10", "duration = '1s'\nflow = 'password'"),
-                vec!["load `a` goes through topology `fused`", "[provider]"],
+                vec!["load `a` on topology `fused`", "[provider]"],
             ),
         ] {
             assert!(SOUND.contains(change.0));

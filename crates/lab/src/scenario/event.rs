@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lab_analysis::amount;
+use lab_load::load::Stop;
 use serde::Deserialize;
 
-use crate::amount;
-use crate::load::Stop;
 use crate::topology::{Act, Anew, Signalled};
 
 /// Largest number of events of a load: each is stored in the record.
@@ -35,9 +35,9 @@ impl Planned {
     pub fn words(&self) -> String {
         let act = self.act.map(|act| act.words(&self.component));
         match (act, &self.anew) {
-            (Some(act), Some(anew)) => format!("{act}, `{}` written anew", anew.file),
+            (Some(act), Some(anew)) => format!("{act}, `{}` rewritten", anew.file),
             (Some(act), None) => act,
-            (None, Some(anew)) => format!("`{}` of `{}` written anew", anew.file, self.component),
+            (None, Some(anew)) => format!("`{}` of `{}` rewritten", anew.file, self.component),
             (None, None) => String::new(),
         }
     }
@@ -65,7 +65,7 @@ pub(super) struct EventTable {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     untagged,
-    expecting = "takes variables, `{ NAME = \"VALUE\" }`, or a list of such tables, which are taken in turn"
+    expecting = "expected variables, `{ NAME = \"VALUE\" }`, or a list of such tables that are used in turn"
 )]
 enum With {
     Always(BTreeMap<String, String>),
@@ -83,14 +83,14 @@ pub(super) fn planned(events: Vec<EventTable>, warmup: Duration, stop: Stop) -> 
         all.extend(event.planned()?);
     }
     if all.len() > MOST {
-        return Err(format!("{} of them are more than {MOST}", all.len()));
+        return Err(format!("{} events exceed the maximum of {MOST}", all.len()));
     }
     all.sort_by_key(|event| event.at);
     if let (Some(last), Stop::After(duration)) = (all.last(), stop)
         && last.at >= warmup + duration
     {
         return Err(format!(
-            "at: the load is over after {} s, warm-up included, and the last of them is due after {} s",
+            "at: the load ends after {} s (with warm-up), but the last event is due after {} s",
             (warmup + duration).as_secs_f64(),
             last.at.as_secs_f64()
         ));
@@ -104,7 +104,7 @@ impl EventTable {
         let at = time("at", &self.at)?;
         let end = self.end.as_deref().map(|text| time("end", text)).transpose()?;
         if end.is_some_and(|end| end.is_zero() || end > LONGEST_END) {
-            return Err("end: is how long it may take, above 0 and up to 10m".to_owned());
+            return Err("end: must be a time above 0 and up to 10m".to_owned());
         }
         let acts = [
             self.signal.map(Act::Signal),
@@ -116,8 +116,8 @@ impl EventTable {
         let act = acts.next();
         if acts.next().is_some() || (act.is_none() && self.file.is_none()) {
             return Err(
-                "takes either `signal` (STOP, CONT, KILL, TERM, HUP), `restart = true`, `start = true` or `end = \"30s\"` \
-                 (it is asked to, and has to within that time), each with or without a `file`; or a `file` alone"
+                "needs exactly one of `signal` (STOP, CONT, KILL, TERM, HUP), `restart = true`, `start = true` or \
+                 `end = \"30s\"` (it must end within that time), each with or without a `file`; or only a `file`"
                     .to_owned(),
             );
         }
@@ -125,13 +125,13 @@ impl EventTable {
             match (self.every.as_deref().map(|text| time("every", text)).transpose()?, self.times) {
                 (None, None) => (Duration::ZERO, 1),
                 (Some(every), Some(times @ 1..)) if !every.is_zero() => (every, times),
-                _ => return Err("every: `every` and `times` stand together, both above 0".to_owned()),
+                _ => return Err("every: needs both `every` and `times`, each above 0".to_owned()),
             };
         if times as usize > MOST {
-            return Err(format!("times: is from 1 to {MOST}"));
+            return Err(format!("times: must be from 1 to {MOST}"));
         }
         if times > 1 && (self.start || end.is_some()) {
-            return Err("times: a component that stands by is started once, and ends once".to_owned());
+            return Err("times: `start` and `end` cannot be repeated".to_owned());
         }
         let turns = match (&self.file, self.with) {
             (None, None) => Vec::new(),
@@ -139,11 +139,11 @@ impl EventTable {
             (Some(_), Some(With::InTurn(turns))) => turns,
             (Some(file), None) => {
                 return Err(format!(
-                    "with: is missing: `{file}` would be as it was; give variables of the topology, `with = {{ NAME = \"VALUE\" }}`"
+                    "with: missing; without it `{file}` does not change; add variables of the topology, `with = {{ NAME = \"VALUE\" }}`"
                 ));
             }
             (None, Some(_)) => {
-                return Err("with: is for a `file` that is written anew with other variables".to_owned());
+                return Err("with: needs a `file` to rewrite".to_owned());
             }
         };
         if self.file.is_some() && (turns.is_empty() || turns.iter().any(BTreeMap::is_empty)) {
@@ -151,7 +151,7 @@ impl EventTable {
         }
         if turns.len() > times as usize {
             return Err(format!(
-                "with: has {} turns, of which only {times} would come: see `times`",
+                "with: has {} entries, but only {times} would be used: increase `times`",
                 turns.len()
             ));
         }
@@ -194,30 +194,30 @@ mod tests {
         let expected =
             [(1000, "a", Some("1")), (1300, "a", Some("2")), (1300, "b", None), (1600, "a", Some("1"))];
         assert_eq!(seen, expected);
-        assert_eq!(all[0].words(), "SIGHUP to `a`, `x` written anew");
+        assert_eq!(all[0].words(), "SIGHUP to `a`, `x` rewritten");
         let file = read("{ at = '1s', component = 'a', file = 'x', with = { n = '1' } }", 10).unwrap();
-        assert_eq!((file[0].act, file[0].words().as_str()), (None, "`x` of `a` written anew"));
+        assert_eq!((file[0].act, file[0].words().as_str()), (None, "`x` of `a` rewritten"));
     }
 
     #[test]
     fn what_cannot_be_meant_is_refused_with_its_key() {
         let a = "component = 'a'";
         for (text, words) in [
-            (format!("at = '1s', {a}"), "either `signal`"),
-            (format!("at = '1s', {a}, start = true, restart = true"), "either `signal`"),
-            (format!("at = '1s', {a}, restart = true, every = '1s'"), "`every` and `times` stand together"),
-            (format!("at = '1s', {a}, restart = true, times = 2"), "`every` and `times` stand together"),
-            (format!("at = '1s', {a}, restart = true, every = '0s', times = 2"), "both above 0"),
+            (format!("at = '1s', {a}"), "exactly one of `signal`"),
+            (format!("at = '1s', {a}, start = true, restart = true"), "exactly one of `signal`"),
+            (format!("at = '1s', {a}, restart = true, every = '1s'"), "needs both `every` and `times`"),
+            (format!("at = '1s', {a}, restart = true, times = 2"), "needs both `every` and `times`"),
+            (format!("at = '1s', {a}, restart = true, every = '0s', times = 2"), "each above 0"),
             (format!("at = '1s', {a}, restart = true, every = '1ms', times = 10001"), "from 1 to 10000"),
-            (format!("at = '1s', {a}, start = true, every = '1s', times = 2"), "started once"),
+            (format!("at = '1s', {a}, start = true, every = '1s', times = 2"), "cannot be repeated"),
             (format!("at = '1s', {a}, end = 'soon'"), "end: `soon`"),
-            (format!("at = '1s', {a}, end = '0s'"), "end: is how long"),
-            (format!("at = '1s', {a}, file = 'x'"), "`x` would be as it was"),
+            (format!("at = '1s', {a}, end = '0s'"), "end: must be a time above 0"),
+            (format!("at = '1s', {a}, file = 'x'"), "`x` does not change"),
             (format!("at = '1s', {a}, file = 'x', with = {{}}"), "has no variables"),
             (format!("at = '1s', {a}, file = 'x', with = []"), "has no variables"),
-            (format!("at = '1s', {a}, file = 'x', with = 7"), "takes variables"),
-            (format!("at = '1s', {a}, file = 'x', with = [{{ n = '1' }}, {{ n = '2' }}]"), "2 turns"),
-            (format!("at = '1s', {a}, signal = 'HUP', with = {{ n = '1' }}"), "is for a `file`"),
+            (format!("at = '1s', {a}, file = 'x', with = 7"), "expected variables"),
+            (format!("at = '1s', {a}, file = 'x', with = [{{ n = '1' }}, {{ n = '2' }}]"), "2 entries"),
+            (format!("at = '1s', {a}, signal = 'HUP', with = {{ n = '1' }}"), "needs a `file`"),
             (format!("at = '1s', {a}, signal = 'HUP', every = '5s', times = 3"), "due after 11 s"),
         ] {
             let said = read(&format!("{{ {text} }}"), 10).unwrap_err();

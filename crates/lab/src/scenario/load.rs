@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
+use lab_analysis::amount;
+use lab_analysis::record::NamedBy;
+use lab_load::load::{Spacing, Stop};
+use lab_load::provider::Scenario as Flow;
+use lab_load::revoke::{Flood, Pace};
 use serde::Deserialize;
 
 use super::event::{self, EventTable, Planned};
 use super::rate::{Course, RateTable, stages};
-use crate::amount;
-use crate::load::{Spacing, Stop};
-use crate::provider::Scenario as Flow;
-use crate::record::NamedBy;
-use crate::revoke::{Flood, Pace};
 
 /// Default number of connections of an open loop.
 const CONNECTIONS: u32 = 64;
@@ -250,32 +250,38 @@ impl LoadTable {
     fn arrivals(&self) -> Result<Arriving, (&'static str, String)> {
         let wrong = |key, what: &str| Err((key, what.to_owned()));
         let in_flight = |key, number: u32| {
-            if (1..=MOST).contains(&number) { Ok(number) } else { Err((key, format!("is from 1 to {MOST}"))) }
+            if (1..=MOST).contains(&number) {
+                Ok(number)
+            } else {
+                Err((key, format!("must be from 1 to {MOST}")))
+            }
         };
         match self.arrivals {
             None => wrong(
                 "arrivals",
-                "is missing; give \"poisson\", \"constant\" (open loops, with `rate`, `rates` or `steps`) or \"closed\" (with `concurrency`)",
+                "missing; set \"poisson\" or \"constant\" (open loop, with `rate`, `rates` or `steps`), or \"closed\" (with `concurrency`)",
             ),
             Some(Word::Closed) => match (self.concurrency, &self.rate, &self.steps) {
                 (Some(workers), None, None) => Ok(Arriving::Closed(in_flight("concurrency", workers)?)),
-                (_, Some(_), _) => wrong("rate", "a closed loop has none: its rate is workers ÷ latency"),
+                (_, Some(_), _) => {
+                    wrong("rate", "not allowed in a closed loop: its rate is workers ÷ latency")
+                }
                 (_, _, Some(_)) => {
-                    wrong("steps", "a closed loop has no rates: its rate is workers ÷ latency")
+                    wrong("steps", "not allowed in a closed loop: its rate is workers ÷ latency")
                 }
                 (None, None, None) => {
-                    wrong("concurrency", "is missing: a closed loop has a number of workers")
+                    wrong("concurrency", "missing; a closed loop needs a number of workers")
                 }
             },
             Some(word) => {
                 let course = match (&self.rate, &self.steps) {
                     (Some(rate), None) => Course::Steady(rate.rate()?),
                     (None, Some(steps)) => Course::Stages(stages(steps).map_err(|what| ("steps", what))?),
-                    (Some(_), Some(_)) => return wrong("steps", "stand beside `rate`: give one of them"),
+                    (Some(_), Some(_)) => return wrong("steps", "cannot be combined with `rate`"),
                     (None, None) => {
                         return wrong(
                             "rate",
-                            "is missing; give requests per second, a share of what the slowest variant serves (\"60%\"), `rates` or `steps`",
+                            "missing; set requests per second, a share of what the slowest variant serves (\"60%\"), `rates` or `steps`",
                         );
                     }
                 };
@@ -297,14 +303,14 @@ impl LoadTable {
         let Some(rates) = self.rates.clone() else { return Ok(vec![(None, self.load()?)]) };
         let wrong = |what: &str| Err(("rates", what.to_owned()));
         if matches!(self.arrivals, Some(Word::Closed)) {
-            return wrong("a closed loop has none: its rate is workers ÷ latency");
+            return wrong("not allowed in a closed loop: its rate is workers ÷ latency");
         }
         if self.rate.is_some() || self.steps.is_some() {
-            return wrong("stand beside `rate` or `steps`: give one of them");
+            return wrong("cannot be combined with `rate` or `steps`");
         }
         if rates.len() < LEAST_RATES {
             return wrong(
-                "are three at least: fewer show no bend, and each can be a load of its own, with `rate`",
+                "needs at least three rates to show the knee; use separate loads with `rate` for fewer",
             );
         }
         let one = |rate: RateTable| {
@@ -316,7 +322,7 @@ impl LoadTable {
         let mut names: Vec<_> = all.iter().map(|(name, _)| name).collect();
         names.sort();
         names.dedup();
-        if names.len() < all.len() { wrong("name one twice") } else { Ok(all) }
+        if names.len() < all.len() { wrong("contains a rate twice") } else { Ok(all) }
     }
 
     /// Checks the table and converts it to a load.
@@ -332,19 +338,16 @@ impl LoadTable {
         let flow = flow.map_err(|what| ("flow", what))?;
         if flow.is_some() {
             if !matches!(self.arrivals, None | Some(Word::Closed)) {
-                return wrong(
-                    "arrivals",
-                    "a flow has virtual users that each go through it over and over: \"closed\"",
-                );
+                return wrong("arrivals", "a flow needs a closed loop of virtual users: \"closed\"");
             }
             if self.requests.is_some() {
-                return wrong("requests", "a flow lasts for a time: give `duration`");
+                return wrong("requests", "not allowed with a flow: set `duration`");
             }
             if self.tokens.is_some() || self.zipf.is_some() {
-                return wrong("tokens", "a flow gets its own from the provider");
+                return wrong("tokens", "not allowed with a flow: it gets tokens from the provider");
             }
             if self.path.is_some() {
-                return wrong("path", "a flow goes to the endpoints of the provider");
+                return wrong("path", "not allowed with a flow: it uses the endpoints of the provider");
             }
         }
         let arrivals = self.arrivals()?;
@@ -356,36 +359,38 @@ impl LoadTable {
             (Some(1..), None, None) => Stop::Count(self.requests.unwrap_or(1)),
             (None, Some(duration), None) if !duration.is_zero() => Stop::After(duration),
             (None, None, Some(stages)) => Stop::After(stages.iter().map(|stage| stage.lasts).sum()),
-            (_, _, Some(_)) => return wrong("duration", "`steps` say how long each lasts"),
-            _ => return wrong("duration", "give either `duration` or `requests`, above 0"),
+            (_, _, Some(_)) => {
+                return wrong("duration", "not allowed with `steps`, which contain the durations");
+            }
+            _ => return wrong("duration", "set either `duration` or `requests`, above 0"),
         };
         if self.rounds == Some(0) {
-            return wrong("rounds", "of zero measure nothing");
+            return wrong("rounds", "must be above 0");
         }
         let timeout = time("timeout", &self.timeout)?.unwrap_or(TIMEOUT);
         if timeout.is_zero() {
-            return wrong("timeout", "of zero answers nothing");
+            return wrong("timeout", "must be above 0");
         }
         let slots = match &arrivals {
             Arriving::Closed(workers) => *workers,
             Arriving::Open { connections, .. } => *connections,
         };
         if self.streams.is_some_and(|streams| streams == 0 || slots % streams != 0) {
-            let what = format!("is a number that {slots} requests in flight can be divided by");
+            let what = format!("must be a divisor of the {slots} requests in flight");
             return Err(("streams", what));
         }
         let hold = self.hold.as_ref().map(HoldTable::hold).transpose().map_err(|what| ("hold", what))?;
         let tokens = self.tokens.unwrap_or(1);
         if tokens > MOST_TOKENS {
-            return Err(("tokens", format!("is from 0 to {MOST_TOKENS}")));
+            return Err(("tokens", format!("must be from 0 to {MOST_TOKENS}")));
         }
         if let Some(path) = self.path.as_ref().filter(|path| !path.starts_with('/')) {
-            return Err(("path", format!("`{path}` is none: it begins with `/`")));
+            return Err(("path", format!("`{path}` must begin with `/`")));
         }
         let revocations = self.revocations.as_ref().map(RevocationsTable::pace).transpose();
         let revocations = revocations.map_err(|what| ("revocations", what))?;
         if flow.is_none() && revocations.is_some_and(|pace| pace.after_window.is_some()) {
-            return wrong("revocations", "after_window: only a `flow` goes on after its window");
+            return wrong("revocations", "after_window: needs a `flow`");
         }
         if let Some(flood) = revocations.and_then(|pace| pace.flood) {
             let ends = match stop {
@@ -393,10 +398,7 @@ impl LoadTable {
                 Stop::Count(_) => false,
             };
             if !ends {
-                return wrong(
-                    "revocations",
-                    "flood: has to end before the load, which lasts for a `duration`",
-                );
+                return wrong("revocations", "flood: must end before the load, which needs a `duration`");
             }
         }
         let warmup = time("warmup", &self.warmup)?.unwrap_or(WARMUP);
@@ -423,15 +425,15 @@ impl LoadTable {
 impl HoldTable {
     fn hold(&self) -> Result<Hold, String> {
         if !(1..=MOST_HELD).contains(&self.connections) {
-            return Err(format!("`connections` is from 1 to {MOST_HELD}"));
+            return Err(format!("`connections` must be from 1 to {MOST_HELD}"));
         }
         let interval = self.interval.as_deref().map(amount::duration).transpose()?;
         let manner = match (self.manner, interval) {
             (Manner::SlowLoris, Some(interval)) if !interval.is_zero() => Holding::SlowLoris(interval),
             (Manner::SlowLoris, _) => {
-                return Err("slow-loris needs an `interval` above 0, in which it sends a line".to_owned());
+                return Err("slow-loris needs an `interval` above 0 between two lines".to_owned());
             }
-            (_, Some(_)) => return Err("only slow-loris has an `interval`".to_owned()),
+            (_, Some(_)) => return Err("`interval` is for slow-loris only".to_owned()),
             (Manner::Idle, None) => Holding::Idle,
             (Manner::Silent, None) => Holding::Silent,
         };
@@ -444,7 +446,7 @@ impl RevocationsTable {
         let time = |key: &str, text: &Option<String>| {
             let time = text.as_deref().map(amount::duration).transpose();
             match time.map_err(|what| format!("{key}: {what}"))? {
-                Some(time) if time < LEAST_PACE => Err(format!("{key}: is at least 1ms")),
+                Some(time) if time < LEAST_PACE => Err(format!("{key}: must be at least 1ms")),
                 time => Ok(time),
             }
         };
@@ -462,7 +464,7 @@ impl FloodTable {
     fn flood(&self) -> Result<Flood, String> {
         let time = |key, text: &str| amount::duration(text).map_err(|what| format!("flood.{key}: {what}"));
         if !(1..=MOST_FLOODING).contains(&self.tokens) {
-            return Err(format!("flood.tokens: is from 1 to {MOST_FLOODING}"));
+            return Err(format!("flood.tokens: must be from 1 to {MOST_FLOODING}"));
         }
         let (at, within) = (time("at", &self.at)?, time("within", &self.within)?);
         Ok(Flood { at, tokens: self.tokens, within, by: self.by })
@@ -471,7 +473,7 @@ impl FloodTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rate::{Rate, Stage};
+    use super::super::rate::{Rate, RateStage};
     use super::*;
 
     fn load(text: &str) -> Result<Load, (&'static str, String)> {
@@ -517,7 +519,7 @@ mod tests {
         let steps = |text: &str| load(&format!("arrivals = 'poisson'\nsteps = {text}"));
         let found = steps("['500@10s', '0@5s', '10%..120%@1m']").unwrap();
         assert_eq!(found.stop, Stop::After(Duration::from_secs(75)));
-        let stage = |from, to, seconds| Stage { from, to, lasts: Duration::from_secs(seconds) };
+        let stage = |from, to, seconds| RateStage { from, to, lasts: Duration::from_secs(seconds) };
         let (steady, pause) = (Rate::PerSecond(500.0), Rate::PerSecond(0.0));
         let expected = vec![
             stage(steady, steady, 10),

@@ -9,6 +9,7 @@
 //! 3. The tables become arrangements (topologies to run), each with its loads.
 //! 4. [`crate::run`] measures them.
 
+mod arrangement;
 mod counts;
 mod description;
 mod event;
@@ -17,11 +18,12 @@ mod rate;
 mod table;
 mod target;
 
+pub use arrangement::{Arrangement, Wish};
 pub use counts::Counts;
-pub use description::{Arrangement, Scenario, Wish};
+pub use description::Scenario;
 pub use event::Planned;
 pub use load::{Arriving, Hold, Holding, Load};
-pub use rate::{Course, Rate, Stage};
+pub use rate::{Course, Rate, RateStage};
 
 pub use table::Fresh;
 

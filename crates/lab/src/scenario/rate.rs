@@ -1,15 +1,14 @@
 //! Rates: how many requests per second a load offers.
 //!
 //! Owns: absolute rates, relative rates, and their course over time, as they are in a file. Does
-//! not own: when each request is due ([`crate::load`]), and the measured rate that a share refers
-//! to.
+//! not own: when each request is due ([`lab_load::load`]), and the measured rate that a share
+//! refers to.
 
 use std::fmt;
 use std::time::Duration;
 
+use lab_analysis::amount;
 use serde::Deserialize;
-
-use crate::amount;
 
 /// Highest rate in requests per second.
 const MOST_RATE: f64 = 1e7;
@@ -20,7 +19,7 @@ pub enum Course {
     /// A constant rate.
     Steady(Rate),
     /// Consecutive stages, each with its own rates.
-    Stages(Vec<Stage>),
+    Stages(Vec<RateStage>),
 }
 
 impl Course {
@@ -35,7 +34,7 @@ impl Course {
 
 /// A constant rate, or a linear change between two rates, for a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stage {
+pub struct RateStage {
     /// Rate at its start.
     pub from: Rate,
     /// Rate at its end.
@@ -65,11 +64,11 @@ pub(super) enum RateTable {
 ///
 /// # Errors
 /// Description of the wrong step.
-pub(super) fn stages(steps: &[String]) -> Result<Vec<Stage>, String> {
+pub(super) fn stages(steps: &[String]) -> Result<Vec<RateStage>, String> {
     let stage = |text: &String| {
         let wrong = || {
             format!(
-                "`{text}` is no step; write RATE@TIME or RATE..RATE@TIME, such as \"500@10s\" or \"10%..120%@60s\""
+                "`{text}` is not a step; write RATE@TIME or RATE..RATE@TIME, such as \"500@10s\" or \"10%..120%@60s\""
             )
         };
         let (rates, time) = text.split_once('@').ok_or_else(wrong)?;
@@ -81,11 +80,11 @@ pub(super) fn stages(steps: &[String]) -> Result<Vec<Stage>, String> {
             Err(_) => RateTable::Text(text.trim().to_owned()).rate().map_err(|_| wrong()),
         };
         let lasts = amount::duration(time.trim()).ok().filter(|time| !time.is_zero()).ok_or_else(wrong)?;
-        Ok(Stage { from: rate(from)?, to: rate(to)?, lasts })
+        Ok(RateStage { from: rate(from)?, to: rate(to)?, lasts })
     };
-    let all: Vec<Stage> = steps.iter().map(stage).collect::<Result<_, String>>()?;
-    let sends = |stage: &Stage| [stage.from, stage.to].iter().any(|rate| *rate != Rate::PerSecond(0.0));
-    if all.iter().any(sends) { Ok(all) } else { Err("of pauses alone send nothing".to_owned()) }
+    let all: Vec<RateStage> = steps.iter().map(stage).collect::<Result<_, String>>()?;
+    let sends = |stage: &RateStage| [stage.from, stage.to].iter().any(|rate| *rate != Rate::PerSecond(0.0));
+    if all.iter().any(sends) { Ok(all) } else { Err("needs at least one rate above 0".to_owned()) }
 }
 
 impl fmt::Display for RateTable {
@@ -104,7 +103,7 @@ impl RateTable {
     /// The wrong key, and the reason.
     pub(super) fn rate(&self) -> Result<Rate, (&'static str, String)> {
         let wrong = || {
-            let what = "is a number of requests per second (up to 10000000), or a share from 1% to 1000% of what the slowest variant serves";
+            let what = "must be requests per second (up to 10000000), or a share from 1% to 1000% of what the slowest variant serves";
             ("rate", what.to_owned())
         };
         match self {

@@ -8,16 +8,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use lab_analysis::amount;
+use lab_load::cgroup::Limits;
+use lab_load::generator::{COMPONENT, Generator};
+use lab_load::load::{Protocol, Stop};
 use serde::Deserialize;
 
+use super::arrangement::{Arrangement, Wish};
 use super::counts::Counts;
-use super::description::{Arrangement, Wish};
 use super::load::{Arriving, LEAST_PACE, Load, LoadTable};
 use super::target::TargetTable;
-use crate::amount;
-use crate::cgroup::Limits;
-use crate::generator::{COMPONENT, Generator};
-use crate::load::{Protocol, Stop};
 use crate::topology::{Act, Change, Topology, TopologyError, Wire};
 
 /// Lowest limit of open files that a component can have.
@@ -180,14 +180,12 @@ impl Reader<'_> {
         quick: Option<&QuickTable>,
     ) -> Result<(BTreeMap<String, Load>, Several), TopologyError> {
         if table.load.is_empty() {
-            return Err(self.wrong("load", "there is none; give [load.NAME]"));
+            return Err(self.wrong("load", "missing; add [load.NAME]"));
         }
         if let Some(unknown) =
             quick.and_then(|quick| quick.load.keys().find(|name| !table.load.contains_key(*name)))
         {
-            return Err(
-                self.wrong(&format!("quick.load.{unknown}"), "there is no load of that name to shorten")
-            );
+            return Err(self.wrong(&format!("quick.load.{unknown}"), "no [load] has that name"));
         }
         let (mut loads, mut several) = (BTreeMap::new(), Several::new());
         for (name, whole) in &table.load {
@@ -200,7 +198,7 @@ impl Reader<'_> {
                     several.entry(name.clone()).or_default().push(full.clone());
                 }
                 if loads.insert(full.clone(), load).is_some() {
-                    return Err(self.wrong(&format!("load.{full}"), "there are two of that name"));
+                    return Err(self.wrong(&format!("load.{full}"), "two loads have that name"));
                 }
             }
         }
@@ -220,9 +218,7 @@ impl Reader<'_> {
             let named = match table.topology.clone() {
                 Some(names) => names.list(),
                 None if self.wish.topologies.is_empty() => {
-                    return Err(
-                        self.wrong("variant", "names no `topology`; name one there, or with --topology")
-                    );
+                    return Err(self.wrong("variant", "`topology` missing; set it, or use --topology"));
                 }
                 None => self.wish.topologies.clone(),
             };
@@ -243,7 +239,7 @@ impl Reader<'_> {
             );
         }
         if arrangements.is_empty() {
-            return Err(self.wrong("variant", "there is none; give [[variant]]"));
+            return Err(self.wrong("variant", "missing; add [[variant]]"));
         }
         Ok(arrangements)
     }
@@ -286,14 +282,14 @@ impl Reader<'_> {
         let chosen = parts_of(&chosen, several);
         if let Some(unknown) = chosen.iter().find(|name| !loads.contains_key(*name)) {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Err(self.wrong(&place, format!("there is no load `{unknown}`; there is {known}")));
+            return Err(self.wrong(&place, format!("unknown load `{unknown}`; available: {known}")));
         }
         for load in chosen.iter().filter_map(|name| loads.get(name)) {
             self.fits(&place, load, topology)?;
         }
         for (name, flow) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?.flow?))) {
             topology.takes(flow).map_err(|what| {
-                self.wrong(&place, format!("load `{name}` goes through topology `{}`: {what}", topology.name))
+                self.wrong(&place, format!("load `{name}` on topology `{}`: {what}", topology.name))
             })?;
         }
         let patience = self.patience(&place, table, &chosen, loads)?;
@@ -340,11 +336,11 @@ impl Reader<'_> {
         let place = format!("{place}: patience");
         let patience = amount::duration(text).map_err(|what| self.wrong(&place, what))?;
         if patience < LEAST_PACE {
-            return Err(self.wrong(&place, "is at least 1ms"));
+            return Err(self.wrong(&place, "must be at least 1ms"));
         }
         let revokes = |name: &String| loads.get(name).is_some_and(|load| load.revocations.is_some());
         if !chosen.iter().any(revokes) {
-            return Err(self.wrong(&place, "none of its loads revokes anything ([load.NAME.revocations])"));
+            return Err(self.wrong(&place, "none of its loads has [load.NAME.revocations]"));
         }
         Ok(Some(patience))
     }
@@ -352,16 +348,13 @@ impl Reader<'_> {
     /// Checks that the topology supports the revocations and events of a load.
     fn fits(&self, place: &str, load: &Load, topology: &Topology) -> Result<(), TopologyError> {
         if load.revocations.is_some() && topology.revocations.is_none() {
-            let what = format!(
-                "topology `{}` does not say where credentials are revoked ([revocations])",
-                topology.name
-            );
+            let what = format!("topology `{}` has no [revocations] endpoints", topology.name);
             return Err(self.wrong(place, what));
         }
         let floods = load.revocations.is_some_and(|pace| pace.flood.is_some());
         if floods && topology.revocations.as_ref().is_some_and(|revocations| revocations.lists.is_empty()) {
             let what = format!(
-                "topology `{}` does not say where tokens are revoked by the list ([revocations] lists)",
+                "topology `{}` has no endpoint that revokes lists of tokens (`lists` in [revocations])",
                 topology.name
             );
             return Err(self.wrong(place, what));
@@ -374,22 +367,19 @@ impl Reader<'_> {
             if !started.contains(name.as_str()) {
                 let known = started.into_iter().collect::<Vec<_>>().join(", ");
                 return wrong(format!(
-                    "which topology `{}` does not start; it starts {known}",
+                    "but topology `{}` does not start it; it starts {known}",
                     topology.name
                 ));
             }
             if event.act == Some(Act::Start) && !topology.stands_by(name) {
                 return wrong(format!(
-                    "which topology `{}` starts in the beginning: give it `standby = true` there",
+                    "but topology `{}` starts it with the others: set `standby = true` there",
                     topology.name
                 ));
             }
             let anew = event.anew.as_ref().map(|anew| topology.can_write(name, anew));
             anew.transpose().map_err(|what| {
-                self.wrong(
-                    place,
-                    format!("an event writes a file of topology `{}` anew: {what}", topology.name),
-                )
+                self.wrong(place, format!("an event rewrites a file of topology `{}`: {what}", topology.name))
             })?;
         }
         Ok(())
@@ -410,7 +400,7 @@ impl Reader<'_> {
         for (name, limit) in &table.limits {
             if name == COMPONENT && table.generator.is_some() {
                 if limit.cpu.is_some() || limit.memory.is_some() || limit.open_files.is_some() {
-                    let what = "of who sends the load, `cores` can be given";
+                    let what = "the load generator can only have `cores`";
                     return Err(self.wrong(&format!("{place}: limits.{name}"), what));
                 }
                 continue;
@@ -438,7 +428,7 @@ impl Reader<'_> {
                 limits.insert(name.clone(), limits_of);
             }
             if limit.open_files.is_some_and(|files| files < LEAST_FILES) {
-                let what = format!("no program starts with fewer than {LEAST_FILES} open files");
+                let what = format!("must be at least {LEAST_FILES}, otherwise no program can start");
                 return Err(self.wrong(&format!("{place}: limits.{name}.open_files"), what));
             }
             open_files.extend(limit.open_files.map(|files| (name.clone(), files)));
@@ -457,7 +447,10 @@ fn can_send(
     variables: &BTreeMap<String, String>,
 ) -> Result<(), String> {
     if topology.component(COMPONENT).is_some() {
-        return Err(format!("topology `{}` has a component of the name `{COMPONENT}`", topology.name));
+        return Err(format!(
+            "topology `{}` has a component with the reserved name `{COMPONENT}`",
+            topology.name
+        ));
     }
     let Some(name) = generator.program() else { return Ok(()) };
     let whole = |time: Duration| time.subsec_nanos() == 0;
@@ -467,18 +460,18 @@ fn can_send(
     let plain = matches!(&urls[..], [url] if url.starts_with("http://")) && entry.connect.is_none();
     let (must, kept) = match () {
         () if !matches!(load.arrivals, Arriving::Closed(_)) => {
-            ("is sent as a closed loop (`arrivals = \"closed\"`)", false)
+            ("must be a closed loop (`arrivals = \"closed\"`)", false)
         }
-        () if !lasts => ("lasts for whole seconds (`duration`, `warmup`)", false),
-        () if !whole(load.timeout) => ("has a `timeout` of whole seconds", false),
-        () if load.tokens > 1 => ("has one token at most (`tokens`)", false),
+        () if !lasts => ("must last whole seconds (`duration`, `warmup`)", false),
+        () if !whole(load.timeout) => ("needs a `timeout` of whole seconds", false),
+        () if load.tokens > 1 => ("can have at most one token (`tokens`)", false),
         () if load.flow.is_some() || load.hold.is_some() || load.revocations.is_some() => {
-            ("has no `flow`, `hold` or `revocations`", false)
+            ("cannot have `flow`, `hold` or `revocations`", false)
         }
         () if !plain || entry.protocol != Protocol::Http1 => {
-            ("goes to one place, over HTTP/1.1 without TLS", false)
+            ("needs a single load entry with HTTP/1.1 and without TLS", false)
         }
         () => ("", true),
     };
-    if kept { Ok(()) } else { Err(format!("what {name} sends {must}")) }
+    if kept { Ok(()) } else { Err(format!("a load of {name} {must}")) }
 }

@@ -3,12 +3,12 @@
 //! Owns: keys, and bounds as people write them. Does not own: the names of figures, which come from
 //! the record ([`Measure`]), and the verdict.
 
+use lab_analysis::amount;
+use lab_analysis::record::{Measure, Target, Unit};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::stand_in;
-use crate::amount;
-use crate::record::{Measure, Target, Unit};
 
 /// A target as it is in a file. `@tokens@` and `@load@` stand for each token mode and each load.
 #[derive(Debug, Clone, Deserialize)]
@@ -55,15 +55,15 @@ impl TargetTable {
         let figure: Measure = serde_json::from_value(named).map_err(|error| ("figure", error.to_string()))?;
         // A key that the figure does not have would otherwise be ignored silently.
         if self.component.is_some() && figure.component().is_none() {
-            return Err(("component", format!("`{}` is not of a component", self.figure)));
+            return Err(("component", format!("`{}` is not a figure of a component", self.figure)));
         }
         if self.name.is_some() && !matches!(figure, Measure::Count { .. } | Measure::Counter { .. }) {
-            return Err(("name", format!("`{}` has no name; `count` and `counter` have one", self.figure)));
+            return Err(("name", format!("`{}` takes no name; only `count` and `counter` do", self.figure)));
         }
         if self.minus.is_some() && self.over.is_some() {
             return Err((
                 "over",
-                "stands beside `minus`: a figure is compared by difference or by ratio".into(),
+                "cannot be combined with `minus`: a figure is compared by difference or by ratio".into(),
             ));
         }
         let bound = |given: &Option<Bound>| {
@@ -72,15 +72,15 @@ impl TargetTable {
         let at_most = bound(&self.at_most).map_err(|what| ("at_most", what))?;
         let at_least = bound(&self.at_least).map_err(|what| ("at_least", what))?;
         if at_most.is_none() && at_least.is_none() {
-            return Err(("at_most", "give it, or `at_least`: anything would meet the target".to_owned()));
+            return Err(("at_most", "missing; set `at_most` or `at_least`".to_owned()));
         }
         if self.surely && figure.holds_each_round() {
-            let what = format!("every round is held to a bound of `{}`: leave it out", self.figure);
+            let what = format!("remove it: `{}` is checked in every round", self.figure);
             return Err(("surely", what));
         }
         if self.surely && figure.is_of_all_rounds() {
             let what =
-                format!("`{}` is one figure over all rounds and has no interval: leave it out", self.figure);
+                format!("remove it: `{}` is one figure over all rounds and has no interval", self.figure);
             return Err(("surely", what));
         }
         Ok(Target {
@@ -101,11 +101,11 @@ impl Bound {
     fn value(&self, figure: &Measure, ratio: bool) -> Result<f64, String> {
         let number = |what: &str| match self {
             Self::Number(number) if number.is_finite() => Ok(*number),
-            Self::Number(number) => Err(format!("{number} is no bound")),
+            Self::Number(number) => Err(format!("{number} is not a valid bound")),
             Self::Text(text) => Err(format!("`{text}` is not a number {what}")),
         };
         match (self, figure.unit()) {
-            (_, _) if ratio => number("of times, which a figure over another is"),
+            (_, _) if ratio => number("(a ratio of two figures)"),
             (Self::Text(text), Unit::Time) => Ok(amount::duration(text)?.as_secs_f64() * 1e6),
             (Self::Number(number), Unit::Time) => {
                 Err(format!("{number} has no unit; write 3us, 25ms or 1.5s"))
@@ -159,7 +159,7 @@ mod tests {
             ("figure = 'p99'", "at_most", "at_least"),
             ("figure = 'p99'\nat_most = 25", "at_most", "25ms"),
             ("figure = 'p99'\nat_least = '25'", "at_least", "30s"),
-            ("figure = 'p99'\nover = 'b'\nat_most = '25ms'", "at_most", "times"),
+            ("figure = 'p99'\nover = 'b'\nat_most = '25ms'", "at_most", "ratio"),
             ("figure = 'p99'\nover = 'b'\nminus = 'c'\nat_most = 2", "over", "minus"),
             ("figure = 'errors'\nat_most = '1'", "at_most", "0.1%"),
             ("figure = 'throughput'\nat_least = '5k'", "at_least", "5k"),

@@ -30,7 +30,7 @@ impl Account {
             return Ok(None);
         }
         Self::among(&fs::read_to_string(ACCOUNTS)?, name).map(Some).ok_or_else(|| {
-            let what = format!("root may not run it, and there is no account `{name}` in {ACCOUNTS}");
+            let what = format!("the program must not run as root, and {ACCOUNTS} has no account `{name}`");
             io::Error::new(io::ErrorKind::NotFound, what)
         })
     }

@@ -6,13 +6,14 @@
 
 use std::collections::BTreeSet;
 
+use lab_load::observe::prometheus;
+
 use super::TopologyError;
 use super::description::{Kind, Ready, Revocations, Tokens, Topology};
 use super::during::Anew;
 use super::names::own_names;
 use super::provider;
 use super::template::{self, Values};
-use crate::observe::prometheus;
 
 /// Largest token that the lab creates, in bytes. Servers refuse larger request heads.
 const MOST_TOKEN: usize = 16_384;
@@ -26,7 +27,7 @@ impl Topology {
     /// The component is not started here, has no such file, or the file does not use a variable.
     pub(crate) fn can_write(&self, component: &str, anew: &Anew) -> Result<(), String> {
         let Some(Kind::Program(program)) = self.component(component).map(|component| &component.kind) else {
-            return Err(format!("no component `{component}` is started here"));
+            return Err(format!("the topology starts no component `{component}`"));
         };
         let Some(text) = program.files.get(&anew.file) else {
             let has: Vec<&str> = program.files.keys().map(String::as_str).collect();
@@ -40,10 +41,13 @@ impl Topology {
         for (variable, value) in &anew.with {
             if !self.variables.contains_key(variable) {
                 let known: Vec<&str> = self.variables.keys().map(String::as_str).collect();
-                return Err(format!("there is no variable `{variable}`; there is {}", known.join(", ")));
+                return Err(format!("unknown variable `{variable}`; available: {}", known.join(", ")));
             }
             if !text.contains(&format!("@{variable}@")) {
-                return Err(format!("`{}` does not use `@{variable}@`: it would stay as it is", anew.file));
+                return Err(format!(
+                    "file `{}` does not use `@{variable}@`, so the change has no effect",
+                    anew.file
+                ));
             }
             template::fill(value, &own).map_err(|unknown| format!("{variable}: {}", unknown.words(&own)))?;
         }
@@ -57,7 +61,7 @@ impl Topology {
             return Err(TopologyError::value(
                 file,
                 "component",
-                format!("more than {MOST_COMPONENTS} of them"),
+                format!("more than {MOST_COMPONENTS} components"),
             ));
         }
         for component in &self.components {
@@ -65,7 +69,7 @@ impl Topology {
                 return Err(TopologyError::value(
                     file,
                     "component",
-                    format!("two are called `{}`", component.name),
+                    format!("two components have the name `{}`", component.name),
                 ));
             }
         }
@@ -81,7 +85,7 @@ impl Topology {
                 return Err(TopologyError::value(
                     file,
                     key,
-                    format!("there is no component `{name}`; there is {known}"),
+                    format!("unknown component `{name}`; available: {known}"),
                 ));
             }
         }
@@ -115,9 +119,8 @@ impl Topology {
                 let others = metrics.counters.iter().map(|(key, name)| (key.as_str(), name));
                 for (key, name) in usual.chain(others) {
                     if !prometheus::is_name(name) {
-                        let what = format!(
-                            "`{name}` is not the name of a counter; write NAME, or NAME{{label=\"value\"}}"
-                        );
+                        let what =
+                            format!("`{name}` is not a counter name; write NAME or NAME{{label=\"value\"}}");
                         return Err(TopologyError::value(file, place(&format!("metrics.{key}")), what));
                     }
                 }
@@ -164,7 +167,9 @@ impl Topology {
     fn check_revocations(&self, file: &str, revocations: &Revocations) -> Result<(), TopologyError> {
         let wrong = |what: &str| Err(TopologyError::value(file, "revocations", what));
         if revocations.revoke.is_empty() || revocations.place.is_empty() {
-            return wrong("needs `revoke` (revocation endpoints) and a [[revocations.place]] that is asked");
+            return wrong(
+                "needs `revoke` (revocation endpoints) and at least one [[revocations.place]] to watch",
+            );
         }
         let asks = self.tokens.as_ref().is_some_and(|tokens| {
             tokens.secret_file.is_some() && (tokens.url.is_some() || !revocations.issue.is_empty())
@@ -174,7 +179,7 @@ impl Topology {
         }
         if revocations.lists.is_empty() != revocations.operator.is_none() {
             return wrong(
-                "takes `lists` (where tokens are revoked by the list) and the `operator` (a client) together",
+                "needs both `lists` (endpoints that revoke lists of tokens) and `operator` (a client), or neither",
             );
         }
         for place in &revocations.place {
@@ -185,7 +190,7 @@ impl Topology {
                 return wrong(&what);
             }
             if place.introspection.is_some() && revocations.introspecting_client.is_none() {
-                return wrong(&format!("place `{name}` is introspected: name the `introspecting_client`"));
+                return wrong(&format!("place `{name}` uses introspection: set `introspecting_client`"));
             }
         }
         Ok(())
@@ -195,7 +200,7 @@ impl Topology {
 fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
     let wrong = |place: String, what: &str| Err(TopologyError::value(file, place, what));
     if tokens.mode.is_empty() {
-        return wrong("tokens".to_owned(), "has no mode; give [tokens.mode.oauth] or [tokens.mode.oidc]");
+        return wrong("tokens".to_owned(), "has no mode; add [tokens.mode.oauth] or [tokens.mode.oidc]");
     }
     for (name, mode) in &tokens.mode {
         let place = format!("tokens.mode.{name}");
@@ -203,14 +208,14 @@ fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
         if sources.into_iter().filter(|given| *given).count() != 1 {
             return wrong(
                 place,
-                "takes either `client` (who asks the token endpoint), `file` (tokens, one a line) or `claims` (of JWTs that the lab signs)",
+                "needs exactly one of `client` (requests tokens at the token endpoint), `file` (one token per line) or `claims` (of JWTs that the lab signs)",
             );
         }
         if mode.client.is_some() && (tokens.url.is_none() || tokens.secret_file.is_none()) {
             return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
         }
         if mode.bytes > MOST_TOKEN || (mode.bytes > 0 && mode.claims.is_none()) {
-            return wrong(place, "`bytes` is the size of a token with `claims`, up to 16384");
+            return wrong(place, "`bytes` needs `claims` and is at most 16384");
         }
     }
     Ok(())

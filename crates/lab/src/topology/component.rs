@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use lab_load::Interrupt;
+use lab_load::cgroup::{self, Group, Limits};
+
 use super::account::Account;
 use super::description::{Metrics, Ready};
 use super::process::{Launch, Process};
 use super::template::Values;
 use super::{TopologyError, ready};
-use crate::cgroup::{self, Group, Limits};
-use crate::interrupt::Interrupt;
 use crate::topology::workdir::{failed, private};
 
 /// Time between two checks of whether the process has ended.
@@ -187,7 +188,7 @@ pub(super) fn start(component: &str, launch: Launch) -> Result<Process, Topology
 pub(super) fn ended(name: &str, mut status: String, process: &Process) -> TopologyError {
     let events = process.group().and_then(Group::memory_events);
     if events.is_some_and(|events| cgroup::oom_kills(&events).is_some_and(|kills| kills > 0)) {
-        status.push_str(", for want of memory: raise its memory limit");
+        status.push_str(", killed at its memory limit: raise `memory_limit`");
     }
     TopologyError::Ended {
         component: name.to_owned(),

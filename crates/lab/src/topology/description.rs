@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lab_load::cgroup::Limits;
+use lab_load::load::Protocol;
+use lab_load::provider::Scenario as Flow;
 use serde::Deserialize;
 
 use super::provider;
-use crate::cgroup::Limits;
-use crate::load::Protocol;
-use crate::provider::Scenario as Flow;
 
 /// A checked topology: components, tokens, and where load enters.
 #[derive(Debug, Clone)]
@@ -294,7 +294,7 @@ impl Topology {
     /// The topology has no provider, or its description lacks a key for the flow.
     pub(crate) fn takes(&self, flow: Flow) -> Result<(), String> {
         let Some(provider) = &self.provider else {
-            return Err("it describes no provider for a flow: give [provider]".to_owned());
+            return Err("the topology has no provider for a flow; add [provider]".to_owned());
         };
         let described = provider::filled(provider, &self.names())?;
         described.check(flow).map_err(|error| error.to_string())

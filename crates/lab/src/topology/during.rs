@@ -8,15 +8,15 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
+use lab_load::fetch::client_fields;
+use lab_load::load::{Protocol, Target, Trust};
+use lab_load::revoke::{Place, Question, Site};
 use rustix::process::Signal;
 use serde::Deserialize;
 
 use super::TopologyError;
 use super::description::{Kind, Revocations};
 use super::running::Running;
-use crate::fetch::client_fields;
-use crate::load::{Protocol, Target, Trust};
-use crate::revoke::{Place, Question, Site};
 use crate::topology::component::Live;
 
 /// An action on a component during load.
@@ -64,7 +64,7 @@ impl Act {
             Self::Signal(signal) => format!("SIG{} to `{component}`", format!("{signal:?}").to_uppercase()),
             Self::Restart => format!("restart of `{component}`"),
             Self::Start => format!("start of `{component}`"),
-            Self::End(_) => format!("`{component}` asked to end"),
+            Self::End(_) => format!("stop of `{component}`"),
         }
     }
 }
@@ -80,14 +80,18 @@ impl Running {
         let failed = |error: io::Error| TopologyError::Act { what: act.words(component), error };
         let missing = |what: &str| failed(io::Error::new(io::ErrorKind::NotFound, what));
         let live = self.live.iter_mut().find(|live| live.about.name == component);
-        let Some(live) = live else { return Err(missing("it was not started here")) };
+        let Some(live) = live else { return Err(missing("the lab did not start it")) };
         if act == Act::Start {
-            return if live.stands_by() { live.begin(&interrupt) } else { Err(missing("it runs already")) };
+            return if live.stands_by() {
+                live.begin(&interrupt)
+            } else {
+                Err(missing("it is already running"))
+            };
         }
         if live.stands_by() {
-            return Err(missing("it stands by: an event with `start = true` has to come first"));
+            return Err(missing("it is on standby: add an earlier event with `start = true`"));
         }
-        let Some(process) = &mut live.process else { return Err(missing("it was not started here")) };
+        let Some(process) = &mut live.process else { return Err(missing("the lab did not start it")) };
         match act {
             Act::Signal(signal) => {
                 let everybody = matches!(signal, Signalled::Stop | Signalled::Cont | Signalled::Kill);
@@ -100,7 +104,7 @@ impl Running {
             }
             Act::End(patience) => {
                 if process.ended().is_some() {
-                    return Err(missing("it has ended before"));
+                    return Err(missing("it has already ended"));
                 }
                 live.end(patience, &interrupt)
             }
@@ -136,7 +140,7 @@ impl Running {
         };
         let place = self.live.iter().position(|live| live.about.name == component);
         let Some((template, place)) = template.zip(place) else {
-            let what = format!("it has no file `{file}`");
+            let what = format!("the component has no file `{file}`");
             return Err(TopologyError::value(&self.topology.name, format!("component `{component}`"), what));
         };
         let values = &self.live[place].files.values;
@@ -171,7 +175,7 @@ impl Running {
         let client = mode.and_then(|mode| tokens.mode.get(mode)?.client.as_deref());
         let client = client.ok_or_else(|| {
             wrong(format!(
-                "the token mode `{}` has no client that could get and revoke credentials",
+                "token mode `{}` has no `client` that can get and revoke credentials",
                 mode.unwrap_or("none")
             ))
         })?;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::cgroup::CgroupError;
+use lab_load::cgroup::CgroupError;
 
 /// Why a topology cannot be used, started or kept running.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
     /// The name is neither a shipped text nor an existing file.
-    #[error("there is no {kind} `{name}`: neither a file nor one of those that ship ({known})")]
+    #[error("unknown {kind} `{name}`: not a file, and not a built-in one; available: {known}")]
     Unknown {
         /// Kind of the text: `topology`, `scenario`, `part` or `template`.
         kind: &'static str,
@@ -28,7 +28,7 @@ pub enum TopologyError {
         error: std::io::Error,
     },
     /// The file is not valid TOML, or has unknown or missing keys.
-    #[error("`{file}` is not understood: {error}")]
+    #[error("cannot parse `{file}`: {error}")]
     Toml {
         /// Path of the file.
         file: String,
@@ -58,7 +58,7 @@ pub enum TopologyError {
         get: String,
     },
     /// A CPU or memory limit cannot be set.
-    #[error("component `{component}` is to be limited, which needs a control group: {error}")]
+    #[error("cannot limit component `{component}`: {error}")]
     Limit {
         /// Name of the component.
         component: String,
@@ -76,7 +76,7 @@ pub enum TopologyError {
         error: std::io::Error,
     },
     /// A component ended before it was ready, or while it was needed.
-    #[error("component `{component}` ended ({status}); the end of its log, {}:\n{tail}", log.display())]
+    #[error("component `{component}` ended ({status}); end of its log {}:\n{tail}", log.display())]
     Ended {
         /// Name of the component.
         component: String,
@@ -88,7 +88,7 @@ pub enum TopologyError {
         tail: String,
     },
     /// A component did not end in time after it was asked to.
-    #[error("component `{component}` had not ended {seconds} s after it was asked to; the end of its log, {}:\n{tail}", log.display())]
+    #[error("component `{component}` did not end within {seconds} s of the stop signal; end of its log {}:\n{tail}", log.display())]
     Unended {
         /// Name of the component.
         component: String,
@@ -100,7 +100,7 @@ pub enum TopologyError {
         tail: String,
     },
     /// A component did not become ready in time.
-    #[error("component `{component}` was not ready within {seconds} s: {why}; the end of its log, {}:\n{tail}", log.display())]
+    #[error("component `{component}` was not ready within {seconds} s: {why}; end of its log {}:\n{tail}", log.display())]
     Unready {
         /// Name of the component.
         component: String,
@@ -122,7 +122,7 @@ pub enum TopologyError {
         why: String,
     },
     /// The check of the whole path before the load failed.
-    #[error("{url} {what}; load would measure something else")]
+    #[error("check before load failed: {url} {what}")]
     Check {
         /// URL where load enters.
         url: String,
@@ -138,7 +138,7 @@ pub enum TopologyError {
         error: std::io::Error,
     },
     /// The run was interrupted.
-    #[error("ended by request")]
+    #[error("interrupted")]
     Interrupted,
 }
 

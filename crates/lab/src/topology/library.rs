@@ -116,7 +116,7 @@ fn find(kind: &'static str, name: &str, texts: Texts, file: Option<PathBuf>) -> 
 fn read(path: &Path) -> Result<Text, TopologyError> {
     let failed = |error| TopologyError::File { action: "read", path: path.display().to_string(), error };
     if fs::metadata(path).map_err(failed)?.len() > MOST_BYTES {
-        let what = format!("has more than {} MiB", MOST_BYTES >> 20);
+        let what = format!("file is larger than {} MiB", MOST_BYTES >> 20);
         return Err(failed(std::io::Error::other(what)));
     }
     let content = fs::read_to_string(path).map_err(failed)?;

@@ -43,7 +43,7 @@ impl Ports {
         }
         Err(io::Error::new(
             io::ErrorKind::AddrInUse,
-            format!("no port between {FIRST} and {} is free", FIRST + COUNT - 1),
+            format!("no free port between {FIRST} and {}", FIRST + COUNT - 1),
         ))
     }
 }

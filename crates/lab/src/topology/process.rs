@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use lab_load::cgroup::Group;
+use lab_load::observe::process::{children, started_at};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::account::Account;
 use super::description::StopSignal;
-use crate::cgroup::Group;
-use crate::observe::process::{children, started_at};
 
 /// Default time that a program may take to end after the stop signal.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -95,7 +95,7 @@ impl Process {
     pub(super) fn signal(&self, signal: Signal, everybody: bool) -> io::Result<()> {
         // The process ID may belong to another process by now.
         if self.ended {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the process has ended"));
         }
         // Descendants are listed before the signal, because a process whose parent has ended can no
         // longer be recognized as one. They are listed again after it, because the program may have
@@ -160,7 +160,7 @@ impl Process {
             })
             .collect();
         if lines.is_empty() {
-            return "    (it printed nothing)".to_owned();
+            return "    (no output)".to_owned();
         }
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
@@ -280,7 +280,7 @@ fn words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "in an unknown way".to_owned(),
+        (None, None) => "unknown exit status".to_owned(),
     }
 }
 
@@ -300,7 +300,7 @@ pub(crate) fn on_cores<T>(cores: &[u32], work: impl FnOnce() -> T) -> io::Result
         if core >= CpuSet::MAX_CPU || !before.is_set(core) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("core {core} is not one that can be used here"),
+                format!("core {core} is not available to this process"),
             ));
         }
         wanted.set(core);

@@ -112,13 +112,13 @@ impl Programs {
         };
         if let Some(path) = self.given.get(name) {
             let found = absolute(path);
-            return found.ok_or_else(|| missing(format!("not a file at {}", path.display())));
+            return found.ok_or_else(|| missing(format!("not an executable file at {}", path.display())));
         }
         if let Some(path) = self.own.get(name) {
             return Ok(path.clone());
         }
         if name.contains('/') {
-            return absolute(Path::new(name)).ok_or_else(|| missing("not there".to_owned()));
+            return absolute(Path::new(name)).ok_or_else(|| missing("missing at that path".to_owned()));
         }
         let paths = std::env::var_os("PATH").unwrap_or_default();
         // The wrapper that Debian puts into the search path switches to another account and loses

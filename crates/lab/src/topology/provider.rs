@@ -1,12 +1,12 @@
 //! Provider of a topology: its description with names replaced.
 //!
 //! Owns: the names in its texts, and its check before anything runs. Does not own: its keys
-//! ([`crate::provider::Description`]).
+//! ([`lab_load::provider::Description`]).
 
+use lab_load::provider::Description;
 use toml::{Table, Value};
 
 use super::template::{self, Values};
-use crate::provider::Description;
 
 /// Replaces the names and parses the description.
 ///

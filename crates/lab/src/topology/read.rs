@@ -45,7 +45,7 @@ impl Topology {
         let load = gathered.load.ok_or_else(|| {
             missing(
                 "`load` is missing",
-                "say where load enters: [load] url = \"http://127.0.0.1:@COMPONENT.PORT@/\"",
+                "add where load enters: [load] url = \"http://127.0.0.1:@COMPONENT.PORT@/\"",
             )
         })?;
         let guarded = load.guarded.unwrap_or(gathered.tokens.is_some());
@@ -53,10 +53,7 @@ impl Topology {
             (Some(url), urls) if urls.is_empty() => vec![url],
             (None, urls) if (1..=MOST_ENTRIES).contains(&urls.len()) => urls,
             _ => {
-                return Err(missing(
-                    "load",
-                    "takes either `url` or `urls` (from 1 to 64, which share the load)",
-                ));
+                return Err(missing("load", "needs either `url` or `urls` (1 to 64, which share the load)"));
             }
         };
         let stem = PathBuf::from(name)
@@ -116,7 +113,7 @@ mod tests {
             (a.to_owned(), vec!["`mine.toml`: `load` is missing", "[load] url ="]),
             (
                 format!("{load}{a}cpu = \"50m\""),
-                vec!["`mine.toml` is not understood", "unknown field `cpu`", "cpu_limit"],
+                vec!["cannot parse `mine.toml`", "unknown field `cpu`", "cpu_limit"],
             ),
             (format!("{load}{a}cpu_limit = \"50\""), vec!["component `a`: cpu_limit", "50m"]),
             (format!("{load}{a}memory_limit = \"much\""), vec!["component `a`: memory_limit", "64MiB"]),
@@ -125,24 +122,24 @@ mod tests {
                 format!("{load}{a}metrics = {{ url = \"http://x\", calls = \"a b\" }}"),
                 vec!["component `a`: metrics.calls", "NAME{label=\"value\"}"],
             ),
-            (format!("{load}{a}{a}"), vec!["two are called `a`"]),
+            (format!("{load}{a}{a}"), vec!["two components have the name `a`"]),
             (
                 format!("{load}{a}arguments = [\"@b.http@\"]"),
-                vec!["component `a`: arguments", "nothing is called `@b.http@`"],
+                vec!["component `a`: arguments", "unknown name `@b.http@`"],
             ),
             (format!("{load}{a}ready = {{ http = \"x\", tcp = \"y\" }}"), vec!["either `http`"]),
             (format!("{load}{a}ready = {{ tcp = \"y\", timeout = \"soon\" }}"), vec!["ready.timeout", "30s"]),
             (
                 format!("{load}{a}files = {{ \"x\" = \"nowhere.cfg\" }}"),
-                vec!["no template `nowhere.cfg`", "fused"],
+                vec!["unknown template `nowhere.cfg`", "fused"],
             ),
-            (format!("path = [\"b\"]\n{load}{a}"), vec!["path: there is no component `b`; there is a"]),
-            (format!("flow_path = [\"b\"]\n{load}{a}"), vec!["flow_path: there is no component `b`"]),
-            (format!("include = [\"b\"]\n{load}{a}"), vec!["no part `b`", "backend, provider"]),
+            (format!("path = [\"b\"]\n{load}{a}"), vec!["path: unknown component `b`; available: a"]),
+            (format!("flow_path = [\"b\"]\n{load}{a}"), vec!["flow_path: unknown component `b`"]),
+            (format!("include = [\"b\"]\n{load}{a}"), vec!["unknown part `b`", "backend, provider"]),
             (format!("{load}{a}[tokens.mode.oidc]\nclient = \"x\""), vec!["needs `url` and `secret_file`"]),
             (
                 format!("{load}{a}[tokens.mode.oidc]\nfile = \"x\"\nclaims = {{ iss = \"y\" }}"),
-                vec!["tokens.mode.oidc", "either `client`", "`claims`"],
+                vec!["tokens.mode.oidc", "exactly one of `client`", "`claims`"],
             ),
             (
                 format!("{load}{a}[tokens.mode.oidc]\nclaims = {{ iss = \"y\" }}\nbytes = 99999"),
@@ -150,12 +147,12 @@ mod tests {
             ),
             (
                 format!("include = [\"b-@kind@\"]\n{load}{a}"),
-                vec!["include: nothing is called `@kind@`", "a variable of the same file"],
+                vec!["include: unknown name `@kind@`", "variables of the same file"],
             ),
-            (format!("secrets = [\"A b\"]\n{load}{a}"), vec!["secrets: `A b` is not made of"]),
-            (format!("{load}{a}arguments = [\"@secret.b@\"]"), vec!["nothing is called `@secret.b@`"]),
-            (format!("{load}{a}arguments = [\"@port.tls@\"]"), vec!["nothing is called `@port.tls@`"]),
-            (format!("{load}{a}arguments = [\"@n@\"]"), vec!["nothing is called `@n@`"]),
+            (format!("secrets = [\"A b\"]\n{load}{a}"), vec!["secrets: `A b` must consist of"]),
+            (format!("{load}{a}arguments = [\"@secret.b@\"]"), vec!["unknown name `@secret.b@`"]),
+            (format!("{load}{a}arguments = [\"@port.tls@\"]"), vec!["unknown name `@port.tls@`"]),
+            (format!("{load}{a}arguments = [\"@n@\"]"), vec!["unknown name `@n@`"]),
             (format!("{load}{a}times = 3"), vec!["component `a`: times", "once = true"]),
             (format!("{load}{a}once = true\ntimes = 0"), vec!["component `a`: times", "from 1"]),
             (format!("{load}{a}stdout = \"../x\""), vec!["component `a`: stdout", "`../x` is not"]),
@@ -179,7 +176,7 @@ mod tests {
         assert!(!broker(&with("postgres").unwrap()) && broker(&with("nats").unwrap()));
         let error = with("pigeons").unwrap_err();
         assert!(
-            error.contains("no part `connector-pigeons.toml`") && error.contains("connector-nats"),
+            error.contains("unknown part `connector-pigeons.toml`") && error.contains("connector-nats"),
             "{error}"
         );
     }

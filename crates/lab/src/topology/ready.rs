@@ -5,10 +5,11 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use lab_load::Interrupt;
+use lab_load::fetch::Client;
+use lab_load::load::{Protocol, Target, Trust};
+
 use super::description::Ready;
-use crate::fetch::Client;
-use crate::interrupt::Interrupt;
-use crate::load::{Protocol, Target, Trust};
 
 /// Default pause between two probes.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);

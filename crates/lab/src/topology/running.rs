@@ -9,6 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lab_load::Interrupt;
+use lab_load::cgroup::{Group, Limits};
+use lab_load::fetch::Client;
+use lab_load::load::{Protocol, Target, Trust};
+use lab_load::provider::Description;
+
 use super::account::Account;
 use super::description::{Component, Kind, Metrics, Program, Ready};
 use super::names::{NUMBER, file_name, folder_name, port_name};
@@ -17,11 +23,6 @@ use super::process::{Launch, PATIENCE, Process};
 use super::signer::{self, Signer};
 use super::template::{self, Values};
 use super::{Topology, TopologyError, provider, ready, tokens};
-use crate::cgroup::{Group, Limits};
-use crate::fetch::Client;
-use crate::interrupt::Interrupt;
-use crate::load::{Protocol, Target, Trust, server_timing};
-use crate::provider::Description;
 use crate::topology::component;
 use crate::topology::component::{Files, Live, Readiness, Root, Started};
 use crate::topology::workdir::{Change, Workdir, failed, make_folder, private, values};
@@ -111,7 +112,7 @@ impl Running {
         };
         for name in change.limits.keys().chain(change.open_files.keys()).chain(change.cores.keys()) {
             if !matches!(topology.component(name).map(|component| &component.kind), Some(Kind::Program(_))) {
-                let what = format!("no component `{name}` is started by it");
+                let what = format!("the topology starts no component `{name}`");
                 return Err(TopologyError::value(&topology.name, "limits", what));
             }
         }
@@ -216,7 +217,8 @@ impl Running {
     pub fn tokens(&self, mode: Option<&str>, count: usize) -> Result<Vec<String>, TopologyError> {
         let (Some(tokens), Some(mode)) = (&self.topology.tokens, mode) else { return Ok(Vec::new()) };
         let Some(how) = tokens.mode.get(mode) else {
-            let what = format!("there is no mode `{mode}`; there is {}", self.topology.modes().join(", "));
+            let what =
+                format!("unknown token mode `{mode}`; available: {}", self.topology.modes().join(", "));
             return Err(TopologyError::value(&self.topology.name, "tokens", what));
         };
         tokens::get(tokens, how, count, &self.values, self.signer.as_deref(), &self.interrupt)
@@ -243,13 +245,13 @@ impl Running {
         loop {
             let what = match client.get(token, ANSWER) {
                 Ok(answer) if answer.status < 400 => {
-                    self.tells_phases = server_timing::fields(&answer.head).next().is_some();
+                    self.tells_phases = answer.has_server_timing();
                     break;
                 }
                 Ok(answer) => {
-                    format!("answers {} to a request that should pass: {}", answer.status, answer.beginning())
+                    format!("answered {} to a request that must pass: {}", answer.status, answer.beginning())
                 }
-                Err(why) => format!("gives no answer: {why}"),
+                Err(why) => format!("did not respond: {why}"),
             };
             self.check_alive()?;
             if Instant::now() >= until {
@@ -263,7 +265,7 @@ impl Running {
             let answer = client.get(None, ANSWER).map_err(wrong)?;
             if answer.status < 400 {
                 return Err(wrong(format!(
-                    "answers {} to a request without a token, which should be refused (`guarded = false` under [load] if it should not)",
+                    "answered {} to a request without a token, which must be refused (set `guarded = false` in [load] if it need not)",
                     answer.status
                 )));
             }
@@ -273,7 +275,7 @@ impl Running {
                 let answer = client.get(Some(&forged), ANSWER).map_err(wrong)?;
                 if answer.status < 400 {
                     return Err(wrong(format!(
-                        "answers {} to a token whose signature was changed, which should be refused",
+                        "answered {} to a token with a changed signature, which must be refused",
                         answer.status
                     )));
                 }
@@ -427,7 +429,7 @@ impl Running {
                 Some(status) if status == "exit code 0" => return Ok(()),
                 Some(status) => return Err(component::ended(name, status, process)),
                 None if Instant::now() >= until => {
-                    let why = "it has not ended".to_owned();
+                    let why = "it did not end".to_owned();
                     return Err(component::unready(name, program.ready_timeout, why, process));
                 }
                 None if self.interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),

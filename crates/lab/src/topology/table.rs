@@ -7,6 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lab_analysis::amount;
+use lab_load::cgroup::Limits;
+use lab_load::load::Protocol;
 use serde::Deserialize;
 
 use super::TopologyError;
@@ -15,9 +18,6 @@ use super::description::{
 };
 use super::library::{Library, Text};
 use super::template;
-use crate::amount;
-use crate::cgroup::Limits;
-use crate::load::Protocol;
 
 /// Default timeout of the readiness wait.
 const READY: Duration = Duration::from_secs(30);
@@ -143,10 +143,10 @@ impl ReadyTable {
             (None, None) if once && self.says.is_none() => None,
             (Some(url), None) => Some(Ready::Http(url, self.says)),
             (None, Some(_)) if self.says.is_some() => {
-                return wrong("`says` is what a URL (`http`) answers; a port says nothing");
+                return wrong("`says` needs `http`: a `tcp` probe has no response");
             }
             (None, Some(port)) => Some(Ready::Tcp(port)),
-            _ => return wrong("takes either `http` (a URL) or `tcp` (a port)"),
+            _ => return wrong("needs either `http` (a URL) or `tcp` (a port)"),
         };
         Ok((how, timeout.unwrap_or(READY)))
     }
@@ -164,7 +164,7 @@ fn is_file_name(name: &str) -> bool {
 }
 
 fn not_a_file_name(name: &str) -> String {
-    format!("`{name}` is not the name of a file in the component's folder")
+    format!("`{name}` is not a valid file name in the component's folder")
 }
 
 /// The merged content of a topology and its included parts.
@@ -193,7 +193,11 @@ impl Gathered {
         let table: Table = toml::from_str(&text.content)
             .map_err(|error| TopologyError::Toml { file: text.name.clone(), error })?;
         if depth > DEPTH {
-            return Err(TopologyError::value(&text.name, "include", "parts include each other"));
+            return Err(TopologyError::value(
+                &text.name,
+                "include",
+                "parts include each other, or are nested too deep",
+            ));
         }
         self.sources.insert(text.name.clone(), text.content.clone());
         for part in &table.include {
@@ -208,7 +212,7 @@ impl Gathered {
         self.variables.extend(table.variables);
         for name in table.secrets {
             if !letters(&name) {
-                let what = format!("`{name}` is not made of lower-case letters, digits and `-`");
+                let what = format!("`{name}` must consist of lower-case letters, digits and `-`");
                 return Err(TopologyError::value(&text.name, "secrets", what));
             }
             if !self.secrets.contains(&name) {
@@ -239,7 +243,8 @@ impl Gathered {
         let given = self.given.iter().filter(|(name, _)| variables.contains_key(*name));
         values.extend(given.map(|(name, value)| (name.clone(), value.clone())));
         let filled = template::fill(part, &values).map_err(|unknown| {
-            let what = format!("{}: a part is chosen by a variable of the same file", unknown.words(&values));
+            let what =
+                format!("{}: a part can only depend on variables of the same file", unknown.words(&values));
             TopologyError::value(&text.name, "include", what)
         })?;
         let named = values.into_iter().filter(|(name, _)| part.contains(&format!("@{name}@")));
@@ -252,13 +257,13 @@ impl Gathered {
         let place = |key: &str| format!("component `{}`: {key}", table.name);
         let wrong = |key: &str, what: &str| Err(TopologyError::value(file, place(key), what));
         if !letters(&table.name) {
-            return wrong("name", "is made of lower-case letters, digits and `-`");
+            return wrong("name", "must consist of lower-case letters, digits and `-`");
         }
         if let Some(port) = table.ports.iter().find(|port| !letters(port)) {
             return wrong(
                 "ports",
                 &format!(
-                    "`{port}` is not made of lower-case letters, digits and `-`: ports are names, the lab chooses the numbers"
+                    "`{port}` must consist of lower-case letters, digits and `-`: ports have names, the lab assigns the numbers"
                 ),
             );
         }
@@ -293,15 +298,15 @@ impl Gathered {
                     (false, None) => 0,
                     (true, None) => 1,
                     (true, Some(times)) if (1..=MOST_TIMES).contains(&times) => times,
-                    (true, Some(_)) => return wrong("times", &format!("is from 1 to {MOST_TIMES}")),
+                    (true, Some(_)) => return wrong("times", &format!("must be from 1 to {MOST_TIMES}")),
                     (false, Some(_)) => {
-                        return wrong("times", "is for a component that ends by itself: `once = true`");
+                        return wrong("times", "needs a component that exits after its work: `once = true`");
                     }
                 };
                 if table.standby && table.once {
                     return wrong(
                         "standby",
-                        "is for a component that serves: one that does its work and ends has no load beside it",
+                        "is for servers only: a component with `once = true` exits before the load starts",
                     );
                 }
                 if let Some(name) = table.stdout.as_ref().filter(|name| !is_file_name(name)) {
@@ -338,12 +343,12 @@ impl Gathered {
                 {
                     return wrong(
                         "url",
-                        "what runs elsewhere has no arguments, ports, files or limits here, and does not stand by",
+                        "a component with `url` has no arguments, ports, files, limits or `standby`",
                     );
                 }
                 Kind::Remote { url }
             }
-            _ => return wrong("program", "takes either `program` (started here) or `url` (runs elsewhere)"),
+            _ => return wrong("program", "needs either `program` (started here) or `url` (runs elsewhere)"),
         };
         Ok(Component { name: table.name, kind, metrics: table.metrics })
     }

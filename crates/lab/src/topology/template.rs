@@ -24,7 +24,7 @@ impl Unknown {
         if known.is_empty() {
             known = values.keys().map(String::as_str).collect();
         }
-        format!("nothing is called `@{name}@`; there is {}", known.join(", "))
+        format!("unknown name `@{name}@`; available: {}", known.join(", "))
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_name_that_nobody_has_is_an_error_that_tells_those_like_it() {
         let unknown = fill("@a.htp@", &values()).unwrap_err();
-        assert_eq!(unknown.words(&values()), "nothing is called `@a.htp@`; there is a.http, a.tls");
+        assert_eq!(unknown.words(&values()), "unknown name `@a.htp@`; available: a.http, a.tls");
         assert!(fill("@c@", &values()).unwrap_err().words(&values()).ends_with("a.http, a.tls, b"));
     }
 

@@ -8,13 +8,14 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use lab_load::Interrupt;
+use lab_load::fetch::{Client, access_token, client_fields};
+use lab_load::load::{Protocol, Target, Trust};
+
 use super::TopologyError;
 use super::description::{TokenMode, Tokens};
 use super::signer::Signer;
 use super::template::{self, Values};
-use crate::fetch::{Client, access_token, client_fields};
-use crate::interrupt::Interrupt;
-use crate::load::{Protocol, Target, Trust};
 
 /// Longest wait for one token.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -36,7 +37,7 @@ pub(super) fn get(
 ) -> Result<Vec<String>, TopologyError> {
     if let Some(claims) = &mode.claims {
         let all = signer.and_then(|signer| signer.tokens(claims, mode.bytes, count));
-        let why = || "it could not sign them: the system gives no random numbers".to_owned();
+        let why = || "cannot sign tokens: no random numbers from the system".to_owned();
         return all.ok_or_else(|| TopologyError::Token { url: "the lab".to_owned(), why: why() });
     }
     if let Some(file) = &mode.file {
@@ -67,16 +68,14 @@ pub(super) fn get(
         let answer = answer.map_err(refused)?;
         if answer.status != 200 {
             return Err(refused(format!(
-                "client `{client}` is answered {}: {}",
+                "client `{client}` received status {}: {}",
                 answer.status,
                 answer.beginning()
             )));
         }
         let token = access_token(&answer).map_err(refused)?;
         if !given.insert(token.clone()) {
-            return Err(refused(
-                "the same token was given twice: a population of tokens has different ones".to_owned(),
-            ));
+            return Err(refused("the same token was issued twice; the tokens must differ".to_owned()));
         }
         ordered.push(token);
     }
@@ -93,7 +92,7 @@ fn from_file(file: &Path, count: usize) -> Result<Vec<String>, TopologyError> {
     let tokens: Vec<String> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).take(count).map(str::to_owned).collect();
     if tokens.len() < count {
-        let why = format!("it holds {} tokens, {count} are needed; one stands on each line", tokens.len());
+        let why = format!("has {} tokens, needs {count} (one per line)", tokens.len());
         return Err(TopologyError::Token { url: name, why });
     }
     Ok(tokens)

@@ -10,6 +10,9 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use lab_load::Interrupt;
+use lab_load::cgroup::{Hierarchy, Limits};
+
 use super::description::Kind;
 use super::names::secret_names;
 use super::ports::Ports;
@@ -17,8 +20,6 @@ use super::program::Programs;
 use super::signer::Signer;
 use super::template::{self, Values};
 use super::{Topology, TopologyError};
-use crate::cgroup::{Hierarchy, Limits};
-use crate::interrupt::Interrupt;
 
 /// Folder and resources that all topologies of a run share.
 #[derive(Debug)]
@@ -91,7 +92,7 @@ impl Workdir {
         let signer = match self.signer.get() {
             Some(signer) => Arc::clone(signer),
             None => {
-                let no_key = || failed("make", &key)(io::Error::other("no RSA key can be made"));
+                let no_key = || failed("make", &key)(io::Error::other("cannot create an RSA key"));
                 let signer = Signer::new().ok_or_else(no_key)?;
                 private(&key, &signer.public_pem().ok_or_else(no_key)?)?;
                 private(&keys, &signer.jwks())?;
@@ -190,7 +191,8 @@ pub(super) fn values(
         .iter()
         .find(|(name, chosen)| change.variables.get(*name).is_some_and(|value| value != *chosen));
     if let Some((name, chosen)) = other {
-        let what = format!("`{name}` chooses parts and was `{chosen}` when the topology was read");
+        let what =
+            format!("`{name}` selects a part and cannot change after the topology was read with `{chosen}`");
         return Err(TopologyError::value(&topology.name, "variables", what));
     }
     let mut filled = Values::new();
@@ -203,7 +205,7 @@ pub(super) fn values(
     }
     if let Some(unknown) = change.variables.keys().find(|name| !topology.variables.contains_key(*name)) {
         let known = topology.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let what = format!("there is no variable `{unknown}`; there is {known}");
+        let what = format!("unknown variable `{unknown}`; available: {known}");
         return Err(TopologyError::value(&topology.name, "variables", what));
     }
     values.extend(filled);

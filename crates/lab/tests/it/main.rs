@@ -1,41 +1,7 @@
-//! Load generator tests, against a small server that misbehaves on demand.
+//! Lab tests: commands, files, and runs with real programs.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails with it")]
 
-mod cli;
-mod desk;
-mod diagnose;
+mod commands;
+mod files;
 mod floor;
-mod held;
-mod http1;
-mod http2;
-mod provider;
-mod server;
-
-use std::time::Duration;
-
-use lab::load::{Open, Plan, Protocol, RequestTemplate, Schedule, Spacing, Step, Stop, Target, Trust};
-
-/// A quick open-loop plan: `count` requests at `rate` per second on one connection, no warm-up.
-fn plan(url: &str, rate: f64, count: u64) -> Plan {
-    Plan {
-        target: target(url, Protocol::Http1),
-        flow: RequestTemplate::get(),
-        schedule: open(rate),
-        stop: Stop::Count(count),
-        warmup: Duration::ZERO,
-        connections: 1,
-        streams: 1,
-        timeout: Duration::from_secs(20),
-        seed: 1,
-        watch: Vec::new(),
-    }
-}
-
-fn open(rate: f64) -> Schedule {
-    Schedule::Open(Open { spacing: Spacing::Constant, steps: vec![Step::steady(rate, Duration::ZERO)] })
-}
-
-fn target(url: &str, protocol: Protocol) -> Target {
-    Target::new(url, protocol, Some(&Trust::Anything), None, None).unwrap()
-}

@@ -16,14 +16,14 @@ use crate::{lifecycle, logging};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Signals:
-  SIGTERM, SIGINT  stop accepting, finish what is under way (server.drain_timeout), end; twice: end at once
-  SIGHUP           read the configuration again, open the access log's file anew
+  SIGTERM, SIGINT  stop accepting, finish requests in flight (server.drain_timeout), end; twice: end at once
+  SIGHUP           reload the configuration, reopen the file of the access log
 
-The configuration is read again as well when it, or a file it names, changes. A bad one is logged
-and counted (postern_config_reloads_total), and the last good one stays in force. One that holds and
-cannot be put into force, since a port is in use or the database is away, is tried again.
+The configuration is also reloaded when it, or a file that it names, changes. A faulty one is logged
+and counted (postern_config_reloads_total), and the last valid one stays applied. A valid one that
+cannot be applied, because a port is in use or the database is unavailable, is retried.
 
-Exit codes: 0 ended as told, 1 the configuration is faulty, 3 it cannot run here or was cut off.")]
+Exit codes: 0 stopped by a signal, 1 the configuration is faulty, 3 failure, or requests were cut off.")]
 pub struct Arguments {
     /// The configuration file.
     #[arg(long, value_name = "FILE")]

@@ -21,13 +21,13 @@ use crate::terminal::{BOLD, DIM};
 /// Arguments of `postern token`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints the token and nothing else, so that it can stand in a command:
+Prints only the token, so that a command can use it:
   TOKEN=$(postern token --issuer https://id.example --client-id me --client-secret @secret.txt)
   curl -H \"Authorization: Bearer $TOKEN\" https://app.example/
 
   postern token --decode --token \"$TOKEN\"
 
-Exit codes: 0 there is a token, 1 the server refused, 3 the server could not be asked.")]
+Exit codes: 0 success, 1 the server refused, 3 the server could not be reached.")]
 pub struct Arguments {
     /// The issuer; its discovery document names the token endpoint.
     #[arg(long, value_name = "URL", required_unless_present_any = ["endpoint", "token"])]
@@ -89,9 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         return Ok(Outcome::Good);
     }
     let Some((header, claims)) = decode(token.as_bytes()) else {
-        anstream::eprintln!(
-            "the token is not a JWT, so there is nothing to decode; it is for its issuer to read"
-        );
+        anstream::eprintln!("the token is not a JWT and cannot be decoded; only its issuer can read it");
         return Ok(Outcome::No);
     };
     anstream::print!("{}", shown(&header, &claims, SystemClock.now().wall));
@@ -187,7 +185,7 @@ fn keeps_secrets(endpoint: &str, issuer: Option<&str>) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "the client secret would travel to {place} in clear text; use https, or --insecure-http if that is meant"
+        "the client secret would be sent to {place} in plain text; use https, or confirm it with --insecure-http"
     )))
 }
 
@@ -243,9 +241,7 @@ impl TokenRequest<'_> {
             let granted = serde_json::from_slice::<Granted>(&reply.body).ok();
             return match granted.filter(|granted| granted.token_type.eq_ignore_ascii_case("bearer")) {
                 Some(granted) => Ok(Ok(granted.access_token)),
-                None => {
-                    Err(Failure::new(format!("{url}: the answer is not one of a token endpoint (RFC 6749)")))
-                }
+                None => Err(Failure::new(format!("{url}: not a response of a token endpoint (RFC 6749)"))),
             };
         }
         let refusal = match serde_json::from_slice::<Denied>(&reply.body) {
@@ -263,9 +259,9 @@ fn remedy(error: &str) -> &'static str {
     match error {
         "invalid_client" => "\n  check --client-id and --client-secret",
         "unauthorized_client" | "unsupported_grant_type" => {
-            "\n  the client must be allowed the client_credentials grant"
+            "\n  permit the client_credentials grant for the client"
         }
-        "invalid_scope" => "\n  ask for fewer scopes with --scope, or have them added to the client",
+        "invalid_scope" => "\n  request fewer scopes with --scope, or add them to the client",
         "invalid_target" => "\n  check --resource and --audience",
         _ => "",
     }
@@ -298,8 +294,7 @@ pub(crate) async fn discover(client: &Client, issuer: &str) -> Result<String, Fa
             continue;
         };
         if metadata.issuer != issuer {
-            let text =
-                format!("{place} speaks for {:?}; write the issuer exactly like that", metadata.issuer);
+            let text = format!("{place} has the issuer {:?}; write exactly this issuer", metadata.issuer);
             return Err(Failure::new(text));
         }
         return metadata

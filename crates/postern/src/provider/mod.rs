@@ -29,8 +29,8 @@ use coherence::event_loops::QueryAnswers;
 use coherence::secret::SharedSecret;
 use http_engine::clock::{Clock as _, SystemClock};
 use http_engine::listen::Claim;
+use idp::receivers::ToldSample;
 use idp::secrets::Purpose;
-use idp::signals::ToldSample;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
 use outbound::Https;
 use parking_lot::{Mutex, RwLock};
@@ -45,7 +45,8 @@ use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
 use crate::exit::Failure;
-use crate::revocation::{FollowedLog, LogSource, LogTransports, beside, together, view};
+use crate::revocation::transports::{LogTransports, beside, together};
+use crate::revocation::{FollowedLog, LogSource, view};
 
 /// Time between two checks of the database for `/readyz`.
 const LOOK: Duration = Duration::from_secs(2);
@@ -82,7 +83,7 @@ pub async fn open(provider: &config::ProviderSettings) -> Result<OpenedProvider,
         Ok(Some(row)) if secrets.open(Purpose::KeyRing, "", &row.content).is_none() => {
             let path = provider.secret.path.display();
             Err(Failure::new(format!(
-                "the provider's secret in {path} is not the one its database was begun with; put that one in its place, or \
+                "the provider's secret in {path} is not that of its database; restore the right secret, or \
                  name another database"
             )))
         }
@@ -109,9 +110,7 @@ fn parse(text: &str) -> Result<Secrets, Failure> {
 fn unopened(database: &config::DatabaseSettings, error: &OpenError) -> Failure {
     let (place, hint) = match &database.file {
         Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
-        None => {
-            (String::new(), "is it running, and may this user connect? `provider.database` says where it is")
-        }
+        None => (String::new(), "is it running, and may this user connect? check `provider.database`"),
     };
     Failure::new(format!("the provider's database{place} cannot be opened: {error}; {hint}"))
 }
@@ -234,7 +233,7 @@ impl RunningProvider {
     /// Returns a function that describes a degraded provider that still answers requests.
     pub fn note(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
         let storing = self.store.storing();
-        move || storing.fault().map(|error| format!("provider: changes could not be stored lately: {error}"))
+        move || storing.fault().map(|error| format!("provider: recent changes could not be stored: {error}"))
     }
 
     /// Builds the provider of a new configuration over the same database.
@@ -315,16 +314,16 @@ async fn tell_name_conflicts(store: Store) {
     match store.name_conflicts().await {
         Ok(conflicts) => {
             for conflict in conflicts.iter().take(TOLD_CONFLICTS) {
-                tracing::warn!(%conflict, "a name needs a decision");
+                tracing::warn!(%conflict, "user name conflict needs a decision");
             }
             if conflicts.len() > TOLD_CONFLICTS {
                 let more = conflicts.len() - TOLD_CONFLICTS;
-                tracing::warn!(more, "more names need a decision: `postern admin user conflicts` lists them");
+                tracing::warn!(more, "more user name conflicts; run `postern admin user conflicts`");
             }
         }
         Err(error) if error.is_outage() => {}
         Err(error) => {
-            tracing::warn!(%error, "names could not be compared: `postern admin user conflicts` does it again");
+            tracing::warn!(%error, "comparing user names failed; run `postern admin user conflicts`");
         }
     }
 }
@@ -385,7 +384,7 @@ fn facts_of(
 /// None for a checked configuration.
 pub fn shared(config: &config::ProviderSettings, secrets: &Secrets) -> Result<SharedSecret, Failure> {
     let shared = secrets.shared(&config.generations);
-    shared.map_err(|error| Failure::new(format!("provider.follow_generations: {error}")))
+    shared.map_err(|error| Failure::new(format!("provider.revocation.secret_generations: {error}")))
 }
 
 async fn build(
@@ -434,7 +433,5 @@ async fn look(store: Store, unready: Arc<Mutex<Option<String>>>, stats: Arc<Prov
 }
 
 fn unproven(error: &StoreError) -> String {
-    format!(
-        "provider: the database does not prove that it is in force, so that nobody who follows is answered: {error}"
-    )
+    format!("provider: the database cannot prove that it is current, so consumers get no answers: {error}")
 }

@@ -31,7 +31,7 @@ impl Outbound for Https {
             let exchange = client.send(Version::Http1, Method::POST, &parsed, &fields, body);
             match tokio::time::timeout(DEADLINE, exchange).await {
                 Ok(reply) => reply.map(|reply| reply.status.as_u16()),
-                Err(_) => Err(format!("{url}: no answer within {} s", DEADLINE.as_secs())),
+                Err(_) => Err(format!("{url}: no response within {} s", DEADLINE.as_secs())),
             }
         })
     }

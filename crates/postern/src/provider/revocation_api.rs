@@ -57,10 +57,10 @@ struct RevocationApi {
 pub(super) fn router(path: &str, secret: SharedSecret, answers: QueryAnswers<Store>) -> Router {
     let facts = Arc::new(RevocationApi { secret, answers });
     Router::new()
-        .route(&format!("{path}/coherence/denials"), post(denials))
-        .route(&format!("{path}/coherence/confirm"), post(confirm))
-        .route(&format!("{path}/coherence/messages"), post(messages))
-        .route(&format!("{path}/coherence/events"), get(events))
+        .route(&format!("{path}/revocation/denials"), post(denials))
+        .route(&format!("{path}/revocation/confirm"), post(confirm))
+        .route(&format!("{path}/revocation/messages"), post(messages))
+        .route(&format!("{path}/revocation/events"), get(events))
         .layer(DefaultBodyLimit::max(QUESTION))
         .with_state(facts)
 }
@@ -74,7 +74,7 @@ impl RevocationApi {
         }
         let challenge = [(WWW_AUTHENTICATE, "Bearer realm=\"coherence\"")];
         Some(
-            (StatusCode::UNAUTHORIZED, challenge, "this is for gateways that follow the provider\n")
+            (StatusCode::UNAUTHORIZED, challenge, "only for gateways that follow this provider\n")
                 .into_response(),
         )
     }
@@ -193,7 +193,7 @@ fn answer(kind: &'static str, body: Vec<u8>) -> Response {
 }
 
 fn malformed() -> Response {
-    (StatusCode::BAD_REQUEST, "the body is no question of this kind and version\n").into_response()
+    (StatusCode::BAD_REQUEST, "the body is not a query of this kind and version\n").into_response()
 }
 
 fn unavailable() -> Response {

@@ -25,15 +25,15 @@ pub(super) fn read_or_make(
     let begun = database.file.as_deref().and_then(|file| std::fs::metadata(file).ok());
     if !path.exists() && begun.is_some_and(|database| database.len() > 0) {
         return Err(Failure::new(format!(
-            "the provider's database is there, but its secret {} is not; put it back, without it nothing in the database is of \
-             use",
+            "the provider's database exists, but its secret {} does not; restore the secret, because the database is useless \
+             without it",
             path.display()
         )));
     }
     let made = make(path).and_then(|()| std::fs::read_to_string(path)).map(Zeroizing::new);
     made.map_err(|error| {
         let hint = "is the folder there, and may this user write to it?";
-        Failure::new(format!("the provider's secret {} cannot be made: {error}; {hint}", path.display()))
+        Failure::new(format!("the provider's secret {} cannot be created: {error}; {hint}", path.display()))
     })
 }
 

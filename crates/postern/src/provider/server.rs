@@ -23,7 +23,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use idp::{Caller, discovery};
+use idp::{Caller, paths};
 use ipnet::IpNet;
 use outage::Outage;
 use parking_lot::RwLock;
@@ -81,7 +81,7 @@ pub(super) fn bind(address: SocketAddr, claim: Claim) -> Result<TcpListener, Fai
     listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
         let hint = listen::remedy(address, &error);
         Failure::new(format!(
-            "the provider cannot listen on {address}: {error}; {hint}; `provider.address` moves it"
+            "the provider cannot listen on {address}: {error}; {hint}; change it with `provider.address`"
         ))
     })
 }
@@ -139,8 +139,8 @@ async fn connection(
     let Some(tls) = tls else { return talk(stream, peer, live, stop).await };
     match timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => talk(stream, peer, live, stop).await,
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake with the provider failed"),
-        Err(_) => tracing::debug!(%peer, "a TLS handshake with the provider took too long"),
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
     }
 }
 
@@ -181,7 +181,7 @@ async fn talk(
         tokio::select! {
             ended = connection.as_mut() => {
                 if let Err(error) = ended {
-                    tracing::debug!(%peer, error, "a connection to the provider broke off");
+                    tracing::debug!(%peer, error, "connection to the provider failed");
                 }
                 return;
             }
@@ -237,20 +237,20 @@ fn endpoint(path: &str, issuer: &str) -> &'static str {
         return "discovery";
     }
     match path.strip_prefix(issuer).unwrap_or_default() {
-        discovery::AUTHORIZE => "authorize",
-        discovery::TOKEN => "token",
-        discovery::JWKS => "jwks",
-        discovery::USERINFO => "userinfo",
-        discovery::INTROSPECT => "introspect",
-        discovery::REVOKE => "revoke",
-        discovery::END_SESSION | discovery::LOGOUT_DECISION => "logout",
-        discovery::PUSHED_REQUEST => "par",
-        discovery::DEVICE_AUTHORIZATION => "device_authorization",
-        discovery::DEVICE | discovery::DEVICE_DECISION => "device",
-        discovery::LOGIN => "login",
-        discovery::CONSENT => "consent",
-        path if path.starts_with(discovery::ACCOUNT) => "account",
-        path if path.starts_with("/coherence/") => "coherence",
+        paths::AUTHORIZE => "authorize",
+        paths::TOKEN => "token",
+        paths::JWKS => "jwks",
+        paths::USERINFO => "userinfo",
+        paths::INTROSPECT => "introspect",
+        paths::REVOKE => "revoke",
+        paths::END_SESSION | idp::paths::LOGOUT_DECISION => "logout",
+        paths::PUSHED_REQUEST => "par",
+        paths::DEVICE_AUTHORIZATION => "device_authorization",
+        paths::DEVICE | idp::paths::DEVICE_DECISION => "device",
+        paths::LOGIN => "login",
+        paths::CONSENT => "consent",
+        path if path.starts_with(paths::ACCOUNT) => "account",
+        path if path.starts_with("/revocation/") => "revocation",
         path if path.starts_with("/.well-known/") => "discovery",
         _ => "(none)",
     }

@@ -1,7 +1,7 @@
 //! HTTP transport: carries messages to and from a remote provider without a broker.
 //!
 //! Owns: queries, each of which is a request whose response carries the messages that answer it.
-//! Also an event stream (`GET …/coherence/events`), over which the provider sends new revocations
+//! Also an event stream (`GET …/revocation/events`), over which the provider sends new revocations
 //! at once. If the stream breaks or does not exist, a revocation arrives with the next query, half
 //! a second later. Does not own: the exchanges ([`Remote`]).
 //!
@@ -30,8 +30,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::random;
 use super::remote::Remote;
+use crate::revocation::random::random;
 
 /// Largest number of queries in flight.
 const UNDER_WAY: usize = 8;
@@ -175,9 +175,9 @@ impl Drop for QuestionInFlight {
 async fn exchange(remote: &Remote, question: Bytes) -> Result<Vec<Bytes>, String> {
     let answer = remote.ask(Method::POST, "messages", "application/octet-stream", question).await?;
     let MessageStream { messages } =
-        serde_json::from_slice(&answer).map_err(|_| "it answers nothing that makes sense")?;
+        serde_json::from_slice(&answer).map_err(|_| "the response has no valid messages")?;
     let messages = messages.iter().map(|text| STANDARD.decode(text).map(Bytes::from));
-    messages.collect::<Result<_, _>>().map_err(|_| "it answers nothing that makes sense".to_owned())
+    messages.collect::<Result<_, _>>().map_err(|_| "the response has no valid messages".to_owned())
 }
 
 /// Delivers the messages of the event stream, and opens the stream again when it ends.
@@ -186,18 +186,18 @@ async fn listening(remote: Remote, subscribers: Arc<Subscribers>) {
     loop {
         match remote.events().await {
             Ok((StatusCode::OK, stream)) => {
-                tracing::debug!("an issuer that is followed tells what it revokes as it does");
+                tracing::debug!("revocation event stream open");
                 if heard(stream, &subscribers).await {
                     pause = AGAIN;
                 }
             }
             Ok((status, _)) => {
-                tracing::debug!(%status, "an issuer that is followed tells what it revokes only when asked");
+                tracing::debug!(%status, "revocation event stream refused, polling instead");
                 if matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
                     pause = NONE_THERE;
                 }
             }
-            Err(why) => tracing::debug!(%why, "an issuer that is followed cannot be listened to"),
+            Err(why) => tracing::debug!(%why, "revocation event stream failed"),
         }
         // Spread the reconnects of many consumers after a node has ended.
         let share = random().map_or(0, u16::from_le_bytes);

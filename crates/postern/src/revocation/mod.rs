@@ -8,45 +8,39 @@
 //! cache`. The provider is in this process, or in another one ([`remote`]).
 
 pub mod asked;
+pub mod names;
+mod random;
 pub mod remote;
+pub mod transports;
+mod upkeep;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use coherence::consumer::{self, Consumer, FlushCause};
-use coherence::consumers::{Consumers, GONE, MARK};
+use coherence::consumers::Consumers;
 use coherence::denylist::{Denylist, DenylistEntry};
 use coherence::event_loops;
 use coherence::event_loops::{AuthorityNotice, DenylistCopy, QueryAnswers};
 use coherence::message_channel::{ChannelCounts, MessageChannel};
 use coherence::repeat::{ByMessage, EveryTransport};
 use coherence::revocation_query::{QueryDesk, RevocationQuery};
-use coherence::silence::Hearing;
 use coherence::tags::TagKey;
 use coherence::time::{Boot, BootClock};
-use coherence::transport::amqp::{self, Amqp};
-use coherence::transport::memory::Memory;
-use coherence::transport::nats;
-use coherence::transport::postgres;
-use coherence::transport::several::Several;
 use coherence::transport::{Transport, TransportState};
 use coherence::view::View;
 use coherence::wire::Keys;
-use coherence::{ConsumerId, ConsumerName, LogHead, Nonce, Tag};
-use config::{Broker, FollowConfig};
+use coherence::{ConsumerId, ConsumerName, LogHead, Tag};
+use config::FollowConfig;
 use credentials::revocation;
 use credentials::revocation::RevocationSample;
 use credentials::revocation::{FollowedIssuer, FollowerSuccessor, IssuerClockSkew};
-use http_engine::clock::{Clock as _, SystemClock};
-use http_engine::config::ListenAddress;
 use outage::{CALM, Outage};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::Store;
-use store::followers::{Canary, ForgetFollower, Listed, MarkFollower};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::task::AbortHandle;
@@ -54,6 +48,10 @@ use tokio::task::AbortHandle;
 use self::asked::AskedLog;
 use self::remote::Remote;
 use crate::exit::Failure;
+use crate::revocation::names::name_of;
+use crate::revocation::random::{drawn, nonces, random};
+use crate::revocation::transports::{LogTransports, together};
+use crate::revocation::upkeep::{expire, forget_gone, sing, tell_silence};
 
 /// Largest number of tombstones for one issuer, about 100 bytes each.
 const TOMBSTONES: usize = 200_000;
@@ -254,7 +252,7 @@ impl FollowedLog {
         let remote = Remote::new(follow, counts.clone(), on);
         let outage = Outage::of(format!("issuer {}", follow.issuer))
             .with_calm(CALM)
-            .with_effect("what it revokes is not heard of: after a lease its tokens are answered 503");
+            .with_effect("its revocations do not arrive: after one lease its tokens get 503");
         let asked = AskedLog::new(remote.clone(), view.silence().clone(), outage.way(), on);
         let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(asked)];
         transports.extend(ways.broker.clone());
@@ -333,7 +331,7 @@ impl FollowedLog {
             self.told.begun.store(true, Ordering::Relaxed);
             return None;
         }
-        Some(format!("issuer {} has not said yet what is revoked", self.followed.issuer))
+        Some(format!("issuer {} has not sent its revocations yet", self.followed.issuer))
     }
 
     /// Whether this log concerns an issuer's tokens: it is the issuer's own log, or one with the
@@ -353,7 +351,7 @@ impl FollowedLog {
         let gone = self.lease_left().is_none() && !self.answers() && self.unready().is_none();
         gone.then(|| {
             format!(
-                "issuer {} is not heard of and does not answer: each of its tokens is answered 503",
+                "issuer {} sends nothing and does not answer: all of its tokens get 503",
                 self.followed.issuer
             )
         })
@@ -374,7 +372,7 @@ impl FollowedLog {
                 .collect();
         if self.followed.view.denials().is_some_and(Denylist::is_full) {
             notes.push(format!(
-                "issuer {issuer} has revoked more than the {DENIALS} tokens and sessions that there is room for: it is asked about each new token"
+                "issuer {issuer} has revoked more than {DENIALS} tokens and sessions: each new token is queried"
             ));
         }
         notes
@@ -465,23 +463,23 @@ enum Lease {
 /// `lease`, which is renewed twice a second while messages arrive over any transport.
 fn heard(issuer: &str, known: Lease, lease: Duration, way: &TransportState) -> Option<String> {
     let way = match way {
-        TransportState::Down(why) => format!("the way for messages is down: {why}"),
-        TransportState::Starting => "the way for messages is not up yet".into(),
+        TransportState::Down(why) => format!("the transport is down: {why}"),
+        TransportState::Starting => "the transport is starting".into(),
         TransportState::Up => String::new(),
     };
     let and = if way.is_empty() { "" } else { "; " };
     match known {
         Lease::Left(left) if left < lease / 2 => Some(format!(
-            "issuer {issuer} is not heard of: what is known of it is believed for {:.1} s more{and}{way}",
+            "issuer {issuer} sends nothing: its lease ends in {:.1} s{and}{way}",
             left.as_secs_f64()
         )),
         Lease::Left(_) if way.is_empty() => None,
-        Lease::Left(_) => Some(format!("issuer {issuer} is heard, though not in every way{and}{way}")),
-        Lease::Over => {
-            Some(format!("issuer {issuer} is not heard of: it is asked about each token{and}{way}"))
+        Lease::Left(_) => {
+            Some(format!("issuer {issuer} is reachable, but not over every transport{and}{way}"))
         }
+        Lease::Over => Some(format!("issuer {issuer} sends nothing: each token is queried{and}{way}")),
         Lease::Silent => Some(format!(
-            "issuer {issuer} is not heard of, and answers nothing: its tokens are answered 503 until it does{and}{way}"
+            "issuer {issuer} sends nothing and does not answer: its tokens get 503 until it does{and}{way}"
         )),
     }
 }
@@ -502,57 +500,6 @@ impl DenylistCopy for RemoteIssuer {
 impl RevocationQuery for RemoteIssuer {
     async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
         self.questions.ask(tags).await
-    }
-}
-
-/// What a process uses to exchange messages beyond a provider's own nodes.
-#[derive(Clone)]
-pub struct LogTransports {
-    /// Connection to a message broker. `None`: no broker is configured.
-    pub broker: Option<Arc<dyn Transport>>,
-    /// Lease: how long an entry stays valid after the probe that renewed it was sent.
-    pub lease: Duration,
-    /// Name of this process for the issuers that it follows.
-    pub called: ConsumerName,
-}
-
-impl LogTransports {
-    /// Opens the configured transports. Connections run on this runtime.
-    ///
-    /// # Errors
-    /// When the system has no randomness.
-    pub fn open(config: &config::Coherence, called: ConsumerName, on: &Handle) -> Result<Self, Failure> {
-        let _runtime = on.enter();
-        let broker: Option<Arc<dyn Transport>> = match &config.broker {
-            None => None,
-            Some(Broker::Nats(config)) => Some(Arc::new(nats::connect(config.clone()))),
-            Some(Broker::Amqp(settings)) => {
-                let seed = u64::from_le_bytes(random()?);
-                Some(Arc::new(Amqp::start(amqp::AmqpSettings { seed, ..settings.clone() })))
-            }
-        };
-        Ok(Self { broker, lease: config.lease, called })
-    }
-}
-
-/// Transports between processes that share a database: within one process, and over the database if
-/// it can carry messages. Call it within the runtime of the connections.
-pub fn beside(database: &config::DatabaseSettings, outage: &Outage) -> Vec<Arc<dyn Transport>> {
-    let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
-    if let Some(messages) = &database.messages {
-        transports.push(Arc::new(postgres::connect(messages.clone(), outage.way())));
-    }
-    transports
-}
-
-/// Combines several transports into one.
-pub fn together(mut ways: Vec<Arc<dyn Transport>>) -> Arc<dyn Transport> {
-    match ways.pop() {
-        Some(only) if ways.is_empty() => only,
-        last => {
-            ways.extend(last);
-            Arc::new(Several::new(ways))
-        }
     }
 }
 
@@ -635,253 +582,5 @@ async fn try_out(followed: Arc<FollowedIssuer>, told: Arc<HeardState>) {
     }
 }
 
-/// Removes expired entries from the denylist.
-async fn expire(view: Arc<View>) {
-    loop {
-        tokio::time::sleep(EXPIRE).await;
-        if let Some(denials) = view.denials() {
-            denials.expire(i64::try_from(SystemClock.now().wall.as_millis()).unwrap_or(i64::MAX));
-        }
-    }
-}
-
-/// Logs once when no transport delivers an answer, and once when one does again.
-async fn tell_silence(view: Arc<View>, outage: Outage) {
-    let (outage, mut hearing) = (outage.with_calm(Duration::ZERO), view.silence().watch());
-    loop {
-        let heard = *hearing.borrow_and_update();
-        match heard {
-            Hearing::Silent => outage.failed("no lease is left, and it answers nothing"),
-            Hearing::Answers => outage.succeeded(),
-            Hearing::Doubtful => {}
-        }
-        if hearing.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Appends a heartbeat event that concerns no token while the log is quiet. So the delay of
-/// consumers is measured before it matters.
-async fn sing(store: Store) {
-    loop {
-        tokio::time::sleep(QUIET).await;
-        let (Ok(tag), now) = (random(), SystemClock.now().wall) else { continue };
-        // Ignore a failure: an unavailable database is reported elsewhere.
-        let _ = store.write(Canary { tag: Tag(tag), quiet: QUIET, now }).await;
-    }
-}
-
-/// Removes consumers that have not written for too long, by this process's clock. It marks them
-/// first and checks again.
-async fn forget_gone(store: Store) {
-    let mut seen: HashMap<ConsumerId, ((u64, bool), tokio::time::Instant)> = HashMap::new();
-    loop {
-        tokio::time::sleep(LOOK).await;
-        // While the database is unavailable, no consumer can write. So none counts as gone.
-        let Ok(listed) = store.followers().await else {
-            seen.clear();
-            continue;
-        };
-        let now = tokio::time::Instant::now();
-        seen.retain(|id, _| listed.iter().any(|listed| listed.follower.id == *id));
-        for Listed { follower, beat, marked, .. } in listed {
-            let id = follower.id;
-            let (last, since) = seen.entry(id).or_insert(((beat, marked), now));
-            if *last != (beat, marked) {
-                (*last, *since) = ((beat, marked), now);
-            }
-            // A failed write is retried.
-            let _ = match now.duration_since(*since) {
-                unchanged if marked && unchanged >= GONE.saturating_sub(MARK) => {
-                    store.write(ForgetFollower { id, beat }).await
-                }
-                unchanged if !marked && unchanged >= MARK => store.write(MarkFollower { id, beat }).await,
-                _ => Ok(()),
-            };
-        }
-    }
-}
-
-/// Length limit, in bytes, of a service name and of an address in the name of a process. Longer
-/// ones are cut.
-const PART: usize = 20;
-
-/// Name of this process for operators: its kind, `telemetry.service`, the address of its first
-/// listener, its host name (on Kubernetes the name of the pod) and its process ID. For example
-/// `gateway edge :8443 web-7f/12`.
-pub fn called(kind: &str, service: &str, address: Option<&ListenAddress>) -> ConsumerName {
-    let address = match address {
-        Some(ListenAddress::Ip(address)) if address.port() == 0 => String::new(),
-        Some(ListenAddress::Ip(address)) if address.ip().is_unspecified() => format!(":{}", address.port()),
-        Some(ListenAddress::Ip(address)) => address.to_string(),
-        Some(ListenAddress::Unix(path)) => {
-            path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-        }
-        None => String::new(),
-    };
-    let cut = |text: &str, most: usize| text[..text.floor_char_boundary(most.min(text.len()))].to_owned();
-    let parts = [kind.to_owned(), cut(service, PART), cut(&address, PART)];
-    let before: String = parts.iter().filter(|part| !part.is_empty()).flat_map(|part| [part, " "]).collect();
-    let machine = rustix::system::uname();
-    let number = format!("/{}", std::process::id());
-    // Keep the process ID whole, because it distinguishes processes of one machine.
-    let rest =
-        cut(&format!("{before}{}", machine.nodename().to_string_lossy()), ConsumerName::MAX - number.len());
-    ConsumerName::new(&format!("{rest}{number}")).expect("a name of one to 64 bytes")
-}
-
-/// Name of an issuer in the protocol: its URL without the scheme, cut to the longest permitted
-/// name. Two issuers with the same name do not accept each other's messages.
-fn name_of(issuer: &str) -> ConsumerName {
-    let rest = issuer.split_once("://").map_or(issuer, |(_, rest)| rest);
-    let end = rest.floor_char_boundary(ConsumerName::MAX.min(rest.len()));
-    // The fallback is for a URL that consists of a scheme only.
-    ConsumerName::new(&rest[..end])
-        .or_else(|| ConsumerName::new("issuer"))
-        .expect("a name of one to 64 bytes")
-}
-
-/// Nonce of a query without a MAC: each must be unpredictable, even to an attacker who knows
-/// earlier ones ([`coherence::query`]).
-fn drawn() -> Option<Nonce> {
-    random().ok().map(Nonce)
-}
-
-/// Unique, unpredictable nonces for messages with a MAC: half is random and fixed, half is a
-/// counter.
-fn nonces() -> Result<impl FnMut() -> Nonce + Send + 'static, Failure> {
-    let mut nonce = random::<16>()?;
-    let mut count = 0_u64;
-    Ok(move || {
-        count += 1;
-        nonce[8..].copy_from_slice(&count.to_be_bytes());
-        Nonce(nonce)
-    })
-}
-
-fn random<const N: usize>() -> Result<[u8; N], Failure> {
-    let mut bytes = [0; N];
-    let drawn = SystemRandom::new().fill(&mut bytes);
-    drawn.map_err(|_| Failure::new("the system has no randomness to give"))?;
-    Ok(bytes)
-}
-
 #[cfg(test)]
-mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
-
-    use ::config::{ConfigSource, Disk};
-    use auth::time::Timestamp;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
-
-    use super::*;
-
-    #[test]
-    fn issuers_are_called_by_their_address() {
-        assert_eq!(name_of("https://login.example/realm").as_str(), "login.example/realm");
-        assert_eq!(name_of(&format!("https://{}", "a".repeat(100))).as_str().len(), ConsumerName::MAX);
-        assert_eq!(name_of("https://").as_str(), "issuer");
-    }
-
-    #[tokio::test]
-    async fn messages_are_as_well_protected_as_facts() {
-        let folder = tempfile::tempdir().unwrap();
-        let secret = folder.path().join("provider.secret");
-        std::fs::write(&secret, "q83vASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4k=\n").unwrap();
-        std::fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
-        for mode in ["sslmode=require", "sslmode=REQUIRE", "ssl-mode=require", "ssl%6Dode=requ%69re"] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let text = format!(
-                "[provider]\nissuer = \"http://127.0.0.1:1\"\naddress = \"127.0.0.1:1\"\naudiences = [\"orders\"]\n\
-                 database = \"postgres://postern@{address}/postern?{mode}\"\nsecret_file = \"provider.secret\"\n"
-            );
-            let source =
-                ConfigSource { name: "postern.toml", text: &text, base: folder.path(), files: &Disk };
-            let loaded = config::load(source, Timestamp::from_secs(1_800_000_000), 1);
-            let loaded = loaded.unwrap_or_else(|refused| panic!("{}", refused.report));
-            let _ways = beside(&loaded.provider.unwrap().database, &store::outage_of("database"));
-            let (mut socket, _) = listener.accept().await.unwrap();
-            let mut asked = [0; 8];
-            socket.read_exact(&mut asked).await.unwrap();
-            assert_eq!(asked, [0, 0, 0, 8, 4, 210, 22, 47], "{mode}: TLS is asked for before anything else");
-            socket.write_all(b"N").await.unwrap();
-            let mut rest = Vec::new();
-            socket.read_to_end(&mut rest).await.unwrap();
-            assert!(rest.is_empty(), "{mode}: nothing is said without");
-        }
-    }
-
-    #[test]
-    fn a_process_is_called_as_operators_know_it() {
-        let address = |text: &str| ListenAddress::Ip(text.parse().unwrap());
-        for (address, shown) in [
-            (Some(address("0.0.0.0:8443")), "gateway edge :8443 "),
-            (Some(address("127.0.0.1:80")), "gateway edge 127.0.0.1:80 "),
-            (Some(ListenAddress::Unix(Path::new("/run/postern.sock").into())), "gateway edge postern.sock "),
-            // The port is not known yet.
-            (Some(address("127.0.0.1:0")), "gateway edge "),
-            (None, "gateway edge "),
-        ] {
-            let name = called("gateway", "edge", address.as_ref());
-            let (machine, number) = name.as_str().strip_prefix(shown).unwrap().rsplit_once('/').unwrap();
-            assert!(!machine.is_empty() && !machine.contains(' '), "{name}");
-            assert_eq!(number, std::process::id().to_string());
-        }
-        let long =
-            called("gateway and provider", &"ä".repeat(100), Some(&address("[2001:db8::1:2:3:4]:65535")));
-        assert!(long.as_str().ends_with(&format!("/{}", std::process::id())), "{long}");
-    }
-
-    #[test]
-    fn what_is_told_of_an_issuer_is_true() {
-        let (lease, down) = (Duration::from_secs(10), TransportState::Down("NATS at b:1: gone".into()));
-        let left = |seconds| Lease::Left(Duration::from_secs_f64(seconds));
-        assert_eq!(heard("https://a", left(9.8), lease, &TransportState::Up), None);
-        for (known, way, text) in [
-            // A broker is down, but the lease is renewed over HTTP.
-            (
-                left(9.8),
-                &down,
-                "issuer https://a is heard, though not in every way; the way for messages is down: NATS at b:1: gone",
-            ),
-            (
-                left(3.2),
-                &down,
-                "issuer https://a is not heard of: what is known of it is believed for 3.2 s more; the way for messages is down: NATS at b:1: gone",
-            ),
-            (
-                left(3.2),
-                &TransportState::Up,
-                "issuer https://a is not heard of: what is known of it is believed for 3.2 s more",
-            ),
-            (
-                Lease::Over,
-                &TransportState::Up,
-                "issuer https://a is not heard of: it is asked about each token",
-            ),
-            (
-                Lease::Silent,
-                &down,
-                "issuer https://a is not heard of, and answers nothing: its tokens are answered 503 until it does; the way for messages is down: NATS at b:1: gone",
-            ),
-        ] {
-            assert_eq!(heard("https://a", known, lease, way).as_deref(), Some(text));
-        }
-    }
-
-    #[test]
-    fn no_number_is_used_twice() {
-        let mut nonce = nonces().unwrap();
-        let (a, b) = (nonce(), nonce());
-        assert_ne!(a, b);
-        assert_ne!(a, nonces().unwrap()(), "nor by two processes");
-        let halves: std::collections::BTreeSet<[u8; 8]> =
-            (0..100).flat_map(|_| drawn().unwrap().0.as_chunks::<8>().0.to_vec()).collect();
-        assert_eq!(halves.len(), 200, "of a query's no half is known from another");
-    }
-}
+mod tests;

@@ -23,7 +23,8 @@ use http_engine::http_client::{HttpClient, StreamedAnswer};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use super::{name_of, random};
+use crate::revocation::names::name_of;
+use crate::revocation::random::random;
 
 /// Number of attempts for a page of the denylist, before the copy is given up.
 const TRIES: u32 = 3;
@@ -70,17 +71,17 @@ impl Remote {
         body: Bytes,
     ) -> Result<Bytes, String> {
         let RemotePlace { outbound, url, bearer, .. } = &*self.0;
-        let request = Request::builder().method(method).uri(format!("{url}/coherence/{path}"));
+        let request = Request::builder().method(method).uri(format!("{url}/revocation/{path}"));
         let request = request.header(AUTHORIZATION, bearer.clone()).header(CONTENT_TYPE, kind).body(body);
         let request = request.map_err(|error| error.to_string())?;
-        let answer = outbound.ask_as_nobody(request).await.map_err(|error| format!("{url}: {error}"))?;
+        let answer = outbound.ask_anonymously(request).await.map_err(|error| format!("{url}: {error}"))?;
         match answer.status {
             StatusCode::OK => Ok(answer.body),
             StatusCode::UNAUTHORIZED => Err(format!(
-                "{url} does not know the secret of this gateway; is `follow_secret_file` what `postern admin follow-secret` prints there?"
+                "{url} refused the secret of this gateway; copy the output of `postern admin revocation secret` there into the file of `issuer.revocation.secret_file`"
             )),
             StatusCode::NOT_FOUND => Err(format!(
-                "{url} is no provider that can be followed; `follow_url` says where one of its nodes is"
+                "{url} is not a provider that can be followed; set `issuer.revocation.url` to one of its nodes"
             )),
             status => Err(format!("{url} answered {status}")),
         }
@@ -88,7 +89,7 @@ impl Remote {
 
     /// Error message for a query that was given up.
     pub(super) fn unanswered(&self) -> String {
-        format!("{}: no answer for as long as it is believed", self.0.url)
+        format!("{}: no answer within a lease", self.0.url)
     }
 
     /// Opens the stream of new revocations. Returns its status. Call it on the runtime of the
@@ -98,7 +99,7 @@ impl Remote {
     /// Returns why there is no response.
     pub(super) async fn events(&self) -> Result<(StatusCode, StreamedAnswer), String> {
         let RemotePlace { outbound, url, bearer, .. } = &*self.0;
-        let request = Request::builder().uri(format!("{url}/coherence/events"));
+        let request = Request::builder().uri(format!("{url}/revocation/events"));
         let request = request.header(AUTHORIZATION, bearer.clone()).header(ACCEPT, "text/event-stream");
         let request = request.body(Bytes::new()).map_err(|error| error.to_string())?;
         let stream = outbound.stream(request).await.map_err(|error| format!("{url}: {error}"))?;
@@ -114,7 +115,7 @@ impl Remote {
         let opened = query.open(&answer, keys);
         if let Err(why) = &opened {
             counts.refused.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(url = &*self.0.url, path, %why, "an answer was refused");
+            tracing::debug!(url = &*self.0.url, path, %why, "answer refused");
         }
         opened.ok()
     }

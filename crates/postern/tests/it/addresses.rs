@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::support::{Folder, Running, address_in, free, get, postern, said, sources};
+use crate::support::{Folder, Running, address_in, get, postern, said, sources};
+use dataplane::ports::free;
 
 /// A configuration of a gateway whose admin listener has the address `admin`.
 fn written(folder: &Folder, gateway: &str, admin: &str) -> String {
@@ -100,7 +101,7 @@ fn admin_listener_provider_and_unix_socket_are_as_exclusive() {
     };
     let file = folder.write("first.toml", text(&admin, &provider, &unix, "first.db")).display().to_string();
     let mut first = Running::start(&["serve", "--config", &file]);
-    first.wait_for("the provider is listening");
+    first.wait_for("provider listening");
     for (own, at) in [
         (text(&admin, &free(), &format!("{unix}.1"), "1.db"), &admin),
         (text(&free(), &provider, &format!("{unix}.2"), "2.db"), &provider),
@@ -115,7 +116,7 @@ fn admin_listener_provider_and_unix_socket_are_as_exclusive() {
     first.signal("-KILL");
     first.ended();
     let mut again = Running::start(&["serve", "--config", &file]);
-    again.wait_for("the provider is listening");
+    again.wait_for("provider listening");
 }
 
 #[test]
@@ -163,7 +164,7 @@ fn a_demo_that_was_told_no_port_says_where_it_went() {
     // Another program may already use the port. It is in use either way.
     let _taken = TcpListener::bind("127.0.0.1:8080");
     let mut demo = Running::start(&["demo"]);
-    let line = demo.wait_for("In use already");
+    let line = demo.wait_for("Already in use");
     assert!(line.contains("8080"), "{line}");
 }
 

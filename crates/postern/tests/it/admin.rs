@@ -7,7 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, exchange, free, said};
+use crate::support::{Folder, Running, exchange, said};
+use dataplane::ports::free;
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const PASSWORD: &str = "violet-umbrella-orbit";
@@ -110,7 +111,7 @@ impl Place {
 
     fn serve(&self, config: &str) -> Running {
         let mut process = Running::start(&["serve", "--config", &self.path(config)]);
-        process.wait_for("the provider is listening");
+        process.wait_for("provider listening");
         process
     }
 }
@@ -136,12 +137,12 @@ fn an_operator_opens_and_closes_accounts_beside_a_provider_that_serves() {
     assert!(place.is_active(&token));
 
     let text = place.folder.write("token", &token);
-    let look = place.did(&["token", "look", text.to_str().unwrap()]);
+    let look = place.did(&["token", "inspect", text.to_str().unwrap()]);
     assert!(look.contains("ada") && look.contains("desk") && !look.contains(&token), "{look}");
     place.did(&["user", "disable", "ada"]);
     assert!(!place.is_active(&token));
     assert_eq!(place.log_in("ada", PASSWORD)["error"], "invalid_grant");
-    let output = place.with("postern.toml", &["token", "look", "-"], &token);
+    let output = place.with("postern.toml", &["token", "inspect", "-"], &token);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     place.did(&["user", "enable", "ada"]);
     assert!(!place.is_active(&token), "nothing comes back");
@@ -189,25 +190,26 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
         "a JWT that is revoked again is no worse"
     );
     let empty = place.refused(3, &["token", "revoke", "/dev/null"]);
-    assert!(empty.contains("one in each line"), "{empty}");
+    assert!(empty.contains("write one token per line"), "{empty}");
 
     // By the identifier that a log shows.
     let noted = log_in();
-    let look = place.with("postern.toml", &["--output", "json", "token", "look", "-"], &noted);
+    let look = place.with("postern.toml", &["--output", "json", "token", "inspect", "-"], &noted);
     let look: serde_json::Value = serde_json::from_slice(&look.stdout).unwrap();
     let jti = look["token"]["jti"].as_str().unwrap();
     let named = place.with("postern.toml", &["token", "revoke", "--jti", "-"], jti);
     assert!(named.status.success() && said(&named).contains("1 tokens are revoked"), "{}", said(&named));
     assert!(!place.is_active(&noted) && place.is_active(&kept));
     // A faulty file revokes nothing, wherever the fault is.
-    let of_kept = place.with("postern.toml", &["--output", "json", "token", "look", "-"], &kept);
+    let of_kept = place.with("postern.toml", &["--output", "json", "token", "inspect", "-"], &kept);
     let of_kept: serde_json::Value = serde_json::from_slice(&of_kept.stdout).unwrap();
     let of_kept = of_kept["token"]["jti"].as_str().unwrap();
     let list = format!("{}{kept}\n", format!("{of_kept}\n\n").repeat(600));
     let mistaken = place.with("postern.toml", &["token", "revoke", "--jti", "-"], &list);
     let why = said(&mistaken);
     assert!(
-        mistaken.status.code() == Some(3) && why.contains("line 1201 of standard input is not the name"),
+        mistaken.status.code() == Some(3)
+            && why.contains("line 1201 of standard input is not a token identifier"),
         "{why}"
     );
     assert!(!why.contains(&kept) && place.is_active(&kept), "{why}");
@@ -222,15 +224,15 @@ fn what_is_refused_says_why_and_how_it_ends() {
     let weak = place.with("postern.toml", &["user", "password", "ada", "--password-file", "-"], "password\n");
     assert!(weak.status.code() == Some(1) && said(&weak).contains("refused: password: "), "{}", said(&weak));
     for (code, arguments, text) in [
-        (1, &["user", "show", "bob"][..], "there is no user \"bob\""),
-        (1, &["user", "add", "ADA"], "is taken already"),
-        (1, &["user", "add", "bob", "--email", "nowhere"], "exactly one @"),
-        (1, &["client", "disable", "desk"], "stands in the configuration"),
-        (1, &["client", "show", "none"], "there is no client"),
-        (1, &["key", "rotate", "ES256"], "too young"),
-        (1, &["key", "rotate", "HS256"], "none of ES256, RS256, EdDSA"),
-        (1, &["session", "end", "none"], "there is no session"),
-        (1, &["token", "revoke-family", "none"], "there is no family"),
+        (1, &["user", "show", "bob"][..], "user \"bob\" not found"),
+        (1, &["user", "add", "ADA"], "is already in use"),
+        (1, &["user", "add", "bob", "--email", "nowhere"], "local@domain with one @"),
+        (1, &["client", "disable", "desk"], "is defined in the configuration"),
+        (1, &["client", "show", "none"], "client \"none\" not found"),
+        (1, &["key", "rotate", "ES256"], "next key too recent"),
+        (1, &["key", "rotate", "HS256"], "use ES256, RS256 or EdDSA"),
+        (1, &["session", "revoke", "none"], "session \"none\" not found"),
+        (1, &["token", "revoke-family", "none"], "not found"),
         (2, &["user", "change", "ada"], "required"),
         (2, &["user", "add", "bob", "--password-file", "x", "--generate-password"], "cannot be used with"),
         (
@@ -261,16 +263,16 @@ fn what_is_refused_says_why_and_how_it_ends() {
 fn what_is_named_may_begin_with_a_hyphen() {
     let place = Place::new("hyphens");
     for (arguments, text) in [
-        (&["user", "show", "-hQ"][..], "there is no user \"-hQ\""),
-        (&["user", "change", "-_w", "--verified", "true"], "there is no user \"-_w\""),
-        (&["user", "disable", "--wait", "--b"], "there is no user \"--b\""),
+        (&["user", "show", "-hQ"][..], "user \"-hQ\" not found"),
+        (&["user", "change", "-_w", "--verified", "true"], "user \"-_w\" not found"),
+        (&["user", "disable", "--wait", "--b"], "user \"--b\" not found"),
         (&["group", "add-member", "staff", "-hQ"], "-hQ"),
-        (&["client", "show", "-hQ"], "there is no client \"-hQ\""),
-        (&["client", "revoke", "desk", "--user", "-hQ"], "there is no user \"-hQ\""),
-        (&["session", "list", "--user", "-hQ"], "there is no user \"-hQ\""),
-        (&["session", "end", "-hQ"], "there is no session \"-hQ\""),
-        (&["token", "families", "--user", "-hQ"], "there is no user \"-hQ\""),
-        (&["token", "revoke-family", "--b"], "there is no family \"--b\""),
+        (&["client", "show", "-hQ"], "client \"-hQ\" not found"),
+        (&["client", "revoke", "desk", "--user", "-hQ"], "user \"-hQ\" not found"),
+        (&["session", "list", "--user", "-hQ"], "user \"-hQ\" not found"),
+        (&["session", "revoke", "-hQ"], "session \"-hQ\" not found"),
+        (&["token", "families", "--user", "-hQ"], "user \"-hQ\" not found"),
+        (&["token", "revoke-family", "--b"], "family \"--b\" not found"),
         (&["key", "revoke", "-hQ"], "-hQ"),
     ] {
         let shown = place.refused(1, arguments);
@@ -330,7 +332,7 @@ fn a_backup_becomes_a_database_again() {
     let done = place.admin(&["backup", &copy]);
     assert!(done.status.success() && said(&done).contains("provider.secret"), "{}", said(&done));
     assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(place.refused(3, &["backup", &copy]).contains("is there already"));
+    assert!(place.refused(3, &["backup", &copy]).contains("already exists"));
     assert!(place.refused(1, &["restore", &copy]).contains("the database is not empty"));
     let streamed = place.admin(&["backup", "-"]);
     assert!(
@@ -372,12 +374,16 @@ fn a_backup_with_another_secret_is_told_apart() {
     place.configure("other.toml", "other.db", "");
     let secret = place.folder.0.join("other.db.secret");
     let none = place.with("other.toml", &["restore", &copy], "");
-    assert!(none.status.code() == Some(3) && said(&none).contains("put the secret"), "{}", said(&none));
+    assert!(
+        none.status.code() == Some(3) && said(&none).contains("put the secret of the backup"),
+        "{}",
+        said(&none)
+    );
     std::fs::write(&secret, "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let other = place.with("other.toml", &["restore", &copy], "");
     assert!(
-        other.status.code() == Some(1) && said(&other).contains("is not the one of the copy"),
+        other.status.code() == Some(1) && said(&other).contains("is not that of the backup"),
         "{}",
         said(&other)
     );

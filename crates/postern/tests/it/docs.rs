@@ -1,6 +1,8 @@
 //! Documentation: the reference and the examples match the program.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -96,7 +98,7 @@ fn kind(schema: &Value, value: &Value) -> String {
 #[test]
 fn the_reference_lists_every_key() {
     let schema: Value = serde_json::from_str(&config::schema::text()).unwrap();
-    let path = repository().join("docs/configuration.md");
+    let path = repository().join("docs/reference/configuration.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (mut written, mut seen, mut inside) = (String::new(), Vec::new(), false);
     for line in text.lines() {
@@ -140,21 +142,35 @@ fn the_examples_hold() {
     assert!(count >= 3);
 }
 
+/// The documents: the README, and the pages of the book but for the records, which speak of their time.
+fn documents() -> Vec<std::path::PathBuf> {
+    let mut found = vec![repository().join("README.md")];
+    for folder in ["start", "guides", "reference", "explain"] {
+        let entries = std::fs::read_dir(repository().join("docs").join(folder)).unwrap();
+        let pages = entries.map(|entry| entry.unwrap().path());
+        found.extend(pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    found
+}
+
 #[test]
-fn the_configurations_in_the_readme_hold() {
-    for document in ["README.md", "docs/configuration.md", "docs/login.md"] {
-        let text = std::fs::read_to_string(repository().join(document)).unwrap();
-        let blocks: Vec<&str> =
-            text.split("```toml\n").skip(1).filter_map(|t| t.split("```").next()).collect();
-        assert!(!blocks.is_empty(), "{document}");
-        for block in
-            blocks.iter().filter(|block| block.contains("[[listener]]") && block.contains("[[route]]"))
-        {
+fn the_configurations_in_the_documents_hold() {
+    let mut whole = 0;
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        // Behind the fence there may be the name of the file.
+        let blocks = text.split("```toml").skip(1);
+        let blocks = blocks.filter_map(|rest| rest.split_once('\n')?.1.split("```").next());
+        for block in blocks.filter(|block| block.contains("[[listener]]") && block.contains("[[route]]")) {
+            whole += 1;
             if let Err(refused) = load(block) {
-                panic!("{document}: {}\n{block}", refused.report.lines().collect::<Vec<_>>().join("\n"));
+                let faults = refused.report.lines().collect::<Vec<_>>().join("\n");
+                panic!("{}: {faults}\n{block}", document.display());
             }
         }
     }
+    // The README's, one of each start page, and those of guides.
+    assert!(whole > 6, "{whole}");
 }
 
 /// Texts in `text` that follow `before`, each up to the next quotation mark.
@@ -171,11 +187,14 @@ const COLLECTED: [&str; 11] = [
     "gateway/src/authorizer/mod",
     "gateway/src/review",
     "login/src/lib",
-    "postern/src/process",
+    "postern/src/process/setup",
     "telemetry/src/metrics/authorizer",
     "telemetry/src/metrics/provider",
     "telemetry/src/metrics/scrape",
 ];
+
+/// Beginnings of metrics that were renamed.
+const FORMER: [&str; 4] = ["postern_authority_", "postern_coherence_", "postern_follow", "postern_review"];
 
 #[test]
 fn no_source_of_metrics_is_forgotten() {
@@ -192,7 +211,7 @@ fn no_source_of_metrics_is_forgotten() {
     for entry in std::fs::read_dir(repository().join("crates")).unwrap() {
         let folder = entry.unwrap().path().join("src");
         // The lab only reads metrics.
-        if !folder.ends_with("lab/src") {
+        if !["lab/src", "lab_analysis/src", "lab_load/src"].iter().any(|lab| folder.ends_with(lab)) {
             sources(&folder, &mut files);
         }
     }
@@ -210,7 +229,7 @@ fn no_source_of_metrics_is_forgotten() {
 #[test]
 fn operators_find_every_metric_and_every_reason() {
     let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
-    let documents = ["docs/operation.md", "docs/revocation.md", "docs/security-events.md"].map(read).concat();
+    let metrics = read("docs/reference/metrics.md");
     let names = |prefix: &str| {
         let sources = COLLECTED.map(|file| read(&format!("crates/{file}.rs")));
         let found = |text: &String| {
@@ -220,12 +239,14 @@ fn operators_find_every_metric_and_every_reason() {
     };
     let families = [names("postern"), names("process")].concat();
     assert!(families.len() > 80, "{families:?}");
+    let former = families.iter().filter(|family| FORMER.iter().any(|former| family.starts_with(former)));
+    assert_eq!(former.count(), 0, "{families:?}");
     for family in families {
         // Counters end in `_total`, information metrics in `_info`.
         let spelled = ["", "_total", "_info"].map(|suffix| format!("`{family}{suffix}`"));
-        assert!(spelled.iter().any(|name| documents.contains(name)), "no word of the metric {family}");
+        assert!(spelled.iter().any(|name| metrics.contains(name)), "no word of the metric {family}");
     }
-    let operation = read("docs/operation.md");
+    let errors = read("docs/reference/errors.md");
     let answers = read("crates/gateway/src/refusal.rs");
     let (row, _) = answers.split_once("fn row").unwrap().1.split_once("Row { status").unwrap();
     let decisions = read("crates/auth/src/decide.rs");
@@ -244,13 +265,13 @@ fn operators_find_every_metric_and_every_reason() {
         .collect();
     assert!(codes.len() > 40, "{codes:?}");
     for code in codes {
-        assert!(operation.contains(&format!("`{code}`")), "no word of the code {code}");
+        assert!(errors.contains(&format!("`{code}`")), "no word of the code {code}");
     }
 }
 
 #[test]
 fn the_client_in_the_providers_page_is_one() {
-    let text = std::fs::read_to_string(repository().join("docs/provider.md")).unwrap();
+    let text = std::fs::read_to_string(repository().join("docs/guides/provider-admin.md")).unwrap();
     let block = text.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let mut client: idp::ClientConfig = serde_json::from_str(block).unwrap();
     client.id = "shop".into();
@@ -259,4 +280,191 @@ fn the_client_in_the_providers_page_is_one() {
     config.audiences = client.audiences.clone();
     config.clients = vec![client];
     config.check().unwrap();
+}
+
+/// Every Markdown file of the repository, in order.
+fn markdown() -> Vec<PathBuf> {
+    fn below(folder: &Path, found: &mut Vec<PathBuf>) {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                if !path.ends_with("target") {
+                    below(&path, found);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let root = repository().canonicalize().unwrap();
+    let names = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+    let mut found: Vec<PathBuf> = names.map(|name| root.join(name)).into();
+    for folder in ["docs", "deploy", "examples"] {
+        below(&root.join(folder), &mut found);
+    }
+    found.sort();
+    found
+}
+
+/// The lines of a page; those that are code, or generated from the schema, are empty.
+fn prose(text: &str) -> Vec<&str> {
+    let (mut fenced, mut generated, mut indented, mut after_empty) = (false, false, false, true);
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        generated |= line.starts_with("<!-- keys of ");
+        indented = line.starts_with("    ") && (indented || after_empty) && !is_item(line);
+        lines.push(if fence || fenced || generated || indented { "" } else { line });
+        fenced ^= fence;
+        generated &= line != "<!-- end of keys -->";
+        after_empty = line.trim().is_empty();
+    }
+    lines
+}
+
+/// Whether a line begins an item of a list.
+fn is_item(line: &str) -> bool {
+    let line = line.trim_start();
+    let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    line.starts_with("- ") || (number.len() < line.len() && number.starts_with(". "))
+}
+
+/// Prose in which an `x` stands for each character between backticks: code has no links.
+fn without_code(prose: &str) -> String {
+    let (mut out, mut rest) = (String::new(), prose);
+    while let Some(at) = rest.find('`') {
+        let (before, span) = rest.split_at(at);
+        out.push_str(before);
+        let ticks = span.len() - span.trim_start_matches('`').len();
+        let paragraph = span.find("\n\n").unwrap_or(span.len());
+        let end = code_end(&span[..paragraph], ticks);
+        match end {
+            Some(end) => out.extend(span[..end].chars().map(|c| if c == '\n' { c } else { 'x' })),
+            None => out.push_str(&span[..ticks]),
+        }
+        rest = &span[end.unwrap_or(ticks)..];
+    }
+    out + rest
+}
+
+/// Where a code span ends that begins with so many backticks.
+fn code_end(span: &str, ticks: usize) -> Option<usize> {
+    let mut at = ticks;
+    while let Some(found) = span[at..].find('`') {
+        let run = &span[at + found..];
+        let length = run.len() - run.trim_start_matches('`').len();
+        at += found + length;
+        if length == ticks {
+            return Some(at);
+        }
+    }
+    None
+}
+
+/// The targets of a page's links.
+fn links(text: &str) -> Vec<String> {
+    let text = without_code(&prose(text).join("\n"));
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '\n']).next());
+    targets.map(str::to_owned).collect()
+}
+
+/// What headings can be linked by, as GitHub and mdBook name them.
+fn anchors(text: &str) -> HashSet<String> {
+    let mut seen = HashMap::<String, usize>::new();
+    let headings = prose(text).into_iter().filter(|line| line.starts_with('#'));
+    let slugs = headings.map(|heading| {
+        let slug = slug(heading.trim_start_matches('#').trim());
+        let before = seen.entry(slug.clone()).or_default();
+        *before += 1;
+        if *before == 1 { slug } else { format!("{slug}-{}", *before - 1) }
+    });
+    slugs.collect()
+}
+
+/// The anchor of a heading. Of a link its text counts.
+fn slug(heading: &str) -> String {
+    let mut shown = String::new();
+    let mut parts = heading.split("](");
+    shown.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        shown.push_str(part.split_once(')').map_or(part, |(_, after)| after));
+    }
+    let kept = shown.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase()
+}
+
+/// The file that a link of `page` leads to, and its anchor, which may be empty; `None`: the link leaves the repository.
+fn target<'l>(page: &Path, link: &'l str) -> Option<(PathBuf, &'l str)> {
+    if link.contains("://") || link.starts_with("mailto:") {
+        return None;
+    }
+    let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+    let file = if path.is_empty() { page.to_owned() } else { page.parent().unwrap().join(path) };
+    Some((file.canonicalize().unwrap_or(file), anchor))
+}
+
+#[test]
+fn every_link_in_the_documents_leads_somewhere() {
+    let pages: HashMap<PathBuf, String> =
+        markdown().into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect();
+    let headings: HashMap<&PathBuf, HashSet<String>> =
+        pages.iter().map(|(path, text)| (path, anchors(text))).collect();
+    let mut faults = Vec::new();
+    for (page, text) in &pages {
+        for link in links(text) {
+            let Some((file, anchor)) = target(page, &link) else { continue };
+            let known = headings.get(&file).is_some_and(|all| all.contains(anchor));
+            if !file.exists() {
+                faults.push(format!("{}: {link} leads to no file", page.display()));
+            } else if !anchor.is_empty() && !known {
+                faults.push(format!("{}: {link} leads to no heading", page.display()));
+            }
+        }
+    }
+    faults.sort();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let docs = repository().join("docs").canonicalize().unwrap();
+    let linked = |page: &str| {
+        let page = docs.join(page);
+        let text = std::fs::read_to_string(&page).unwrap();
+        links(&text).iter().filter_map(|link| Some(target(&page, link)?.0)).collect::<HashSet<_>>()
+    };
+    let (summary, decisions) = (linked("SUMMARY.md"), linked("explain/decisions.md"));
+    let mut left_out = markdown();
+    left_out.retain(|page| {
+        let listed =
+            summary.contains(page) || (page.starts_with(docs.join("decisions")) && decisions.contains(page));
+        page.starts_with(&docs) && !listed && !page.ends_with("SUMMARY.md")
+    });
+    assert!(left_out.is_empty(), "not in docs/SUMMARY.md: {left_out:?}");
+}
+
+#[test]
+fn no_line_of_prose_is_too_long() {
+    let mut faults = Vec::new();
+    // Records of decisions stay as they were written.
+    for page in
+        markdown().iter().filter(|page| !page.components().any(|part| part.as_os_str() == "decisions"))
+    {
+        let text = std::fs::read_to_string(page).unwrap();
+        for (number, line) in (1..).zip(prose(&text)) {
+            let excepted = line.trim_start().starts_with('|') || line.contains("](") || line.contains("://");
+            if line.chars().count() > 100 && !excepted {
+                faults.push(format!("{}:{number}", page.display()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "longer than 100 columns:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn headings_and_links_are_read_as_a_reader_sees_them() {
+    let page = "# `[[login.provider]]`\n\n## When it is 503\n\n## When [it](a.md) is 503\n\n    # no heading\n\n\
+                ```\n[no](link)\n```\n\n`[no](link)` and [one `]` of these](a.md#b)\nand [two](c.md \"title\")\n";
+    let expected = ["loginprovider", "when-it-is-503", "when-it-is-503-1"];
+    assert_eq!(anchors(page), HashSet::from(expected.map(str::to_owned)));
+    assert_eq!(links(page), ["a.md", "a.md#b", "c.md"]);
 }

@@ -41,7 +41,7 @@ fn a_request_is_reflected_as_it_arrived() {
     assert_eq!(seen["headers"][2], serde_json::json!(["x-A", "2"]));
     assert_eq!(seen["body"]["text"], "hello");
     assert_eq!(seen["body"]["sha256"], "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824");
-    assert_eq!(seen["trailers"][0], serde_json::json!(["X-Sum", "7"]));
+    assert_eq!(seen["trailers"][0], serde_json::json!(["x-sum", "7"]));
     let logged: Value = serde_json::from_str(&echo.wait_for("X_a")).unwrap();
     assert_eq!(logged, seen);
 }

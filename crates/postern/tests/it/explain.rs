@@ -111,8 +111,8 @@ fn a_request_without_credential() {
 fn a_public_request() {
     let (text, code) = explain("GET https://app.example/health", Some("nonsense"), &[]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("nobody asks who is calling"), "{text}");
-    assert!(text.contains("(not passed on: Authorization)"), "{text}");
+    assert!(text.contains("the route is public: no credential is needed"), "{text}");
+    assert!(text.contains("(not forwarded: Authorization)"), "{text}");
 }
 
 /// A route with a browser login, and the login's own addresses.
@@ -163,7 +163,7 @@ fn a_browser_without_a_session_is_sent_to_log_in() {
     // Only a serving process knows sessions.
     let cookie = ["--header", "Accept: text/html", "--header", "Cookie: __Host-postern=x"];
     let (text, _) = with_login("GET https://app.example/pages", None, &cookie);
-    assert!(text.contains("the session cookie is not opened"), "{text}");
+    assert!(text.contains("this command does not open session cookies"), "{text}");
     // There is no login at other hosts.
     let (text, _) = with_login("GET https://other.example/", None, &["--header", "Accept: text/html"]);
     assert!(text.contains("  401 "), "{text}");
@@ -189,7 +189,7 @@ fn the_addresses_of_the_login_are_known() {
     }
     // At another host it is a path like any other.
     let (text, _) = with_login("GET https://other.example/oauth2/start", None, &[]);
-    assert!(text.contains("everything takes it"), "{text}");
+    assert!(text.contains("everything matches"), "{text}");
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn keys_can_be_given_in_place_of_the_issuers() {
     let jwks = FILES.0.join("jwks.json").display().to_string();
     let (text, code) = explain("GET https://app.example/x", Some(&token(&other)), &["--jwks", &jwks]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("vouched for by \"elsewhere\""), "{text}");
+    assert!(text.contains("authenticated by \"elsewhere\""), "{text}");
 }
 
 #[test]
@@ -357,12 +357,12 @@ fn where_other_proxies_forward_it_is_told_what_they_are_told() {
     let alike = ["--header", "X_Forwarded_User: root"];
     let (text, code) = ask("asked-http.toml", &http, &alike);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("400 identity_look_alike: the header X_Forwarded_User could be taken"), "{text}");
+    assert!(text.contains("400 identity_look_alike: the header X_Forwarded_User looks like"), "{text}");
     let (text, code) = ask("asked-grpc.toml", &grpc, &alike);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("to be taken off: x_forwarded_user"), "{text}");
+    assert!(text.contains("removed: x_forwarded_user"), "{text}");
     let (text, _) = ask("asked-both.toml", &both, &alike);
-    assert!(text.contains("over HTTP only without that: the header X_Forwarded_User"), "{text}");
+    assert!(text.contains("over HTTP only without this: the header X_Forwarded_User"), "{text}");
     assert!(!text.contains("GET /") && !text.contains("Host:"), "nothing is forwarded: {text}");
 }
 
@@ -429,9 +429,9 @@ fn an_authorizer_that_has_a_say_is_named_and_not_asked() {
     let text = said(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
     for part in [
-        "the authorizer other at upstream auth is asked as well: POST /check/asked/x?y=1",
-        "if the authorizer other says so",
-        "an authorizer decides in the end",
+        "the authorizer other at upstream auth is queried too: POST /check/asked/x?y=1",
+        "if the authorizer other permits it",
+        "the authorizer decides, which this command does not query",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

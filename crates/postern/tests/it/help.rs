@@ -12,7 +12,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, free, postern, repository, said, told};
+use crate::support::{Folder, Running, postern, repository, said, told};
+use dataplane::ports::free;
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 
@@ -34,6 +35,27 @@ fn helps() -> Vec<(Vec<String>, String)> {
         helps.push((command, help));
     }
     helps
+}
+
+/// Commands that were renamed.
+const FORMER: [&[&str]; 5] = [
+    &["admin", "coherence"],
+    &["admin", "follow-secret"],
+    &["admin", "session", "end"],
+    &["admin", "token", "look"],
+    &["admin", "user", "end"],
+];
+
+#[test]
+fn no_command_has_a_former_name() {
+    let helps = helps();
+    assert!(
+        helps.iter().any(|(words, _)| *words == ["admin", "revocation", "secret"]),
+        "the commands were not found"
+    );
+    for former in FORMER {
+        assert!(!helps.iter().any(|(words, _)| words == former), "{former:?}");
+    }
 }
 
 /// The examples of a help text, in order: lines that begin with the program or assign its output,
@@ -102,7 +124,7 @@ impl Place {
 
     /// Records of runs, with the variants of scenario `paths`.
     fn measured(&self) {
-        let fixtures = repository().join("crates/lab/tests/it/desk/fixtures");
+        let fixtures = repository().join("crates/lab_analysis/tests/it/offline/fixtures");
         std::fs::copy(fixtures.join("hey.csv"), self.folder.0.join("hey.csv")).unwrap();
         let done = self.run("postern lab import hey.csv --concurrency 50 --out run");
         assert!(done.status.success(), "{}", said(&done));

@@ -54,7 +54,8 @@ fn a_scenario_is_measured_and_reported() {
     let done = postern(&["lab", "run", "--scenario", text(&scenario), "--out", text(&out), "--seed", "3"]);
     let words = said(&done);
     assert_eq!(done.status.code(), Some(0), "{words}");
-    for word in ["fused/oauth serves ", "round 2 of 2  fused/oidc/open  ", "! few-iterations", "report.html"]
+    for word in
+        ["fused/oauth: calibrated at ", "round 2 of 2  fused/oidc/open  ", "! few-iterations", "report.html"]
     {
         assert!(words.contains(word), "{word}\n{words}");
     }
@@ -370,10 +371,7 @@ fn configurations_a_bad_one_and_a_new_process_cost_no_request() {
     // The first process has samples until its end, the second since its start.
     assert!(last("gateway") < last("successor") && component("gateway")["ended"] == false);
     let report = std::fs::read_to_string(out.join("report.md")).unwrap();
-    assert!(
-        report.contains("SIGHUP to `gateway`, `peer-postern.toml` written anew, 21 times from"),
-        "{report}"
-    );
+    assert!(report.contains("SIGHUP to `gateway`, `peer-postern.toml` rewritten, 21 times from"), "{report}");
 }
 
 #[test]
@@ -385,7 +383,7 @@ fn a_signal_ends_everything_and_what_was_measured_is_reported() {
         let words = ["--scenario", text(&scenario), "--topology", "fused", "--keep", "--out", text(&out)];
         let mut running = Running::start(&[&["lab", "run"][..], &words].concat());
         // Both kinds of tokens are calibrated. Then a load begins that would take an hour.
-        running.wait_for("fused/oidc serves ");
+        running.wait_for("fused/oidc: calibrated at ");
         std::thread::sleep(Duration::from_secs(1));
         assert!(!below(&out).is_empty(), "programs run");
         running.signal(signal);
@@ -480,5 +478,5 @@ fn a_provider_of_two_clusters_is_measured_by_its_flows() {
     }
     // Gateways were ready when they followed the provider.
     let log = std::fs::read_to_string(out.join("work/1-idp-multi/gateway-b/gateway.toml")).unwrap();
-    assert!(log.contains("follow_secret_file = "), "{log}");
+    assert!(log.contains("revocation.secret_file = "), "{log}");
 }

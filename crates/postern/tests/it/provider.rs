@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use auth::time::Timestamp;
 use serde_json::Value;
 
-use crate::support::{Folder, Running, exchange, free, get, postern, said};
+use crate::support::{Folder, Running, exchange, get, postern, said};
+use dataplane::ports::free;
 
-/// Secret of the client `billing`, and its digest.
+/// Secret id of the client `billing`, and its digest.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 
 const CLIENT: &str = r#"
@@ -61,7 +62,7 @@ impl Served {
 
     fn start(&self) -> Running {
         let mut process = Running::start(&self.arguments().each_ref().map(String::as_str));
-        process.wait_for("the provider is listening");
+        process.wait_for("provider listening");
         process
     }
 
@@ -119,7 +120,7 @@ fn a_configuration_of_another_folder_is_judged_by_the_same_files() {
     let mut check = Command::new(env!("CARGO_BIN_EXE_postern"));
     check.current_dir(above).args(["check", "--config"]).arg(PathBuf::from(name).join("postern.toml"));
     let shown = said(&check.output().unwrap());
-    assert!(shown.contains("can be read by others than its owner"), "{shown}");
+    assert!(shown.contains("can be read by other users"), "{shown}");
 }
 
 #[test]
@@ -129,7 +130,7 @@ fn a_file_with_a_provider_alone_is_served() {
     let shown = said(&check);
     assert_eq!(check.status.code(), Some(0), "{shown}");
     assert!(
-        shown.contains("provider  http://127.0.0.1:") && shown.contains("made at the first start"),
+        shown.contains("provider  http://127.0.0.1:") && shown.contains("created at the first start"),
         "{shown}"
     );
     assert!(shown.contains("billing  by secret, client_credentials and password"), "{shown}");
@@ -175,7 +176,10 @@ fn a_start_that_cannot_be_says_what_to_do() {
     served.write(&served.text.replace("[admin]\n", "[admin]\nenabled = false\n"));
     let taken = served.fails();
     served.write(&served.text);
-    assert!(taken.contains("cannot listen on") && taken.contains("`provider.address` moves it"), "{taken}");
+    assert!(
+        taken.contains("cannot listen on") && taken.contains("change it with `provider.address`"),
+        "{taken}"
+    );
     process.signal("-TERM");
     assert_eq!(process.ended(), Some(0));
 
@@ -183,10 +187,10 @@ fn a_start_that_cannot_be_says_what_to_do() {
     let right = std::fs::read(&secret).unwrap();
     std::fs::write(&secret, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n").unwrap();
     let wrong = served.fails();
-    assert!(wrong.contains("is not the one its database was begun with"), "{wrong}");
+    assert!(wrong.contains("is not that of its database"), "{wrong}");
     std::fs::remove_file(&secret).unwrap();
     let lost = served.fails();
-    assert!(lost.contains("the provider's database is there, but its secret"), "{lost}");
+    assert!(lost.contains("the provider's database exists, but its secret"), "{lost}");
     assert!(!secret.exists(), "no other one is made");
     std::fs::write(&secret, right).unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -208,7 +212,7 @@ fn a_reload_changes_what_can_be_and_names_the_rest() {
     served.write(&format!("{}{second}", served.text.replace("sqlite://postern.db", "sqlite://other.db")));
     process.signal("-HUP");
     process.wait_for("configuration applied");
-    let line = process.wait_for("takes effect with the next start");
+    let line = process.wait_for("takes effect at the next start");
     assert!(line.contains("provider.database"), "{line}");
     assert_eq!(status(&served.credentials("second")), 200);
     assert_eq!(body(&get(&served.address, "/jwks")), before);
@@ -369,7 +373,7 @@ fn a_gateway_believes_what_the_provider_signs_of_its_opaque_tokens() {
         format!(
             "[[listener]]\nname = \"questions\"\naddress = \"{listener}\"\n\
              authorization = {{ from = [\"127.0.0.1\"], http = \"envoy\" }}\n\
-             [[authority]]\nname = \"provider\"\nkind = \"introspection\"\nurl = \"{issuer}/introspect\"\nprefixes = [\"ptn_at_\"]\n\
+             [[token_authority]]\nname = \"provider\"\nkind = \"introspection\"\nurl = \"{issuer}/introspect\"\nprefixes = [\"ptn_at_\"]\n\
              audiences = [\"orders\"]\nissuer = \"{issuer}\"\nclient_id = \"gate\"\nclient_secret_file = \"billing.secret\"\n\
              signed = {{ issuer = \"{signer}\" }}\n\
              [[route]]\nname = \"all\"\npolicy = {{ allow = [{{ clients = [\"billing\"], issuers = [\"provider\"] }}] }}\n\
@@ -390,7 +394,7 @@ fn a_gateway_believes_what_the_provider_signs_of_its_opaque_tokens() {
     let answer = ask();
     assert_eq!(status(&answer), 200, "{answer}");
     let metrics = get(&served.admin, "/metrics");
-    let asked = "postern_authority_questions_total{authority=\"provider\",result=\"good\"} 1";
+    let asked = "postern_token_authority_requests_total{authority=\"provider\",result=\"good\"} 1";
     assert!(metrics.contains(asked), "{metrics}");
     process.signal("-TERM");
     process.ended();

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, database_of_its_own, free, get, psql, told};
+use crate::support::{Folder, Running, database_of_its_own, get, psql, told};
+use dataplane::ports::free;
 
-/// Secret of the client.
+/// Secret id of the client.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const PASSWORD: &str = "plough the winter dunes";
 /// Number of times the provider is killed. The default is small; two hundred were run when the test
@@ -57,7 +58,7 @@ impl Served {
 
     fn start(&self) -> Running {
         let mut process = Running::start_with_limits_as_errors(&["serve", "--config", &self.file()]);
-        process.wait_for("the provider is listening");
+        process.wait_for("provider listening");
         process
     }
 
@@ -323,7 +324,7 @@ fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
     }
     let ready = get(&served.admin, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200 "), "it answers what needs no room: {ready}");
-    assert!(ready.contains("provider: changes could not be stored lately: "), "{ready}");
+    assert!(ready.contains("provider: recent changes could not be stored: "), "{ready}");
     process.wait_for("why=changes cannot be stored");
     // Its rows are shorter than those of a refresh, so one or two may still fit.
     let refused = (0..500).any(|_| match served.ask("/token", &login).unwrap() {

@@ -73,7 +73,7 @@ fn what_waits_for_a_restart_is_named_and_shown_as_it_is_in_force() {
         assert!(start_text.contains(old), "{old}");
         let InEffect { text, postponed } = under(&start, &start_text.replacen(old, new, 1));
         assert_eq!(postponed, [key], "{new}");
-        let note = format!("# changed in the file, in force after a restart: {key}\n\n");
+        let note = format!("# changed in the file, applied after a restart: {key}\n\n");
         assert_eq!(text, note + &unchanged.text, "{key} is shown as it is in force");
     }
 
@@ -134,7 +134,7 @@ fn files_of_the_collector_that_change_under_their_name_wait_too() {
 #[test]
 fn files_of_brokers_that_change_under_their_name_wait_too() {
     let text = minimal_and(
-        "[coherence]\nbrokers = [\"tls://broker.example\"]\nuser = \"us\"\npassword_file = \"changing.password\"\n\
+        "[revocation]\nbrokers = [\"tls://broker.example\"]\nuser = \"us\"\npassword_file = \"changing.password\"\n\
          ca = \"changing-broker.pem\"\ncertificate = \"changing-us.pem\"\nkey = \"changing-us.key\"\n",
     );
     let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
@@ -145,17 +145,17 @@ fn files_of_brokers_that_change_under_their_name_wait_too() {
     let start = RestartOnly::of(&load(&text).ok().unwrap());
     assert!(under(&start, &text).postponed.is_empty());
     private("changing.password", "two\n");
-    assert_eq!(under(&start, &text).postponed, ["coherence.password_file"]);
+    assert_eq!(under(&start, &text).postponed, ["revocation.password_file"]);
     FILES.write("changing-broker.pem", content("cert.pem"));
-    assert_eq!(under(&start, &text).postponed, ["coherence.ca", "coherence.password_file"]);
+    assert_eq!(under(&start, &text).postponed, ["revocation.ca", "revocation.password_file"]);
     FILES.write("changing-us.pem", content("ca.pem"));
     FILES.write("changing-us.key", content("other-key.pem"));
-    let all = ["coherence.ca", "coherence.certificate", "coherence.key", "coherence.password_file"];
+    let all = ["revocation.ca", "revocation.certificate", "revocation.key", "revocation.password_file"];
     assert_eq!(under(&start, &text).postponed, all);
-    let token = "[coherence]\nbrokers = [\"nats://broker.example\"]\ntoken_file = \"changing.password\"\n";
+    let token = "[revocation]\nbrokers = [\"nats://broker.example\"]\ntoken_file = \"changing.password\"\n";
     let start = RestartOnly::of(&load(&minimal_and(token)).ok().unwrap());
     private("changing.password", "three\n");
-    assert_eq!(under(&start, &minimal_and(token)).postponed, ["coherence.token_file"]);
+    assert_eq!(under(&start, &minimal_and(token)).postponed, ["revocation.token_file"]);
 }
 
 /// Writes a file that only its owner can read.

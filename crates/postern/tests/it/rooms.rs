@@ -4,13 +4,14 @@ mod modules;
 mod names;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
 /// Every crate with the crates that it may depend on, in tests too. A new crate or dependency is a
 /// decision that must be recorded here.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("auth", &[]),
     ("coherence", &["outage"]),
     (
@@ -18,10 +19,13 @@ const ARROWS: [(&str, &[&str]); 13] = [
         &["auth", "coherence", "credentials", "gateway", "http_engine", "idp", "login", "store", "telemetry"],
     ),
     ("credentials", &["auth", "coherence", "http_engine", "outage", "telemetry"]),
+    ("dataplane", &["auth", "config", "credentials", "gateway", "http_engine", "telemetry"]),
     ("gateway", &["auth", "coherence", "credentials", "http_engine", "login", "outage", "telemetry"]),
     ("http_engine", &["auth", "outage"]),
     ("idp", &["auth", "coherence", "outage", "store"]),
-    ("lab", &[]),
+    ("lab", &["lab_analysis", "lab_load"]),
+    ("lab_analysis", &[]),
+    ("lab_load", &["lab_analysis"]),
     ("login", &["auth", "coherence", "credentials", "http_engine", "outage", "telemetry"]),
     ("outage", &[]),
     (
@@ -31,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "coherence",
             "config",
             "credentials",
+            "dataplane",
             "gateway",
             "http_engine",
             "idp",
@@ -45,7 +50,8 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("telemetry", &["auth", "http_engine", "outage"]),
 ];
 
-/// Libraries that do I/O. A decision depends only on its input, so `auth` uses none of them.
+/// Libraries that do I/O. A decision depends only on its input, so `auth` uses none of them, and
+/// neither does `lab_analysis`: what follows from a record depends only on the record.
 const IO: [&str; 21] = [
     "async-std",
     "axum",
@@ -120,6 +126,33 @@ fn auth_has_no_way_to_the_outside() {
     assert!(built.contains("aws-lc-rs"), "the tree was not read: {built:?}");
     let found: Vec<_> = IO.iter().filter(|name| built.contains(**name)).collect();
     assert!(found.is_empty(), "auth depends on {found:?}");
+}
+
+#[test]
+fn analysis_has_no_way_to_the_outside() {
+    let built = tree(&["--package", "lab_analysis"], "normal,build");
+    assert!(built.contains("hdrhistogram"), "the tree was not read: {built:?}");
+    let system = ["clap", "nix", "rustix", "tempfile"];
+    let found: Vec<_> = IO.iter().chain(&system).filter(|name| built.contains(**name)).collect();
+    assert!(found.is_empty(), "lab_analysis depends on {found:?}");
+}
+
+#[test]
+fn analysis_names_no_file_socket_process_or_clock() {
+    let is_outside = |path: &[String]| {
+        let names: Vec<&str> = path.iter().map(String::as_str).collect();
+        matches!(names[..], ["std", "env" | "fs" | "net" | "os" | "path" | "process" | "thread", ..])
+            || matches!(names[0], "tempfile" | "tokio")
+            || names.iter().any(|name| ["Instant", "SystemTime"].contains(name))
+    };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab_analysis/src");
+    let named = modules::outside(&source);
+    assert!(named.iter().filter(|(_, path)| path[0] == "std").count() > 20, "the source was not read");
+    let found: Vec<_> = named.iter().filter(|(_, path)| is_outside(path)).collect();
+    assert!(found.is_empty(), "{found:?}");
+    for path in ["std::fs::read", "std::time::Instant", "Instant::now", "tokio::spawn", "std::path::Path"] {
+        assert!(is_outside(&path.split("::").map(str::to_owned).collect::<Vec<_>>()), "{path}");
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::{Folder, Running, address_in, free, get, sources};
+use crate::support::{Folder, Running, address_in, get, sources};
+use dataplane::ports::free;
 
 /// A gateway on free ports, and its configuration.
 struct Served {
@@ -124,7 +125,7 @@ fn what_changed_since_it_could_not_be_applied_waits_to_be_asked_for() {
     served.process.signal("-HUP");
     served.process.wait_for("configuration not applied");
     served.write(&text.replace("public = true", "public = true\npath = { exact = \"/moved\" }"));
-    served.process.wait_for("is not tried again: send SIGHUP");
+    served.process.wait_for("not retried; send SIGHUP");
     drop(taken);
     assert_eq!(served.status("/"), "502", "the last good one stays in force");
     served.process.signal("-HUP");
@@ -137,11 +138,11 @@ fn what_needs_a_restart_is_said() {
     let mut served = Served::start("restart", "[server]\nworkers = 1\n");
     served.write(&served.text.replace("workers = 1", "workers = 2"));
     served.process.signal("-HUP");
-    let line = served.process.wait_for("takes effect with the next start");
+    let line = served.process.wait_for("takes effect at the next start");
     assert!(line.contains("server.workers"), "{line}");
     let config = get(&served.admin, "/debug/config");
     assert!(config.contains("\nworkers = 1\n"), "what is shown is in force: {config}");
-    assert!(config.contains("# changed in the file, in force after a restart: server.workers\n"), "{config}");
+    assert!(config.contains("# changed in the file, applied after a restart: server.workers\n"), "{config}");
 }
 
 #[test]
@@ -169,7 +170,7 @@ fn the_access_log_goes_where_it_is_told() {
     // A change at run time waits for the next start.
     let mut served = Served::start("log", "");
     served.write(&served.text.replace("[access_log]\nformat = \"off\"\n", log));
-    let line = served.process.wait_for("takes effect with the next start");
+    let line = served.process.wait_for("takes effect at the next start");
     assert!(line.contains("access_log.format"), "{line}");
     served.process.wait_for("access_log.output");
     served.process.signal("-TERM");
@@ -238,6 +239,6 @@ fn http_connections_that_rest_make_room_for_others() {
     for _ in 0..20 {
         assert_eq!(served.status("/"), "502", "somebody made room");
     }
-    assert!(served.count(r#"postern_connections_crowded_out_total{listener="web"}"#) > 0);
+    assert!(served.count(r#"postern_connections_evicted_total{listener="web"}"#) > 0);
     drop(idle);
 }

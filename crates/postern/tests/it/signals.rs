@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Running, database_of_its_own, exchange, free, get, psql, said};
+use crate::support::{Folder, Running, database_of_its_own, exchange, get, psql, said};
+use dataplane::ports::free;
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const BEARER: &str = "what-they-show-each-other";
@@ -78,7 +79,7 @@ impl Town {
 
     fn serve(&mut self) {
         let mut process = Running::start(&["serve", "--config", &self.path("provider.toml")]);
-        process.wait_for("the provider is listening");
+        process.wait_for("provider listening");
         self.serving = Some(process);
     }
 
@@ -110,7 +111,7 @@ impl Town {
             "[server]\nreload_on_change = false\nworkers = 1\n[admin]\naddress = \"{admin}\"\n\
              [access_log]\nformat = \"off\"\n[[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
              [[issuer]]\nname = \"login\"\nissuer = \"http://{provider}\"\naudiences = [\"orders\"]\n\
-             [[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{provider}/introspect\"\n\
+             [[token_authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{provider}/introspect\"\n\
              prefixes = [\"ptn_at_\"]\naudiences = [\"orders\"]\nissuer = \"http://{provider}\"\nttl = \"10m\"\n\
              client_id = \"opaque\"\nclient_secret_file = \"app.secret\"\n\
              [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
@@ -260,7 +261,7 @@ fn everything_is_told(town: &Town) {
         town.is_refused_soon(&tokens[1]);
         assert_eq!(town.statuses(&tokens[2]), [200, 200]);
         // A user who logs in afterwards is accepted.
-        town.admin(&["user", "end", &users[2]], "");
+        town.admin(&["user", "revoke", &users[2]], "");
         town.is_refused_soon(&tokens[2]);
         until(|| town.statuses(&town.token_of(client, &users[2])) == [200, 200], "welcome");
     }
@@ -307,7 +308,7 @@ fn a_gateway_that_cannot_fetch_says_so_and_goes_on() {
     town.serving.as_ref().unwrap().signal("-KILL");
     town.serving.as_mut().unwrap().ended();
     let ready = || get(&town.admins[1], "/readyz");
-    until(|| ready().contains("security events of login cannot be fetched"), "noted");
+    until(|| ready().contains("security events of login cannot be polled"), "noted");
     assert!(ready().contains(" 200 "), "{}", ready());
     assert!(get(&town.admins[1], "/metrics").contains("postern_security_events_up{transmitter=\"login\"} 0"));
     assert_eq!(town.statuses(&token), [200, 200]);
@@ -394,7 +395,7 @@ fn whoever_does_not_know_what_was_told_lets_nobody_in() {
     // The lease ends after five seconds, whatever is cached about the token.
     until(|| town.status(0, &token) == 503, "refused");
     assert_eq!(town.status(0, &town.token("app", "grant_type=client_credentials")), 503);
-    assert!(get(&town.admins[0], "/readyz").contains("security-events is not heard of"));
+    assert!(get(&town.admins[0], "/readyz").contains("security-events sends nothing"));
     // An event that cannot be stored is not acknowledged, so it is sent again.
     town.revoke(&town.token("app", "grant_type=client_credentials"));
     let failed = "outcome=\"log_unavailable\"";

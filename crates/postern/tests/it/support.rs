@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -26,22 +25,6 @@ pub(crate) fn sources() -> PathBuf {
 /// Root of the repository.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// A free address that was not returned before. Its port is below the ephemeral range (Linux: 32768
-/// and above), so no connection takes it before its listener does.
-pub(crate) fn free() -> String {
-    const PORTS: std::ops::Range<u32> = 10_000..18_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Concurrent test runs start at different ports.
-    let begin = std::process::id().wrapping_mul(0x9E37_79B1) >> 16;
-    loop {
-        let at = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let address = format!("127.0.0.1:{}", PORTS.start + at % (PORTS.end - PORTS.start));
-        if TcpListener::bind(&address).is_ok() {
-            return address;
-        }
-    }
 }
 
 /// A folder for one test. It is removed afterwards.
@@ -75,7 +58,7 @@ pub(crate) static SIGNER: LazyLock<Signer> =
 /// A secret of zeros: not a real secret, but in the right format.
 const ZEROS_FOLLOW: &str =
     "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==.1\n";
-/// A shared secret as `postern admin follow-secret` prints it.
+/// A shared secret as `postern admin revocation secret` prints it.
 const FOLLOW_SECRET: &str =
     "Ggyrc423GEg2UcR1SxhQ8sFTm0IKBjvI/ZJtr1K5AB1dxsxffpRZQKoPsQ1cHVTe8hMqDdEYQ80kQ+hGyKPnWA==.1\n";
 
@@ -85,6 +68,7 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     let folder = Folder::new("files");
     certificate(&folder, "cert.pem", "key.pem", false);
     certificate(&folder, "ca.pem", "other-key.pem", false);
+    certificate(&folder, "cluster-ca.crt", "cluster-key.pem", false);
     certificate(&folder, "expired.pem", "expired-key.pem", true);
     let key = |algorithm| Signer::generate(algorithm).unwrap();
     folder.write("rsa-key.pem", key(SigningAlgorithm::Rs256).to_pkcs8_pem().unwrap());
@@ -104,6 +88,9 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     folder.write("short.secret", "hunter2\n");
     folder.write("client.secret", "hunter2\n");
     folder.write("token", "hunter2\n");
+    // What the start pages name (docs/start).
+    folder.write("application.token", "hunter2\n");
+    folder.write("programs.secret", "9b1f0c5e7a3d48c2b6e4f1a09d7c8e5b\n");
     folder.write("no-words.toml", "no words here\n");
     for (name, mode, text) in [
         ("provider.secret", 0o600, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),

@@ -84,7 +84,7 @@ fn refusals_and_failures_are_told_apart() {
     assert!(text.contains("invalid_scope") && text.contains("--scope"), "{text}");
     let (code, text) = client(&format!("{issuer}/"), &secret, &[]);
     assert_eq!(code, Some(3), "{text}");
-    assert!(text.contains("write the issuer exactly like that"), "{text}");
+    assert!(text.contains("write exactly this issuer"), "{text}");
     let (code, text) = client("http://127.0.0.1:1", &secret, &[]);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("is the server running?"), "{text}");
@@ -108,7 +108,7 @@ fn a_secret_is_not_sent_in_clear_text_to_another_machine() {
     let (code, text) = ask(&["--endpoint", "http://192.0.2.1/token"]);
     assert_eq!(code, Some(3), "{text}");
     assert!(
-        text.contains("clear text") && text.contains("--insecure-http") && !text.contains("hidden"),
+        text.contains("plain text") && text.contains("--insecure-http") && !text.contains("hidden"),
         "{text}"
     );
 }

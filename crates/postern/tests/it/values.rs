@@ -59,13 +59,13 @@ fn an_assertion_takes_no_header_that_means_something_else() {
         &[
             (
                 "X-Forwarded-User",
-                "the headers X-Forwarded-User and X-Forwarded-User are one and the same to many servers",
+                "many servers treat the headers X-Forwarded-User and X-Forwarded-User as the same",
             ),
             (
                 "x_forwarded.groups",
-                "the headers X-Forwarded-Groups and x_forwarded.groups are one and the same",
+                "many servers treat the headers X-Forwarded-Groups and x_forwarded.groups as the same",
             ),
-            ("X_Tenant", "the headers X-Tenant and X_Tenant are one and the same to many servers; keep one"),
+            ("X_Tenant", "many servers treat the headers X-Tenant and X_Tenant as the same; keep one"),
             ("X-Postern-*", "\"X-Postern-*\" is not the name of one header; write letters"),
         ],
     );
@@ -85,12 +85,12 @@ fn what_cannot_be_removed_from_a_request_is_refused() {
             ("my*", "the family my* is too large"),
             ("X-*-User", "\"X-*-User\" has a * before its end; only the beginning of a family can be named"),
             ("X-User**", "\"X-User**\" has a * before its end"),
-            ("Content-Type", "\"Content-Type\" cannot be removed; the request would not be the same"),
+            ("Content-Type", "\"Content-Type\" cannot be removed; the request would change its meaning"),
             ("content_type", "\"content_type\" cannot be removed"),
             ("Content-Encoding", "\"Content-Encoding\" cannot be removed"),
             (
                 "content-*",
-                "\"content-*\" covers content-length, which cannot be removed; the request would not be",
+                "\"content-*\" covers content-length, which cannot be removed; the request would change its meaning",
             ),
             ("Content.T*", "\"Content.T*\" covers content-type, which cannot be removed"),
             ("hos*", "\"hos*\" covers host, which cannot be removed"),
@@ -99,10 +99,7 @@ fn what_cannot_be_removed_from_a_request_is_refused() {
                 "auth*",
                 "\"auth*\" covers authorization, which cannot be removed; `forward_authorization` of each",
             ),
-            (
-                "Conn*",
-                "\"Conn*\" covers connection, which cannot be removed; it belongs to the connection and is",
-            ),
+            ("Conn*", "\"Conn*\" covers connection, which cannot be removed; it belongs to the connection"),
             ("Trailer", "\"Trailer\" cannot be removed; it belongs to the connection"),
             ("Keep_Alive", "\"Keep_Alive\" cannot be removed; it belongs to the connection"),
             (
@@ -127,7 +124,7 @@ fn an_identity_header_is_one_header() {
 #[test]
 fn a_collector_that_could_not_be_told_anything_is_refused() {
     let endpoint = minimal_and("[telemetry]\notlp_endpoint = \"@\"");
-    let what = "the collector's address holds an @; credentials go into `otlp_headers_file`";
+    let what = "the collector's URL contains an @; put credentials into `otlp_headers_file`";
     each_is_refused(
         &endpoint,
         "telemetry.otlp_endpoint",
@@ -159,7 +156,7 @@ fn the_path_of_the_keys_is_one_that_a_request_can_have() {
         &[
             (
                 "/",
-                "\"/\" is not a plain path; it names a document, such as \"/.well-known/postern/jwks.json\"",
+                "\"/\" is not a plain path; write the path of a document, such as \"/.well-known/postern/jwks.json\"",
             ),
             ("", "\"\" is not a plain path"),
             ("keys", "\"keys\" is not a plain path"),
@@ -167,7 +164,7 @@ fn the_path_of_the_keys_is_one_that_a_request_can_have() {
             ("/.well-known/./keys", "\"/.well-known/./keys\" is not a plain path"),
             ("/a//b", "\"/a//b\" is not a plain path"),
             ("/a%2Fb", "\"/a%2Fb\" is not a plain path"),
-            ("/%61", "\"/%61\" is not a plain path; it would be read as \"/a\""),
+            ("/%61", "\"/%61\" is not a plain path; its canonical form is \"/a\""),
             ("/a;b", "\"/a;b\" is not a plain path"),
             ("/keys?x=1", "\"/keys?x=1\" is not a plain path"),
             ("/keys#x", "\"/keys#x\" is not a plain path"),
@@ -181,7 +178,7 @@ fn the_path_of_the_keys_is_one_that_a_request_can_have() {
 fn no_route_takes_the_path_of_the_keys() {
     let text = minimal_and(&format!("{ASSERTION}jwks_path = \"/keys\""))
         .replace("public = true", "public = true\npath = { @ }");
-    let what = "\"/keys\" is where the keys of assertions are answered; give the route another path, or move the keys with `assertion.jwks_path`";
+    let what = "\"/keys\" is the path of the assertion's key set; change the path of the route, or the path of the keys with `assertion.jwks_path`";
     each_is_refused(&text, "route[0].path.exact", &[("exact = \"/keys\"", what)]);
     each_is_accepted(&text, &["exact = \"/key\"", "prefix = \"/keys\"", "exact = \"/keys/\""]);
 }
@@ -208,7 +205,7 @@ fn a_short_head_makes_for_a_short_target() {
         &[
             (
                 "header_size = \"4KiB\", target_size = \"8KiB\"",
-                "8KiB is larger than `header_size` (4KiB); a target is part of its head: raise",
+                "8KiB is larger than `header_size` (4KiB); the target is part of the head: raise",
             ),
             ("target_size = \"16KiB\"", "16KiB is out of range; write a size between 64B and 8KiB"),
             ("target_size = \"63B\"", "63B is out of range"),
@@ -228,7 +225,7 @@ fn who_vouches_is_asked_where_several_could() {
         let text = text.replace("public = true", &format!("policy = {{ allow = [{{ {rule} }}] }}"));
         let loaded =
             load(&text).unwrap_or_else(|r| panic!("{rule}: {:?}", r.report.lines().collect::<Vec<_>>()));
-        let of_rules = loaded.report.lines().filter(|line| line.contains("any of the issuers"));
+        let of_rules = loaded.report.lines().filter(|line| line.contains("every issuer could grant"));
         of_rules.map(|line| line.split(": ").nth(1).unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     let rules = [

@@ -44,10 +44,10 @@ impl<R: BufRead> Lines<'_, R> {
         self.from.take(LINE).read_until(b'\n', &mut self.line)?;
         if self.line.last() != Some(&b'\n') {
             let cut = self.line.len() as u64 != LINE;
-            return Err(if cut { BackupError::Cut(self.number) } else { self.malformed("it does not end") });
+            return Err(if cut { BackupError::Cut(self.number) } else { self.malformed("line too long") });
         }
         serde_json::from_slice(&self.line)
-            .map_err(|error| self.malformed(format!("it is no JSON from column {} on", error.column())))
+            .map_err(|error| self.malformed(format!("invalid JSON at column {}", error.column())))
     }
 
     /// Adds the last line to the digest.
@@ -87,7 +87,7 @@ pub(crate) async fn run(
     for head in HEADS {
         // The revocation log and the audit chain cannot be continued without these rows.
         if counts.get(head).and_then(Value::as_u64) != Some(1) {
-            return Err(lines.malformed(format!("there is no row of {head} in the copy")));
+            return Err(lines.malformed(format!("the copy has no row of table {head}")));
         }
     }
     let rows = counts.values().filter_map(Value::as_u64).sum();
@@ -128,9 +128,11 @@ async fn sections<R: BufRead>(
     loop {
         let value = lines.next()?;
         if let Value::Array(row) = value {
-            let Some(section) = &mut section else { return Err(lines.malformed("a row without a table")) };
+            let Some(section) = &mut section else {
+                return Err(lines.malformed("row before the first table"));
+            };
             if row.len() != section.columns.len() {
-                return Err(lines.malformed("a row has as many values as its table has columns"));
+                return Err(lines.malformed("number of values differs from the number of columns"));
             }
             lines.accept();
             section.rows.push(row);
@@ -153,7 +155,7 @@ async fn sections<R: BufRead>(
         } else if value.get("sha256").is_some() {
             return Err(BackupError::Changed(lines.number));
         } else {
-            return Err(lines.malformed("neither a table, nor a row, nor the copy's end"));
+            return Err(lines.malformed("expected a table, a row or the end of the copy"));
         }
     }
     if lines.from.fill_buf()?.is_empty() { Ok(counts) } else { Err(BackupError::Longer(lines.number + 1)) }
@@ -238,14 +240,15 @@ fn begin<'t, R: BufRead>(
 ) -> Result<Section<'t>, BackupError> {
     let name = value.get("table").and_then(Value::as_str).unwrap_or_default();
     let Some(table) = ahead.find(|table| table.name == name) else {
-        return Err(lines.malformed(format!("there is no table {name:?}, or it is not its turn")));
+        return Err(lines.malformed(format!("unknown table {name:?}, or table out of order")));
     };
     let column = |value: &Value| table.columns.iter().find(|(name, _)| value == name).copied();
     let columns: Option<Vec<_>> = match value.get("columns") {
         Some(Value::Array(columns)) => columns.iter().map(column).collect(),
         _ => None,
     };
-    let columns = columns.ok_or_else(|| lines.malformed(format!("{name} has other columns")))?;
+    let columns =
+        columns.ok_or_else(|| lines.malformed(format!("table {name}: missing or unknown columns")))?;
     Ok(Section { table, columns, rows: Vec::new(), count: 0 })
 }
 
@@ -275,8 +278,10 @@ impl Section<'_> {
         let mut query = sqlx::query(sqlx::AssertSqlSafe(statement));
         for (row, line) in rows.into_iter().zip(first..) {
             for ((name, kind), value) in self.columns.iter().zip(row) {
-                let what =
-                    || BackupError::Malformed { line, what: format!("{name} has a value of another kind") };
+                let what = || BackupError::Malformed {
+                    line,
+                    what: format!("column {name}: value of the wrong type"),
+                };
                 query = match (kind, value) {
                     (Kind::Text, Value::Null) => query.bind(None::<String>),
                     (Kind::Text, Value::String(text)) => query.bind(text),

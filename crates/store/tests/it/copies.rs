@@ -328,18 +328,18 @@ on_both! {
         let line = 1 + copy.lines().position(|line| line.starts_with(r#"["id-ada""#)).unwrap();
         let heads = |line: &&str| !line.contains("audit_head") && !line.starts_with("[1,0,");
         for (changed, expected) in [
-            ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
-            ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
-            (of_schema(&copy, 77), "line 1: the copy has version 77 of the schema".into()),
+            ("no copy\n".to_owned(), "line 1: not a copy of Postern's store: choose a file written by the export".to_owned()),
+            ("{\"format\":\"other\"}\n".to_owned(), "line 1: not a copy of Postern's store: choose a file written by the export".to_owned()),
+            (of_schema(&copy, 77), "line 1: the copy has schema version 77".into()),
             (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
             (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
-            (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id has a value of another kind")),
+            (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id: value of the wrong type")),
             (copy.replacen(r#"["id-ada","#, "[", 1), format!("line {line}: a row has as many values")),
             (copy.replacen(r#"["id-ada""#, r#"["id-ada"#, 1), format!("line {line}: it is no JSON")),
             (copy.replacen(r#""table":"users""#, r#""table":"x""#, 1), format!("line {}: there is no table \"x\"", line - 1)),
-            (copy.replacen(r#""name_key""#, r#""x""#, 1), format!("line {}: users has other columns", line - 1)),
+            (copy.replacen(r#""name_key""#, r#""x""#, 1), format!("line {}: users: missing or unknown columns", line - 1)),
             (sealed(copy.lines().filter(heads)), format!("line {}: there is no row of audit_head", copy.lines().count() - 2)),
-            (copy.replacen(r#"{"columns""#, r#"{"rows""#, 1), "line 2: invalidation_head has other columns".into()),
+            (copy.replacen(r#"{"columns""#, r#"{"rows""#, 1), "line 2: invalidation_head: missing or unknown columns".into()),
         ] {
             let refused = import(&store, changed.as_bytes()).await.unwrap_err().to_string();
             assert!(refused.starts_with(&expected), "{refused}, not {expected}");
@@ -562,7 +562,7 @@ async fn whether_a_copy_is_there_that_was_not_answered_is_not_known() {
         let unclear = import(&store, &copy).await.unwrap_err();
         assert!(matches!(unclear, BackupError::Unclear(StoreError::Unavailable(_))), "{done}: {unclear}");
         let there = database.open().await.user_by_login("ada").await.unwrap();
-        assert_eq!(there.is_some(), done, "and a look at the database tells");
+        assert_eq!(there.is_some(), done, "and a check the database name tells");
     }
 }
 

@@ -41,5 +41,5 @@ async fn a_database_that_may_not_be_made_is_not_made() {
     assert!(!file.exists());
     let nowhere = sqlite_url(&folder.path().join("gone/facts.db"));
     let refused = Store::open(&nowhere, EPOCH).await.err().unwrap().to_string();
-    assert!(refused.starts_with("the database is not available: "), "{refused}");
+    assert!(refused.starts_with("database unavailable: "), "{refused}");
 }

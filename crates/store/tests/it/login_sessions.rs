@@ -157,7 +157,7 @@ on_both! {
         assert_eq!(store.login_session(&other.id, never).await.unwrap(), Some(other));
 
         let again = store.write(BeginLoginSession(LoginSessionRow { version: 7, ..one.clone() })).await;
-        assert_eq!(again.unwrap_err().to_string(), "the name of a login session is taken already");
+        assert_eq!(again.unwrap_err().to_string(), "the name of a login session is already in use: choose another");
         assert_eq!(store.login_session(&one.id, NOW).await.unwrap(), Some(one));
     }
 

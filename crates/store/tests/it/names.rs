@@ -138,10 +138,10 @@ on_both! {
         let store = database.open().await;
         let told: Vec<String> = store.name_conflicts().await.unwrap().iter().map(NameConflict::to_string).collect();
         assert_eq!(told, [
-            "users \"nora\" (00004) and \"\\u{ff2e}\\u{ff4f}\\u{ff52}\\u{ff41}\" (02050) have one name: each logs in by the \
-             exact spelling only; rename one of them",
-            "the name of user \"u7@example.ORG\" (00003) is the address of user \"u7@EXAMPLE.org\" (02099), who cannot log in by \
-             it: rename the first",
+            "users \"nora\" (00004) and \"\\u{ff2e}\\u{ff4f}\\u{ff52}\\u{ff41}\" (02050) have equivalent names and can sign in only with \
+             the exact spelling: rename one of them",
+            "the name of user \"u7@example.ORG\" (00003) is the address of user \"u7@EXAMPLE.org\" (02099), who cannot sign in \
+             with it: rename the first",
         ]);
     }
 
@@ -216,14 +216,14 @@ on_both! {
         store.write(AddGroup { id: "g".into(), name: "st\u{200b}aff".into(), now: NOW }).await.unwrap();
         let told: Vec<String> = store.name_conflicts().await.unwrap().iter().map(NameConflict::to_string).collect();
         assert_eq!(told, [
-            "users \"nora\" (1) and \"\\u{ff2e}\\u{ff4f}\\u{ff52}\\u{ff41}\" (2) have one name: each logs in by the exact \
-             spelling only; rename one of them",
-            "the name of user \"Ada@example.com\" (5) is the address of user \"ada@example.com\" (4), who cannot log in by it: \
-             rename the first",
-            "the name of user \"no\\u{200b}ra\" (3) would be refused now: the character U+200B may not be in it (RFC 8264): leave \
-             it out; rename it",
-            "the name of group \"st\\u{200b}aff\" would be refused now: the character U+200B may not be in it (RFC 8264): leave it \
-             out; make another group",
+            "users \"nora\" (1) and \"\\u{ff2e}\\u{ff4f}\\u{ff52}\\u{ff41}\" (2) have equivalent names and can sign in only with \
+             the exact spelling: rename one of them",
+            "the name of user \"Ada@example.com\" (5) is the address of user \"ada@example.com\" (4), who cannot sign in \
+             with it: rename the first",
+            "the name of user \"no\\u{200b}ra\" (3) is no longer allowed: the character U+200B is not allowed (RFC 8264): remove \
+             it; rename the user",
+            "the name of group \"st\\u{200b}aff\" is no longer allowed: the character U+200B is not allowed (RFC 8264): \
+             remove it; create another group",
         ]);
         for (id, name, _) in rows {
             let kept = store.user(id).await.unwrap().unwrap();

@@ -81,7 +81,7 @@ on_both! {
 async fn a_database_that_is_not_there_is_unavailable() {
     let url = "postgres://postern@127.0.0.1:1/postern";
     let refused = Store::open(url, EPOCH).await.err().unwrap();
-    assert!(refused.to_string().starts_with("the database is not available: "), "{refused}");
+    assert!(refused.to_string().starts_with("database unavailable: "), "{refused}");
     let unknown = Store::open("mysql://x", EPOCH).await.err().unwrap();
     assert!(unknown.to_string().contains("sqlite: or postgres:"), "{unknown}");
 }

@@ -62,7 +62,7 @@ pub enum AccessLogError {
         source: io::Error,
     },
     /// The writer thread could not be started.
-    #[error("cannot start the access log's thread: {0}")]
+    #[error("cannot start the access log thread: {0}")]
     Thread(io::Error),
 }
 
@@ -133,7 +133,7 @@ impl AccessLog {
         let shared = Arc::new(WriterState::default());
         let (sender, messages) = sync_channel(WAITING);
         let (ending, ended) = sync_channel(1);
-        let outage = Outage::of("access log").with_effect("its lines are lost");
+        let outage = Outage::of("access log").with_effect("access log lines are lost");
         let writer = Writer { sink, shared: Arc::clone(&shared), outage };
         std::thread::Builder::new()
             .name("access-log".into())
@@ -327,7 +327,7 @@ impl Writer {
         match append_to(path) {
             Ok(new) => *file = new,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "access log cannot be reopened, the old file stays in use");
+                tracing::warn!(path = %path.display(), %error, "access log not reopened, old file stays in use");
             }
         }
     }

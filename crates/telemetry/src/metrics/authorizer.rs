@@ -49,15 +49,15 @@ impl Metrics {
         if all.is_empty() {
             return;
         }
-        let help = "Times that an authorizer's word was wanted, by what came of it; hit and coalesced were not asked.";
-        let mut family = e.family("postern_authorizer_questions", FamilyKind::Counter, help);
+        let help = "Authorizer lookups by result; hit and coalesced sent no query.";
+        let mut family = e.family("postern_authorizer_requests", FamilyKind::Counter, help);
         for authorizer in &all {
             for what in Consulted::ALL {
                 let count = sum(&authorizer.shards, |shard| shard.consulted[what as usize].get());
                 family.sample(&[("authorizer", &*authorizer.name), ("result", what.as_str())], count);
             }
         }
-        let help = "From asking an authorizer to its whole answer, or to the end of waiting for one.";
+        let help = "Time from a query to an authorizer to its complete answer or to giving up.";
         let mut family = e.family("postern_authorizer_duration_seconds", FamilyKind::Histogram, help);
         for authorizer in &all {
             let total = Total::of(authorizer.shards.iter().map(|shard| &shard.0.duration));

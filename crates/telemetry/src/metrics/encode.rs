@@ -114,7 +114,7 @@ impl Encoder {
 
     /// Starts a family. `name` has no `_total`; its unit, if any, is its last word.
     pub fn family(&mut self, name: &'static str, kind: FamilyKind, help: &'static str) -> Family<'_> {
-        debug_assert!(!name.ends_with("_total"), "{name}: it would be there twice");
+        debug_assert!(!name.ends_with("_total"), "{name}: _total is appended automatically");
         let suffix = match kind {
             FamilyKind::Counter => "_total",
             FamilyKind::Info => "_info",

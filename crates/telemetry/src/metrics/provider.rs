@@ -61,12 +61,12 @@ impl ProviderStats {
             for (name, help, is) in [
                 (
                     "postern_provider_database_proven",
-                    "Whether the provider's database answers and proves that no other has taken over.",
+                    "Whether the provider's database answers and is proven to be the current primary.",
                     proven,
                 ),
                 (
                     "postern_provider_database_writable",
-                    "Whether the provider's database takes changes.",
+                    "Whether the provider's database accepts changes.",
                     writable,
                 ),
             ] {
@@ -88,7 +88,7 @@ impl ProviderStats {
         let mut family = e.family(
             "postern_provider_request_duration_seconds",
             FamilyKind::Histogram,
-            "Whole head of a request to the provider to the head of its answer, by endpoint.",
+            "Time from the complete request head to the response head, by endpoint.",
         );
         for (name, endpoint) in &*endpoints {
             let total = Total::of(std::iter::once(&endpoint.lock().duration));

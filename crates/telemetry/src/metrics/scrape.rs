@@ -57,12 +57,12 @@ impl Metrics {
             family.sample(&[("result", what.as_str())], count);
         }
         let Some(sample) = sources.cache.as_ref().map(|sample| sample()) else { return };
-        e.family("postern_cache_evictions", FamilyKind::Counter, "Entries removed for want of room.")
+        e.family("postern_cache_evictions", FamilyKind::Counter, "Entries evicted for lack of space.")
             .sample(&[], sample.evictions);
-        e.family("postern_cache_entries", FamilyKind::Gauge, "Facts held.").sample(&[], sample.entries);
-        e.family("postern_cache_bytes", FamilyKind::Gauge, "Approximate size of what is held.")
+        e.family("postern_cache_entries", FamilyKind::Gauge, "Cache entries.").sample(&[], sample.entries);
+        e.family("postern_cache_bytes", FamilyKind::Gauge, "Approximate size of the cache entries.")
             .sample(&[], sample.bytes);
-        e.family("postern_cache_limit_bytes", FamilyKind::Gauge, "Size that may be held.")
+        e.family("postern_cache_limit_bytes", FamilyKind::Gauge, "Maximum size of the cache entries.")
             .sample(&[], sample.limit_bytes);
     }
 
@@ -76,7 +76,7 @@ impl Metrics {
         let mut family = e.family(
             "postern_requests",
             FamilyKind::Counter,
-            "Requests finished, by route, how they ended, and class of the status sent.",
+            "Requests finished, by route, outcome and class of the status sent.",
         );
         for route in &routes {
             let usual = if Arc::ptr_eq(route, &self.unrouted) {
@@ -119,7 +119,7 @@ impl Metrics {
         let mut family = e.family(
             "postern_request_headers_removed",
             FamilyKind::Counter,
-            "Header fields of clients that were taken off because they speak of identity, origin or method, by route.",
+            "Client header fields removed because they state identity, origin or method, by route.",
         );
         for route in &routes {
             family
@@ -128,7 +128,7 @@ impl Metrics {
         e.family(
             "postern_requests_in_flight",
             FamilyKind::Gauge,
-            "Requests whose head came and whose answer is not over.",
+            "Requests whose head has arrived and whose response is not complete.",
         )
         .sample(&[], sum(&self.workers, |shard| shard.requests.open()));
     }
@@ -137,7 +137,7 @@ impl Metrics {
         let mut family = e.family(
             "postern_request_duration_seconds",
             FamilyKind::Histogram,
-            "Whole head of a request to last byte of its answer, by route.",
+            "Time from the complete request head to the last byte of the response, by route.",
         );
         for route in self.all_routes() {
             let total = Total::of(route.shards.iter().map(|shard| &shard.0.duration));
@@ -156,14 +156,14 @@ impl Metrics {
 
     fn denials(&self, e: &mut Encoder) {
         let mut family =
-            e.family("postern_denials", FamilyKind::Counter, "Requests not let through, by reason code.");
+            e.family("postern_denials", FamilyKind::Counter, "Requests refused, by reason code.");
         for (reason, count) in self.denials.counts() {
             family.sample(&[("reason", reason)], count);
         }
         let mut family = e.family(
             "postern_exchange_failures",
             FamilyKind::Counter,
-            "Requests let through whose exchange with the upstream broke off, by reason code.",
+            "Authorized requests whose exchange with the upstream failed, by reason code.",
         );
         for (reason, count) in self.exchange_failures.counts() {
             family.sample(&[("reason", reason)], count);
@@ -177,24 +177,18 @@ impl Metrics {
         for l in &listeners {
             family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.accepted.get()));
         }
-        let mut family = e.family("postern_accept_errors", FamilyKind::Counter, "Failures of accept itself.");
+        let mut family = e.family("postern_accept_errors", FamilyKind::Counter, "Failed accept calls.");
         for l in &listeners {
             family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.accept_errors.get()));
         }
-        let mut family = e.family(
-            "postern_connections",
-            FamilyKind::Counter,
-            "Connections that came to speak a protocol.",
-        );
+        let mut family =
+            e.family("postern_connections", FamilyKind::Counter, "Connections that used a protocol.");
         for (l, protocol) in listeners.iter().flat_map(|l| Protocol::ALL.map(|protocol| (l, protocol))) {
             let count = sum(&l.shards, |shard| shard.open[protocol as usize].begun());
             family.sample(&[("listener", &*l.name), ("protocol", protocol.as_str())], count);
         }
-        let mut family = e.family(
-            "postern_connections_open",
-            FamilyKind::Gauge,
-            "Connections open now, by what they speak.",
-        );
+        let mut family =
+            e.family("postern_connections_open", FamilyKind::Gauge, "Open connections, by protocol.");
         for (l, protocol) in listeners.iter().flat_map(|l| Protocol::ALL.map(|protocol| (l, protocol))) {
             let count = sum(&l.shards, |shard| shard.open[protocol as usize].open());
             family.sample(&[("listener", &*l.name), ("protocol", protocol.as_str())], count);
@@ -209,9 +203,9 @@ impl Metrics {
             family.sample(&[("listener", &*l.name), ("reason", why.as_str())], count);
         }
         let mut family = e.family(
-            "postern_connections_crowded_out",
+            "postern_connections_evicted",
             FamilyKind::Counter,
-            "Resting connections closed to make room for others.",
+            "Idle connections closed to make room for others.",
         );
         for l in &listeners {
             family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.crowded_out.get()));
@@ -232,7 +226,7 @@ impl Metrics {
         let mut family = e.family(
             "postern_upstream_endpoint_healthy",
             FamilyKind::Gauge,
-            "Share of workers that send to the endpoint: 1 all, 0 none.",
+            "Share of workers that send requests to the endpoint: 1 all, 0 none.",
         );
         for endpoint in &endpoints {
             family.sample(&endpoint_labels(endpoint), endpoint.healthy_share());
@@ -240,7 +234,7 @@ impl Metrics {
         let mut family = e.family(
             "postern_upstream_ejections",
             FamilyKind::Counter,
-            "Times an endpoint was taken out, over workers.",
+            "Ejections of an endpoint, over all workers.",
         );
         for endpoint in &endpoints {
             let ejections = sum(&endpoint.shards, |shard| shard.ejections.get());
@@ -257,7 +251,7 @@ impl Metrics {
     fn configuration(&self, e: &mut Encoder) {
         let (succeeded, failed) = self.reloads.counts();
         let mut family =
-            e.family("postern_config_reloads", FamilyKind::Counter, "Configurations offered while running.");
+            e.family("postern_config_reloads", FamilyKind::Counter, "Configuration reloads, by result.");
         family.sample(&[("result", "success")], succeeded);
         family.sample(&[("result", "failure")], failed);
         let applied = self.reloads.applied();
@@ -265,7 +259,7 @@ impl Metrics {
         e.family(
             "postern_config_last_reload_successful",
             FamilyKind::Gauge,
-            "1 when the newest configuration is in use, 0 when it was refused and an older one is.",
+            "1 if the newest configuration is applied, 0 if it was refused and an older one is in use.",
         )
         .sample(&[], u64::from(!applied.last_failed));
         e.family(
@@ -277,7 +271,7 @@ impl Metrics {
         e.family(
             "postern_config_generation",
             FamilyKind::Gauge,
-            "Counts configurations applied by this process.",
+            "Number of configurations applied by this process.",
         )
         .sample(&[], applied.generation);
         e.family("postern_config", FamilyKind::Info, "Digest of the configuration in use.")
@@ -296,19 +290,19 @@ impl Metrics {
             e.family(
                 "postern_cgroup_cpu_periods",
                 FamilyKind::Counter,
-                "Enforcement periods in which anything ran.",
+                "Enforcement periods in which the cgroup ran.",
             )
             .sample(&[], limit.periods);
             e.family(
                 "postern_cgroup_cpu_throttled_periods",
                 FamilyKind::Counter,
-                "Periods in which the quota ran out.",
+                "Periods in which the quota was used up.",
             )
             .sample(&[], limit.throttled_periods);
             e.family(
                 "postern_cgroup_cpu_throttled_seconds",
                 FamilyKind::Counter,
-                "Time threads were kept from running.",
+                "Time that threads were throttled.",
             )
             .sample(&[], limit.throttled.as_secs_f64());
         }
@@ -334,7 +328,7 @@ impl Metrics {
 
     fn build(&self, e: &mut Encoder, sources: &Sources) {
         if let Some(build) = sources.build {
-            e.family("postern_build", FamilyKind::Info, "What runs.")
+            e.family("postern_build", FamilyKind::Info, "Version and commit of the program.")
                 .sample(&[("version", build.version), ("commit", build.commit)], 1);
         }
         e.family("postern_workers", FamilyKind::Gauge, "Worker threads.").sample(&[], self.workers() as u64);
@@ -344,36 +338,28 @@ impl Metrics {
 type EndpointFamily = (&'static str, FamilyKind, &'static str, fn(&EndpointShard) -> u64);
 
 const ENDPOINT_FAMILIES: &[EndpointFamily] = &[
-    ("postern_upstream_requests", FamilyKind::Counter, "Requests given to the endpoint.", |s| {
+    ("postern_upstream_requests", FamilyKind::Counter, "Requests assigned to the endpoint.", |s| {
         s.requests.begun()
     }),
-    ("postern_upstream_requests_in_flight", FamilyKind::Gauge, "Requests at the endpoint now.", |s| {
+    ("postern_upstream_requests_in_flight", FamilyKind::Gauge, "Requests in flight at the endpoint.", |s| {
         s.requests.open()
     }),
-    ("postern_upstream_connections_opened", FamilyKind::Counter, "Connections made.", |s| {
+    ("postern_upstream_connections_opened", FamilyKind::Counter, "Connections established.", |s| {
         s.connections.begun()
     }),
-    ("postern_upstream_connections_open", FamilyKind::Gauge, "Connections open now.", |s| {
-        s.connections.open()
-    }),
-    ("postern_upstream_connect_errors", FamilyKind::Counter, "Connections that could not be made.", |s| {
+    ("postern_upstream_connections_open", FamilyKind::Gauge, "Open connections.", |s| s.connections.open()),
+    ("postern_upstream_connect_errors", FamilyKind::Counter, "Failed connection attempts.", |s| {
         s.connect_errors.get()
     }),
-    (
-        "postern_upstream_retries",
-        FamilyKind::Counter,
-        "Requests tried again after the endpoint failed.",
-        |s| s.retries.get(),
-    ),
-    ("postern_upstream_resets", FamilyKind::Counter, "Exchanges broken off by the endpoint.", |s| {
+    ("postern_upstream_retries", FamilyKind::Counter, "Requests retried after the endpoint failed.", |s| {
+        s.retries.get()
+    }),
+    ("postern_upstream_resets", FamilyKind::Counter, "Exchanges aborted by the endpoint.", |s| {
         s.resets.get()
     }),
-    (
-        "postern_upstream_timeouts",
-        FamilyKind::Counter,
-        "Exchanges the endpoint did not answer in time.",
-        |s| s.timeouts.get(),
-    ),
+    ("postern_upstream_timeouts", FamilyKind::Counter, "Exchanges that timed out at the endpoint.", |s| {
+        s.timeouts.get()
+    }),
 ];
 
 fn endpoint_labels(endpoint: &EndpointMetrics) -> [(&str, &str); 2] {
@@ -387,7 +373,7 @@ fn issuers(e: &mut Encoder, sources: &Sources) {
     let mut family = e.family(
         "postern_key_set_age_seconds",
         FamilyKind::Gauge,
-        "Since the key set in use was fetched; absent while there is none.",
+        "Time since the current key set was fetched; absent while there is none.",
     );
     for issuer in &issuers {
         if let Some(age) = issuer.age {
@@ -396,13 +382,10 @@ fn issuers(e: &mut Encoder, sources: &Sources) {
     }
     let families: [IssuerFamily; 3] = [
         ("postern_key_set_keys", FamilyKind::Gauge, "Usable keys of the issuer.", |i| i.keys),
-        ("postern_key_set_fetches", FamilyKind::Counter, "Key set fetches begun.", |i| i.fetches),
-        (
-            "postern_key_set_fetch_errors",
-            FamilyKind::Counter,
-            "Fetches that brought no usable key set.",
-            |i| i.fetch_errors,
-        ),
+        ("postern_key_set_fetches", FamilyKind::Counter, "Key set fetches started.", |i| i.fetches),
+        ("postern_key_set_fetch_errors", FamilyKind::Counter, "Fetches without a usable key set.", |i| {
+            i.fetch_errors
+        }),
     ];
     for (name, kind, help, read) in families {
         let mut family = e.family(name, kind, help);
@@ -419,13 +402,12 @@ fn outputs(e: &mut Encoder, sources: &Sources) {
         e.family(
             "postern_access_log_lines_dropped",
             FamilyKind::Counter,
-            "Lines lost because writing was slow or failed.",
+            "Access log lines dropped because writing was slow or failed.",
         )
         .sample(&[], stats.dropped());
     }
     if let Some(stats) = &sources.trace {
-        let mut family =
-            e.family("postern_trace_spans", FamilyKind::Counter, "Sampled spans, by what became of them.");
+        let mut family = e.family("postern_trace_spans", FamilyKind::Counter, "Sampled spans, by result.");
         for (result, count) in [
             ("exported", stats.exported()),
             ("dropped", stats.dropped()),
@@ -450,11 +432,15 @@ fn process(e: &mut Encoder) -> Option<f64> {
         .sample(&[], sample.virtual_bytes);
     e.family("process_open_fds", FamilyKind::Gauge, "Open file descriptors.").sample(&[], sample.open_fds);
     if let Some(most) = sample.max_fds {
-        e.family("process_max_fds", FamilyKind::Gauge, "File descriptors that may be open.")
+        e.family("process_max_fds", FamilyKind::Gauge, "Maximum number of open file descriptors.")
             .sample(&[], most);
     }
     e.family("process_threads", FamilyKind::Gauge, "Threads.").sample(&[], sample.threads);
-    e.family("process_start_time_seconds", FamilyKind::Gauge, "When the process began, since the epoch.")
-        .sample(&[], sample.started_unix_seconds);
+    e.family(
+        "process_start_time_seconds",
+        FamilyKind::Gauge,
+        "Start time of the process, in seconds since the Unix epoch.",
+    )
+    .sample(&[], sample.started_unix_seconds);
     Some(cpu_seconds)
 }

@@ -12,15 +12,12 @@ use bytes::Bytes;
 use http::header::{
     CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, USER_AGENT,
 };
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full, Limited};
-use http_engine::dial::dial;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_engine::config::ServerConfig;
+use http_engine::http_client::{CallError, ClientOptions, HttpAnswer, HttpClient, HttpVersion};
 use prost::Message as _;
 use rustls::pki_types::ServerName;
-use tokio_rustls::TlsConnector;
+use tokio::runtime::Handle;
 
 use super::otlp::ExportResponse;
 
@@ -30,31 +27,32 @@ const ANSWER_BYTES: usize = 64 * 1024;
 /// A collector: its URL and credentials.
 #[derive(Clone)]
 pub struct CollectorEndpoint {
+    /// Host without brackets.
     host: Box<str>,
     port: u16,
-    /// Path and query.
-    target: Uri,
+    url: Uri,
     headers: HeaderMap,
-    tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+    /// For `https` only.
+    tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 /// What is wrong with a collector's URL or headers. Names the faulty part, never a header's value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointFault {
     /// It is not a URL with a host.
-    #[error("{0:?} is not a url like http://127.0.0.1:4318")]
+    #[error("{0:?} is not a URL: use one like http://127.0.0.1:4318")]
     Url(Box<str>),
     /// The scheme is neither `http` nor `https`.
-    #[error("{0:?} has a scheme that is neither http nor https")]
+    #[error("{0:?} has an unsupported scheme: use http or https")]
     Scheme(Box<str>),
     /// The URL contains `@`: user name or password, or something similar.
-    #[error("the collector's url holds an @, put credentials into a header beside it instead")]
+    #[error("the collector's URL contains @: put credentials into a header instead")]
     UserInformation,
     /// The scheme is `https`, but no root certificates are configured.
-    #[error("{0:?} needs tls, but no certificate authorities are configured for it")]
+    #[error("{0:?} needs TLS, but no certificate authorities are configured")]
     NoRoots(Box<str>),
     /// A header name or value that cannot be sent.
-    #[error("header {0:?} of the collector cannot be sent as it is")]
+    #[error("header {0:?} of the collector cannot be sent: use another name or value")]
     Header(Box<str>),
 }
 
@@ -63,7 +61,7 @@ impl fmt::Debug for CollectorEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{scheme}://{open}{}{close}:{}{}", self.host, self.port, self.target.path())
+        write!(f, "{scheme}://{open}{}{close}:{}{}", self.host, self.port, self.url.path())
     }
 }
 
@@ -94,15 +92,18 @@ impl CollectorEndpoint {
             _ => return Err(EndpointFault::Scheme(shown.into())),
         };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let name = || ServerName::try_from(host.to_owned()).map_err(|_| bad());
         let tls = match (secure, tls) {
             (false, _) => None,
-            (true, Some(config)) => Some((config, name()?)),
+            (true, Some(config)) => Some(config),
             (true, None) => return Err(EndpointFault::NoRoots(shown.into())),
         };
+        if tls.is_some() && ServerName::try_from(host).is_err() {
+            return Err(bad()); // no certificate can contain it
+        }
         let base = uri.path().trim_end_matches('/').trim_end_matches("/v1/traces");
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-        let target: Uri = format!("{base}/v1/traces{query}").parse().map_err(|_| bad())?;
+        let scheme = if secure { "https" } else { "http" };
+        let url: Uri = format!("{scheme}://{authority}{base}/v1/traces{query}").parse().map_err(|_| bad())?;
         let mut fields = HeaderMap::new();
         fields.insert(HOST, HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?);
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
@@ -112,7 +113,7 @@ impl CollectorEndpoint {
             fields.insert(name, value);
         }
         let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        Ok(Self { host: host.into(), port, target, headers: fields, tls })
+        Ok(Self { host: host.into(), port, url, headers: fields, tls })
     }
 }
 
@@ -141,98 +142,57 @@ pub(super) enum CollectorAnswer {
     Refused(StatusCode),
 }
 
-/// Why no response arrived.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SendError {
-    #[error("cannot connect: {0}")]
-    Connect(std::io::Error),
-    #[error("exchange broken off: {0}")]
-    Exchange(hyper::Error),
-    #[error("answer cannot be read: {0}")]
-    Answer(Box<dyn std::error::Error + Send + Sync>),
-    #[error("no answer within {0:?}")]
-    Timeout(Duration),
-}
-
 /// Client of one collector, with at most one connection.
 pub(super) struct Client {
     endpoint: CollectorEndpoint,
     timeout: Duration,
-    connection: Option<SendRequest<Full<Bytes>>>,
+    /// Made with the first batch, on the runtime that sends it.
+    http: Option<HttpClient>,
 }
 
 impl Client {
     pub(super) fn new(endpoint: CollectorEndpoint, timeout: Duration) -> Self {
-        Self { endpoint, timeout, connection: None }
+        Self { endpoint, timeout, http: None }
     }
 
-    /// Posts one encoded `ExportTraceServiceRequest`. After an error the connection is closed.
-    pub(super) async fn post(&mut self, body: Bytes) -> Result<CollectorAnswer, SendError> {
-        let outcome = tokio::time::timeout(self.timeout, self.exchange(body)).await;
-        let outcome = outcome.unwrap_or(Err(SendError::Timeout(self.timeout)));
-        if outcome.is_err() {
-            self.connection = None;
-        }
-        outcome
-    }
-
-    async fn exchange(&mut self, body: Bytes) -> Result<CollectorAnswer, SendError> {
-        // a collector closes idle connections; this check detects it, or else one retry is needed
-        if self.connection.as_ref().is_none_or(SendRequest::is_closed) {
-            self.connection = Some(self.connect().await?);
-        }
-        let request = self.request(body);
-        let Some(connection) = &mut self.connection else { unreachable!("just connected") };
-        connection.ready().await.map_err(SendError::Exchange)?;
-        let response = connection.send_request(request).await.map_err(SendError::Exchange)?;
-        answer(response).await
-    }
-
-    fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::new(body));
+    /// Posts one encoded `ExportTraceServiceRequest`.
+    ///
+    /// # Errors
+    /// [`CallError`] when there is no complete response within the time limit.
+    pub(super) async fn post(&mut self, body: Bytes) -> Result<CollectorAnswer, CallError> {
+        let Self { endpoint, timeout, http } = self;
+        let client = http.get_or_insert_with(|| {
+            let server = ServerConfig::anonymous(endpoint.tls.clone());
+            let options = ClientOptions {
+                max_body: ANSWER_BYTES,
+                idle_connections: 1,
+                version: HttpVersion::Http1,
+                ..ClientOptions::default()
+            };
+            HttpClient::with_options(
+                &ServerConfig { timeout: *timeout, ..server },
+                options,
+                Handle::current(),
+            )
+        });
+        let mut request = Request::new(body);
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.endpoint.target.clone();
-        *request.headers_mut() = self.endpoint.headers.clone();
-        request
+        *request.uri_mut() = endpoint.url.clone();
+        *request.headers_mut() = endpoint.headers.clone();
+        Ok(interpret(&client.send(request).await?))
     }
-
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, SendError> {
-        let CollectorEndpoint { host, port, tls, .. } = &self.endpoint;
-        let tcp = dial((host, *port)).await.map_err(SendError::Connect)?;
-        tcp.set_nodelay(true).map_err(SendError::Connect)?;
-        match tls {
-            None => converse(TokioIo::new(tcp)).await,
-            Some((config, name)) => {
-                let connector = TlsConnector::from(Arc::clone(config));
-                let stream = connector.connect(name.clone(), tcp).await.map_err(SendError::Connect)?;
-                converse(TokioIo::new(stream)).await
-            }
-        }
-    }
-}
-
-async fn converse<T>(io: T) -> Result<SendRequest<Full<Bytes>>, SendError>
-where
-    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (sender, connection) = handshake(io).await.map_err(SendError::Exchange)?;
-    // ends when the sender is dropped; an error is reported by the exchange
-    tokio::spawn(async move { drop(connection.await) });
-    Ok(sender)
 }
 
 /// Interprets a response (OTLP/HTTP): 200 with an optional partial success; 429, 502, 503 and 504
 /// may be retried.
-async fn answer(response: Response<Incoming>) -> Result<CollectorAnswer, SendError> {
-    let status = response.status();
-    let later =
-        response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await.map_err(SendError::Answer)?;
-    Ok(match status {
+fn interpret(answer: &HttpAnswer) -> CollectorAnswer {
+    let retry_after = answer.headers.get(RETRY_AFTER);
+    let later = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    match answer.status {
         StatusCode::OK => {
             // a 200 response that is not valid protobuf still means that the spans were accepted
-            let answer = ExportResponse::decode(body.to_bytes()).unwrap_or_default();
-            let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
+            let response = ExportResponse::decode(answer.body.clone()).unwrap_or_default();
+            let rejected = response.partial_success.map_or(0, |partial| partial.rejected_spans);
             CollectorAnswer::Taken { rejected: u64::try_from(rejected).unwrap_or(0) }
         }
         StatusCode::TOO_MANY_REQUESTS
@@ -240,7 +200,7 @@ async fn answer(response: Response<Incoming>) -> Result<CollectorAnswer, SendErr
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => CollectorAnswer::Later(later.map(Duration::from_secs)),
         other => CollectorAnswer::Refused(other),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -249,7 +209,7 @@ mod tests {
 
     fn endpoint(url: &str) -> Result<[String; 2], EndpointFault> {
         let endpoint = CollectorEndpoint::new(url, &[], None)?;
-        Ok([format!("{endpoint:?}"), endpoint.target.to_string()])
+        Ok([format!("{endpoint:?}"), endpoint.url.path_and_query().unwrap().to_string()])
     }
 
     #[test]

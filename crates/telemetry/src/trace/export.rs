@@ -191,7 +191,7 @@ impl Exporter {
             if timeout_at(deadline, self.send(&batch)).await.is_err() {
                 let left = batch.len() + std::iter::from_fn(|| self.spans.try_recv().ok()).count();
                 self.stats.failed.fetch_add(left as u64, Relaxed);
-                tracing::warn!(spans = left, "spans were not sent before the end");
+                tracing::warn!(spans = left, "spans lost at shutdown");
                 return;
             }
             batch.clear();
@@ -213,12 +213,12 @@ impl Exporter {
                     return;
                 }
                 Ok(CollectorAnswer::Refused(status)) => {
-                    self.outage.failed(format_args!("it answered {status}"));
+                    self.outage.failed(format_args!("collector answered {status}"));
                     self.stats.rejected.fetch_add(spans, Relaxed);
                     return;
                 }
                 Ok(CollectorAnswer::Later(after)) => {
-                    self.outage.failed("it takes no spans now");
+                    self.outage.failed("collector asked to retry later");
                     after.unwrap_or(wait)
                 }
                 Err(error) => {

@@ -34,7 +34,7 @@ impl Broker<'_> {
 
     /// The broker's name cannot be resolved.
     pub(super) fn unresolved(self, error: &io::Error) -> String {
-        self.says(format!("is not found: its name is not resolved ({error}): check how it is spelt, and DNS"))
+        self.says(format!("cannot be resolved ({error}): check the spelling of its name, and DNS"))
     }
 
     /// The broker does not answer in time.
@@ -45,7 +45,7 @@ impl Broker<'_> {
     /// The broker is connected and gives no credit.
     pub(super) fn takes_nothing(self, address: &str) -> String {
         self.says(format!(
-            "has taken no message for {address} for {} s: check whether its disk or memory is full, and the limits of the address",
+            "has accepted no message for {address} for {} s: check whether its disk or memory is full, and the limits of the address",
             SILENCE.as_secs()
         ))
     }
@@ -64,13 +64,13 @@ impl Broker<'_> {
                 SILENCE.as_secs()
             ),
             io::ErrorKind::UnexpectedEof => {
-                "has closed the connection without a word: check its log, and that this is its port for AMQP"
+                "has closed the connection without an error: check its log, and that this is its port for AMQP"
                     .into()
             }
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-                "has broken off the connection: check that it runs, and its log".into()
+                "has reset the connection: check that it runs, and its log".into()
             }
-            _ => format!("is not reached: {error}: check the network in between"),
+            _ => format!("cannot be reached: {error}: check the network in between"),
         })
     }
 
@@ -78,25 +78,25 @@ impl Broker<'_> {
         let cause = match error {
             rustls::Error::InvalidCertificate(error) => match error {
                 CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                    "shows a certificate that has expired: renew it, or check the clock here"
+                    "presents a certificate that has expired: renew it, or check the clock here"
                 }
                 CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                    "shows a certificate that is not valid yet: check the clock here"
+                    "presents a certificate that is not valid yet: check the clock here"
                 }
                 CertificateError::UnknownIssuer => {
-                    "shows a certificate of an unknown issuer: check which authorities are trusted here"
+                    "presents a certificate of an unknown issuer: check which authorities are trusted here"
                 }
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                    "shows a certificate that is for another name: check the broker's name"
+                    "presents a certificate for another name: check the broker's name"
                 }
-                _ => return self.says(format!("shows a certificate that is not accepted: {error}")),
+                _ => return self.says(format!("presents a certificate that is not accepted: {error}")),
             },
             rustls::Error::AlertReceived(alert) => {
-                let text = format!("ends TLS with the alert {alert:?}: check the certificate shown to it");
+                let text = format!("ends TLS with the alert {alert:?}: check the client certificate");
                 return self.says(text);
             }
             rustls::Error::InvalidMessage(_) => "does not speak TLS: check that this is its port for TLS",
-            _ => return self.says(format!("does not come to terms over TLS: {error}")),
+            _ => return self.says(format!("fails the TLS handshake: {error}")),
         };
         self.says(cause)
     }
@@ -132,7 +132,7 @@ impl Broker<'_> {
             }
             // The engine reports an end of the stream like this.
             Err(ConnectionError::IllegalState) => self.socket(&io::ErrorKind::ConnectionReset.into()),
-            Err(error) => self.says(format!("broke the rules of AMQP: {error}: check its log")),
+            Err(error) => self.says(format!("violates the AMQP protocol: {error}: check its log")),
         }
     }
 
@@ -195,7 +195,9 @@ impl Broker<'_> {
         match error {
             SenderAttachError::SessionStopped(reason) => self.session_stopped(address, reason),
             SenderAttachError::RemoteClosedWithError(error) => Some(self.refused(address, error)),
-            error => Some(self.says(format!("does not take messages for {address}: {error}: check its log"))),
+            error => {
+                Some(self.says(format!("does not accept messages for {address}: {error}: check its log")))
+            }
         }
     }
 
@@ -204,7 +206,9 @@ impl Broker<'_> {
         match error {
             ReceiverAttachError::SessionStopped(reason) => self.session_stopped(address, reason),
             ReceiverAttachError::RemoteClosedWithError(error) => Some(self.refused(address, error)),
-            error => Some(self.says(format!("does not give messages of {address}: {error}: check its log"))),
+            error => {
+                Some(self.says(format!("does not deliver messages of {address}: {error}: check its log")))
+            }
         }
     }
 
@@ -213,7 +217,9 @@ impl Broker<'_> {
         match error {
             SendError::LinkStateError(error) => self.link(address, error),
             SendError::Detached(error) => self.detached(address, error),
-            error => Some(self.says(format!("does not take messages for {address}: {error}: check its log"))),
+            error => {
+                Some(self.says(format!("does not accept messages for {address}: {error}: check its log")))
+            }
         }
     }
 
@@ -222,7 +228,7 @@ impl Broker<'_> {
         match error {
             RecvError::LinkStateError(error) => self.link(address, error),
             error => {
-                Some(self.says(format!("broke the rules of AMQP with {address}: {error}: check its log")))
+                Some(self.says(format!("violates the AMQP protocol on {address}: {error}: check its log")))
             }
         }
     }
@@ -233,7 +239,7 @@ impl Broker<'_> {
             LinkStateError::RemoteDetachedWithError(error) | LinkStateError::RemoteClosedWithError(error) => {
                 Some(self.refused(address, error))
             }
-            _ => Some(self.says(format!("has withdrawn the address {address}: check its log"))),
+            _ => Some(self.says(format!("has detached the address {address}: check its log"))),
         }
     }
 
@@ -244,7 +250,7 @@ impl Broker<'_> {
             DetachError::RemoteDetachedWithError(error) | DetachError::RemoteClosedWithError(error) => {
                 Some(self.refused(address, error))
             }
-            _ => Some(self.says(format!("has withdrawn the address {address}: check its log"))),
+            _ => Some(self.says(format!("has detached the address {address}: check its log"))),
         }
     }
 }

@@ -48,7 +48,8 @@ impl NatsLogin {
             Self::Password { user, password } => json!({ "user": user, "pass": password }),
             Self::Token(token) => json!({ "auth_token": token }),
             Self::Credentials(who) => {
-                let nonce = nonce.ok_or("it asks for no signature; look at how it has users log in")?;
+                let nonce =
+                    nonce.ok_or("the server requests no signature; check its login method for users")?;
                 let signature = who.sign(nonce)?;
                 match &who.jwt {
                     Some(jwt) => json!({ "jwt": jwt, "sig": signature }),
@@ -67,7 +68,7 @@ impl NatsLogin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
     /// The file has no seed of a user's key.
-    #[error("no seed of a user's key (SU…) in the credentials; make them anew with `nsc generate creds`")]
+    #[error("no seed of a user's key (SU…) in the credentials; create them again with `nsc generate creds`")]
     NoSeed,
     /// The seed is damaged, or not a user's.
     #[error("the seed in the credentials is damaged, or not a user's (SU…); copy it again")]
@@ -109,7 +110,8 @@ impl Credentials {
     }
 
     fn sign(&self, nonce: &str) -> Result<String, String> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&self.seed).map_err(|_| "its key cannot be used")?;
+        let pair = Ed25519KeyPair::from_seed_unchecked(&self.seed)
+            .map_err(|_| "the key in the credentials cannot be used")?;
         Ok(URL_SAFE_NO_PAD.encode(pair.sign(nonce.as_bytes())))
     }
 }

@@ -32,11 +32,13 @@ pub(super) enum ServerSaid {
 /// says what cannot be parsed.
 pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerSaid>, String> {
     let Some(length) = line(arrived)? else { return Ok(None) };
-    let words = str::from_utf8(&arrived[..length]).map_err(|_| "it says what is no text".to_owned())?;
+    let words = str::from_utf8(&arrived[..length])
+        .map_err(|_| "the server sent a line that is not UTF-8".to_owned())?;
     let (verb, rest) = words.split_once([' ', '\t']).unwrap_or((words, ""));
     let said = match verb.to_ascii_uppercase().as_str() {
         "MSG" => {
-            let (number, size) = header(rest).ok_or_else(|| format!("it says {words:?}"))?;
+            let (number, size) =
+                header(rest).ok_or_else(|| format!("the server sent a malformed line {words:?}"))?;
             return Ok(message(arrived, length + 2, number, size));
         }
         "INFO" => ServerSaid::Info(Bytes::copy_from_slice(rest.as_bytes())),
@@ -44,7 +46,7 @@ pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<ServerSaid>, String>
         "PONG" => ServerSaid::Pong,
         "-ERR" => ServerSaid::Fault(rest.trim_matches([' ', '\'']).to_owned()),
         "+OK" => ServerSaid::Fine,
-        _ => return Err("it does not speak as NATS does; is this its address?".to_owned()),
+        _ => return Err("the server does not speak the NATS protocol; check its address".to_owned()),
     };
     arrived.advance(length + 2);
     Ok(Some(said))
@@ -55,7 +57,7 @@ fn line(arrived: &[u8]) -> Result<Option<usize>, String> {
     match arrived.iter().position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && arrived[end - 1] == b'\r' => Ok(Some(end - 1)),
         None if arrived.len() <= LINE => Ok(None),
-        _ => Err("it does not speak as NATS does; is this its address?".to_owned()),
+        _ => Err("the server does not speak the NATS protocol; check its address".to_owned()),
     }
 }
 

@@ -49,7 +49,7 @@ impl Splitter {
     /// Creates a splitter with a random sender name.
     pub(super) fn new() -> Result<Self, &'static str> {
         let mut sender = [0; 8];
-        rand::fill(&mut sender).map_err(|_| "the system gives no random numbers")?;
+        rand::fill(&mut sender).map_err(|_| "the system provides no random numbers")?;
         Ok(Self { sender, number: 0 })
     }
 

@@ -73,23 +73,21 @@ pub enum PostgresUrlError {
     )]
     Parameter(usize),
     /// A parameter occurs twice, and clients differ in which one counts.
-    #[error("the database URL says {0} twice; keep one")]
+    #[error("parameter {0} occurs twice in the database URL; keep one")]
     Twice(&'static str),
     /// The value of `sslmode` is not a mode.
-    #[error(
-        "the sslmode of the database URL is none; write verify-full, verify-ca, require, prefer or disable"
-    )]
+    #[error("unknown sslmode in the database URL; write verify-full, verify-ca, require, prefer or disable")]
     Mode,
     /// It names trusted authorities, and its mode verifies no certificate.
     #[error(
-        "the database URL names an sslrootcert, and with its sslmode no certificate is verified; write sslmode=verify-full"
+        "the database URL has sslrootcert, but its sslmode verifies no certificate; write sslmode=verify-full"
     )]
     Unverified,
     /// It names only one of certificate and key.
-    #[error("the database URL names one of sslcert and sslkey; a certificate is of no use without its key")]
+    #[error("the database URL has only one of sslcert and sslkey; set both")]
     HalfIdentity,
     /// It requires TLS, and no trusted authorities are given.
-    #[error("the database URL asks for TLS (sslmode), and nothing says here whom to trust")]
+    #[error("the database URL requires TLS (sslmode), but no trusted authorities are configured here")]
     Unencrypted,
 }
 
@@ -166,7 +164,9 @@ impl PostgresUrl {
         }
         let (place, query) = text.split_once('?').unwrap_or((text, ""));
         if !(place.starts_with("postgres://") || place.starts_with("postgresql://")) {
-            return Err(PostgresUrlError::Unreadable("it begins otherwise".to_owned()));
+            return Err(PostgresUrlError::Unreadable(
+                "it does not begin with postgres:// or postgresql://".to_owned(),
+            ));
         }
         let mut parameters = parameters(query)?;
         let mode = mode(&parameters)?;
@@ -264,7 +264,7 @@ fn addresses(
     let port = match parameters.get(PORT) {
         Some(port) => {
             let port =
-                port.parse().map_err(|_| PostgresUrlError::Unreadable("its port is no number".to_owned()));
+                port.parse().map_err(|_| PostgresUrlError::Unreadable("the port is not a number".to_owned()));
             Some(port?)
         }
         None => None,
@@ -412,15 +412,15 @@ mod tests {
             ("postgres://user:secret@host/db?ssl\nmode=verify-full", "the database URL holds a space"),
             ("postgres:///db?user=secret", "the database URL names no host"),
             ("postgres://user:secret@host/db?port=x", "the database URL cannot be used"),
-            ("postgres://host/db?sslmode=secret", "the sslmode of the database URL is none"),
-            ("postgres://host/db?sslmode=", "the sslmode of the database URL is none"),
+            ("postgres://host/db?sslmode=secret", "unknown sslmode in the database URL"),
+            ("postgres://host/db?sslmode=", "unknown sslmode in the database URL"),
             (
                 "postgres://host/db?sslmode=disable&ssl-mode=verify-full",
-                "the database URL says sslmode twice",
+                "parameter sslmode occurs twice in the database URL",
             ),
-            ("postgres://host/db?sslrootcert=secret", "the database URL names an sslrootcert"),
-            ("postgres://host/db?sslmode=disable&ssl-ca=secret", "the database URL names an sslrootcert"),
-            ("postgres://host/db?sslmode=require&sslkey=secret", "the database URL names one of sslcert"),
+            ("postgres://host/db?sslrootcert=secret", "the database URL has sslrootcert"),
+            ("postgres://host/db?sslmode=disable&ssl-ca=secret", "the database URL has sslrootcert"),
+            ("postgres://host/db?sslmode=require&sslkey=secret", "the database URL has only one of sslcert"),
         ] {
             let error = PostgresUrl::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(expected) && !error.contains("secret"), "{text}: {error}");

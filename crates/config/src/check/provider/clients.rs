@@ -1,6 +1,6 @@
 //! Clients of the provider, and the position of each of their values in the file.
 
-use idp::client::secret::SecretDigest;
+use idp::client_secret::SecretDigest;
 use idp::{ClientConfig, ConfiguredSecret, GrantType};
 
 use super::super::super::fault::KeyPath;
@@ -100,11 +100,11 @@ fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientCo
         keys
     });
     if raw.public && raw.requires_pkce == Some(false) {
-        let what = "a public client must use PKCE, which alone ties a code to whoever asked for it";
+        let what = "a public client must use PKCE, because only PKCE binds a code to its client";
         context.faults.add(
             &place.path.key("requires_pkce"),
             what,
-            "take it out, or `public` and give the client a secret",
+            "remove it, or remove `public` and give the client a secret",
         );
     }
     let config = ClientConfig {

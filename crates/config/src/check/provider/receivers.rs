@@ -2,7 +2,7 @@
 
 use auth::token::security_event::EventKind;
 use http_engine::url::Url;
-use idp::signals::{Bearer, Delivery, Receiver};
+use idp::receivers::{Bearer, Delivery, Receiver};
 
 use super::super::super::fault::KeyPath;
 use super::super::super::raw::{self, EventType};
@@ -23,11 +23,17 @@ fn one(raw: &raw::EventReceiver, path: &KeyPath, context: &mut Context<'_>) -> O
         context.faults.add(&path.key("audience"), "the text is empty", hint);
     }
     let spare = match raw.endpoint {
-        Some(_) => ("poll_token_file", raw.poll_token_file.is_some(), "its events are pushed"),
-        None => ("endpoint_token_file", raw.endpoint_token_file.is_some(), "its events are fetched"),
+        Some(_) => {
+            ("poll_token_file", raw.poll_token_file.is_some(), "the key has no effect: events are pushed")
+        }
+        None => (
+            "endpoint_token_file",
+            raw.endpoint_token_file.is_some(),
+            "the key has no effect: events are polled",
+        ),
     };
     if let (key, true, what) = spare {
-        context.faults.add(&path.key(key), what, "take it out, or `endpoint`");
+        context.faults.add(&path.key(key), what, "remove it, or `endpoint`");
     }
     let delivery = match &raw.endpoint {
         Some(endpoint) => {
@@ -50,7 +56,8 @@ fn token(
     context: &mut Context<'_>,
 ) -> Option<Bearer> {
     let Some(file) = file else {
-        let hint = "write what openssl rand -base64 32 prints into a file, and tell the receiver";
+        let hint =
+            "write the output of openssl rand -base64 32 into a file, and configure it at the receiver";
         context.faults.add(path, format!("missing key `{key}`"), hint);
         return None;
     };
@@ -59,12 +66,12 @@ fn token(
 }
 
 fn endpoint_is_sound(endpoint: &str, at: &KeyPath, context: &mut Context<'_>) -> bool {
-    let hint = "write where the receiver takes events, such as \"https://app.example/events\"";
+    let hint = "write the URL that receives events, such as \"https://app.example/events\"";
     match Url::parse(endpoint) {
         Ok(url) if url.is_https() || url.is_loopback() => true,
         Ok(_) => {
-            let what = "over plain http, whoever listens in learns the token, and whose sessions end";
-            context.faults.add(at, what, "use https; plain http is for this machine");
+            let what = "over plain http, an attacker on the network can read the token and the events";
+            context.faults.add(at, what, "use https; plain http is only for this machine");
             false
         }
         Err(fault) => {

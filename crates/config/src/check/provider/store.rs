@@ -49,7 +49,7 @@ pub(super) fn secret(
         (None, Some(_)) => {
             let what = "missing key `secret_file`";
             let hint =
-                "with PostgreSQL all nodes share one; make it with `openssl rand -base64 32` and mode 0600";
+                "with PostgreSQL all nodes share one; create it with `openssl rand -base64 32` and mode 0600";
             context.faults.add(&at, what, hint);
             return None;
         }
@@ -57,9 +57,8 @@ pub(super) fn secret(
     };
     let read = Zeroizing::new(context.read(&file, &at)?);
     if context.reader.access(&file).is_some_and(|access| !access.is_private()) {
-        let what =
-            format!("{} can be read by others than its owner", context.reader.resolve(&file).display());
-        context.faults.add(&at, what, "take that right away from them: chmod 600");
+        let what = format!("{} can be read by other users", context.reader.resolve(&file).display());
+        context.faults.add(&at, what, "restrict it: chmod 600");
         return None;
     }
     // A text that is not UTF-8 is not base64 either.
@@ -67,11 +66,10 @@ pub(super) fn secret(
     if let Err(fault) = Secrets::parse(&text) {
         let what = match fault {
             SecretMalformed::Form => "does not hold 32 bytes in base64",
-            SecretMalformed::Regular => "holds no random secret: its bytes repeat or count up",
+            SecretMalformed::Regular => "contains no random secret: its bytes repeat or count up",
         };
         let what = format!("{} {what}", context.reader.resolve(&file).display());
-        let hint =
-            "use the one that the database was begun with; for a new database: `openssl rand -base64 32`";
+        let hint = "use the secret that the database was created with; for a new database: `openssl rand -base64 32`";
         context.faults.add(&at, what, hint);
         return None;
     }

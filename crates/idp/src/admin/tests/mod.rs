@@ -1,4 +1,4 @@
-//! Operations on a provider of a test's own: a database in a folder, a port, a clock that is turned.
+//! Tests of administration on a separate provider: own database, port and controllable clock.
 
 mod clients;
 mod people;
@@ -33,7 +33,7 @@ use crate::{
 pub(crate) const API: &str = "https://api.example.com";
 pub(crate) const SECRET: &str = "pcs_robots-0123456789-abcdefghij";
 pub(crate) const PASSWORD: &str = "violet umbrella orbit";
-/// Milliseconds since 1970: not a whole second, as is usual.
+/// Start of the clock in milliseconds since 1970; deliberately not a whole second.
 const START: u64 = 1_800_000_000_250;
 
 struct Nobody;
@@ -44,7 +44,7 @@ impl Outbound for Nobody {
     }
 }
 
-/// A provider of a test's own.
+/// A provider for one test.
 pub(crate) struct Bench {
     pub(crate) provider: Arc<Provider>,
     address: SocketAddr,
@@ -52,7 +52,7 @@ pub(crate) struct Bench {
     _folder: tempfile::TempDir,
 }
 
-/// An answer.
+/// A response to a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -61,7 +61,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A member of the body that is text.
+    /// A text member of the body.
     pub(crate) fn text(&self, member: &str) -> String {
         self.body[member].as_str().unwrap_or_else(|| panic!("{member} in {self:?}")).to_owned()
     }
@@ -130,12 +130,12 @@ impl Bench {
         Admin::new(&self.provider, "operator:test")
     }
 
-    /// Time passes.
+    /// Advances the clock.
     pub(crate) fn turn(&self, by: Duration) {
         self.clock.fetch_add(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
     }
 
-    /// A request, and all of its answer.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn send(&self, method: &str, path: &str, fields: &str, body: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request = format!(
@@ -155,40 +155,40 @@ impl Bench {
         }
     }
 
-    /// A form from a client that has [`SECRET`], or the secret that is named.
+    /// Posts a form as a client, with this secret.
     pub(crate) async fn form(&self, path: &str, client: &str, secret: &str, more: &str) -> Answer {
         let fields = "content-type: application/x-www-form-urlencoded\r\n";
         self.send("POST", path, fields, &format!("client_id={client}&client_secret={secret}&{more}")).await
     }
 
-    /// A client's own token.
+    /// Gets an access token for the client itself.
     pub(crate) async fn token(&self, client: &str) -> String {
         let answer = self.form("/token", client, SECRET, "grant_type=client_credentials").await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.text("access_token")
     }
 
-    /// The answer to a name and a password.
+    /// Requests a token with the password grant.
     pub(crate) async fn log_in(&self, client: &str, name: &str, password: &str) -> Answer {
         let mut more = format!("grant_type=password&username={name}&scope=openid&password=");
         crate::oauth::form::escape(password, &mut more);
         self.form("/token", client, SECRET, &more).await
     }
 
-    /// What introspection says.
+    /// Whether introspection reports the token as active.
     pub(crate) async fn is_active(&self, token: &str) -> bool {
         let answer = self.form("/introspect", "desk", SECRET, &format!("token={token}")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.body["active"].as_bool().unwrap()
     }
 
-    /// An account with [`PASSWORD`]; its id.
+    /// Creates an account with [`PASSWORD`]; returns its id.
     pub(crate) async fn user(&self, name: &str) -> String {
         let add = json!({ "name": name, "email": format!("{name}@example.com"), "password": PASSWORD });
         self.admin().add_user(serde_json::from_value(add).unwrap()).await.unwrap().user.id
     }
 
-    /// What was told, as `action target`.
+    /// Entries of the audit log, as `action target`.
     pub(crate) async fn told(&self) -> Vec<String> {
         let entries = self.provider.store().audit_log(0).await.unwrap();
         assert!(self.provider.store().verify_audit_log().await.unwrap().is_ok());
@@ -200,7 +200,7 @@ impl Bench {
     }
 }
 
-/// The paths of what is refused.
+/// Paths of the refused values.
 fn refused<T>(result: Result<T, AdminFault>) -> Vec<String> {
     match result {
         Err(AdminFault::Refused(faults)) => faults.into_iter().map(|fault| fault.path).collect(),

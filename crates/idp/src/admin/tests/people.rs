@@ -1,4 +1,4 @@
-//! Users and groups.
+//! Tests of user and group administration.
 
 use std::time::Duration;
 

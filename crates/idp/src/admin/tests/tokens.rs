@@ -1,4 +1,4 @@
-//! Tokens, families, the audit log.
+//! Tests of token, family and audit administration.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn tokens_are_revoked_by_name_beside_others_and_told_of_in_one_entry() {
     }
     let by_text = bench.token("safe").await;
     let kept = [bench.token("desk").await, bench.token("safe").await];
-    // Nobody has a token of this name.
+    // No token has this `jti`.
     jtis.push("AAAAAAAAAAAAAAAAAAAAAA".to_owned());
 
     let refused_at = [0, 2];

@@ -1,29 +1,30 @@
-//! Who may administer.
+//! Authorization of administration requests.
 //!
-//! A request carries one access token of this provider in its `Authorization` field (RFC 6750 §2.1), JWT or opaque, that
+//! A request carries one access token of this provider in its `Authorization` field (RFC 6750
+//! §2.1), JWT or opaque, that
 //!
-//! - is active;
-//! - is meant for the provider: the issuer is among its audiences. A client gets such a token when its `audiences` have the
-//!   issuer, which the provider's `audiences` must then have too;
-//! - speaks for the client itself, not for a person: a scope is a client's, and whoever logs in at it would share the right;
-//! - was got by a client that proves who it is, is still open, and still has the scope.
+//! - is valid;
+//! - is issued for the provider: the issuer is among its audiences. A client gets such a token if
+//!   its `audiences` contain the issuer, which the provider's `audiences` must then contain too;
+//! - speaks for the client itself, not for a user: scopes belong to a client, and every user who
+//!   logs in there would share the right;
+//! - belongs to an enabled client that authenticates and still has the scope.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION};
 
-use crate::{
-    access_token,
-    admin::AdminFault,
-    client::{Proof, authenticate::split_scheme},
-    oauth::scope::ScopeSet,
-    provider::Provider,
-};
+use crate::access_token;
+use crate::admin::AdminFault;
+use crate::client::Proof;
+use crate::client_authentication::split_scheme;
+use crate::oauth::scope::ScopeSet;
+use crate::provider::Provider;
 
-/// The scope to change things, and to look at them.
+/// Scope to read and to change everything.
 pub const ADMIN_SCOPE: &str = "postern:admin";
-/// The scope to look at things.
+/// Scope to read everything.
 pub const ADMIN_READ_SCOPE: &str = "postern:admin.read";
 
-/// What an operation needs.
+/// Right that an operation requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
     Read,
@@ -31,7 +32,7 @@ pub(super) enum Right {
 }
 
 impl Right {
-    /// The least scope that gives it.
+    /// The smallest scope that grants the right.
     pub(super) const fn scope(self) -> &'static str {
         match self {
             Self::Read => ADMIN_READ_SCOPE,
@@ -44,7 +45,7 @@ impl Right {
     }
 }
 
-/// Who calls, as the audit log says it.
+/// Authorizes a request. Returns the actor in the form of the audit log.
 pub(super) async fn admit(
     provider: &Provider,
     headers: &HeaderMap,
@@ -56,9 +57,7 @@ pub(super) async fn admit(
         return Err(AdminFault::TokenForeign("the issuer is not among its audiences"));
     }
     if token.user_id.is_some() {
-        return Err(AdminFault::TokenForeign(
-            "it speaks for a person: take one that the client got for itself",
-        ));
+        return Err(AdminFault::TokenForeign("it speaks for a user: use a token of the client itself"));
     }
     let client = provider.clients().find(provider.store(), &token.client_id).await?;
     let client = client.ok_or(AdminFault::TokenInvalid)?;
@@ -72,7 +71,7 @@ pub(super) async fn admit(
     Ok(format!("client:{}", client.id()))
 }
 
-/// The one token of a request.
+/// The token of a request, from its only `Authorization` field.
 fn bearer(headers: &HeaderMap) -> Result<&str, AdminFault> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (field, None) = (fields.next(), fields.next()) else { return Err(AdminFault::TokenMalformed) };
@@ -87,18 +86,18 @@ fn bearer(headers: &HeaderMap) -> Result<&str, AdminFault> {
     }
 }
 
-/// `WWW-Authenticate` (RFC 6750 §3) of whatever is about the token.
+/// `WWW-Authenticate` (RFC 6750 §3) for faults of the token.
 pub(super) fn challenge(provider: &Provider, fault: &AdminFault) -> Option<HeaderValue> {
     let row = fault.row();
     if !matches!(row.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return None;
     }
     let told = match fault {
-        // RFC 6750 §3.1: who sent none is told nothing more
+        // Without a token the challenge has no error code (RFC 6750 §3.1).
         AdminFault::TokenMissing => String::new(),
         AdminFault::ScopeMissing(scope) => format!(", error=\"{}\", scope=\"{scope}\"", row.code),
         _ => format!(", error=\"{}\", error_description=\"{}\"", row.code, row.text),
     };
-    // texts of this kind are constants without quotes, and the issuer was checked
+    // Texts of these faults are constants without quotes, and the issuer is checked.
     HeaderValue::try_from(format!("Bearer realm=\"{}\"{told}", provider.issuer().as_str())).ok()
 }

@@ -1,4 +1,4 @@
-//! One request, read strictly: an operation gets what it takes, and everything else is refused.
+//! Administration request, parsed strictly: everything that the operation does not take is refused.
 
 use std::{fmt, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     provider::Provider,
 };
 
-/// A request of somebody who may make it.
+/// An authorized request.
 pub(super) struct Call {
     provider: Arc<Provider>,
     actor: String,
@@ -36,7 +36,7 @@ impl fmt::Debug for Call {
 }
 
 impl Call {
-    /// Finds out who calls before anything else is looked at.
+    /// Authorizes the request before reading anything else of it.
     pub(super) async fn read(
         provider: &Arc<Provider>,
         request: Request,
@@ -50,29 +50,29 @@ impl Call {
         let path: Vec<_> = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         without_nul(&path, parts.uri.query().unwrap_or_default())?;
         if takes != Takes::Query && parts.uri.query().is_some() {
-            return Err(AdminFault::refused("query", "this operation has no parameters in the url"));
+            return Err(AdminFault::refused("query", "the operation takes no query parameters"));
         }
         if takes == Takes::Body && !declares_json(&parts.headers) {
             return Err(AdminFault::NotJson);
         }
         let body = form::whole(body).await?;
         if takes != Takes::Body && !body.is_empty() {
-            return Err(AdminFault::refused("body", "this operation takes no body"));
+            return Err(AdminFault::refused("body", "the operation takes no body"));
         }
         Ok(Self { provider: provider.clone(), actor, path, uri: parts.uri, body })
     }
 
-    /// Who does it.
+    /// The operations, on behalf of the request's actor.
     pub(super) fn admin(&self) -> Admin<'_> {
         Admin::new(&self.provider, self.actor.as_str())
     }
 
-    /// A part of the path.
+    /// The value of a path parameter.
     pub(super) fn part(&self, name: &str) -> &str {
         self.path.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
-    /// The parameters in the URL.
+    /// Parses the query parameters.
     pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, AdminFault> {
         match Query::try_from_uri(&self.uri) {
             Ok(Query(query)) => Ok(query),
@@ -80,7 +80,7 @@ impl Call {
         }
     }
 
-    /// The body.
+    /// Parses the JSON body.
     pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, AdminFault> {
         serde_json::from_slice(&self.body).map_err(|error| match error.classify() {
             Category::Data => AdminFault::refused("body", error.to_string()),
@@ -89,19 +89,17 @@ impl Call {
     }
 }
 
-/// No text that is stored has a NUL, and PostgreSQL takes none in a question either.
+/// Refuses NUL characters: no stored text contains one, and PostgreSQL accepts none in a query.
 fn without_nul(path: &[(String, String)], query: &str) -> Result<(), AdminFault> {
     let in_path = path.iter().find(|(_, value)| value.contains('\0')).map(|(name, _)| name.as_str());
     let escaped = query.split('&').find(|pair| pair.contains("%00"));
     match in_path.or(escaped.map(|pair| pair.split('=').next().unwrap_or_default())) {
-        Some(name) => {
-            Err(AdminFault::refused(name, "it has a NUL character, which no text has that is kept here"))
-        }
+        Some(name) => Err(AdminFault::refused(name, "it contains a NUL character: remove it")),
         None => Ok(()),
     }
 }
 
-/// Whether there is exactly one content type and it is JSON, in UTF-8 where it says so.
+/// Whether there is exactly one content type and it is JSON, optionally with `charset=utf-8`.
 fn declares_json(headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(CONTENT_TYPE).iter();
     let (Some(only), None) = (fields.next(), fields.next()) else { return false };

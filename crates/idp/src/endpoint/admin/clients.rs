@@ -1,4 +1,4 @@
-//! Clients.
+//! Administration endpoints for clients.
 
 use axum::{http::Method, response::Response};
 
@@ -23,76 +23,78 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Clients: those of the configuration, then the others, each in the order of their ids.
+/// Lists clients: those of the configuration, then the registered ones, each ordered by id.
 #[utoipa::path(get, path = "/clients", tag = "clients", params(ListClients),
     responses((status = 200, description = "a page of clients", body = Page<ClientView>)))]
 async fn list_clients(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().clients(&call.query::<ListClients>()?).await?))
 }
 
-/// Registers a client. Unless it has keys or is public a secret is made and answered, once.
+/// Registers a client. A secret is generated and returned once, unless the client has keys or is
+/// public.
 #[utoipa::path(post, path = "/clients", tag = "clients", request_body = AddClient,
     responses((status = 201, description = "registered", body = ClientChanged),
-        (status = 409, description = "there is one of this id", body = ErrorBody)))]
+        (status = 409, description = "id already in use", body = ErrorBody)))]
 async fn add_client(call: Call) -> Result<Response, AdminFault> {
     Ok(made(&call.admin().add_client(call.body::<AddClient>()?).await?))
 }
 
-/// A client.
+/// Returns one client.
 #[utoipa::path(get, path = "/clients/{id}", tag = "clients",
-    params(("id" = String, Path, description = "of the client")),
+    params(("id" = String, Path, description = "id of the client")),
     responses((status = 200, description = "the client", body = ClientView),
-        (status = 404, description = "there is none", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 async fn show_client(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().client(call.part("id")).await?))
 }
 
-/// Gives a client other settings, if it still has the version that they were made from. What it holds goes on.
+/// Replaces the settings of a client if it still has the given version. Its tokens stay valid.
 #[utoipa::path(put, path = "/clients/{id}", tag = "clients",
-    params(("id" = String, Path, description = "of the client")), request_body = ReplaceClient,
+    params(("id" = String, Path, description = "id of the client")), request_body = ReplaceClient,
     responses((status = 200, description = "changed", body = ClientChanged),
-        (status = 404, description = "there is none", body = ErrorBody),
-        (status = 409, description = "it has another version, or stands in the configuration", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody),
+        (status = 409, description = "the version differs, or the client is defined in the configuration", body = ErrorBody)))]
 async fn replace_client(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().replace_client(call.part("id"), call.body::<ReplaceClient>()?).await?))
 }
 
-/// Deletes a client, revokes what it holds, and forgets what people allowed it.
+/// Deletes a client, revokes its tokens and deletes users' consents to it.
 #[utoipa::path(delete, path = "/clients/{id}", tag = "clients",
-    params(("id" = String, Path, description = "of the client")),
-    responses((status = 204, description = "deleted"), (status = 404, description = "there is none", body = ErrorBody),
-        (status = 409, description = "it stands in the configuration", body = ErrorBody)))]
+    params(("id" = String, Path, description = "id of the client")),
+    responses((status = 204, description = "deleted"), (status = 404, description = "not found", body = ErrorBody),
+        (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn delete_client(call: Call) -> Result<Response, AdminFault> {
     call.admin().delete_client(call.part("id")).await?;
     Ok(done())
 }
 
-/// Makes another secret and answers it, once. The one before counts until the next time.
+/// Generates a new secret and returns it once. The previous secret stays valid until the next
+/// rotation.
 #[utoipa::path(post, path = "/clients/{id}/secret", tag = "clients",
-    params(("id" = String, Path, description = "of the client")),
-    responses((status = 200, description = "made", body = ClientChanged),
-        (status = 404, description = "there is none", body = ErrorBody),
-        (status = 409, description = "it stands in the configuration", body = ErrorBody)))]
+    params(("id" = String, Path, description = "id of the client")),
+    responses((status = 200, description = "secret generated", body = ClientChanged),
+        (status = 404, description = "not found", body = ErrorBody),
+        (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn rotate_secret(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().rotate_secret(call.part("id")).await?))
 }
 
-/// Closes a client, and revokes what it holds.
+/// Disables a client and revokes its tokens.
 #[utoipa::path(post, path = "/clients/{id}/disable", tag = "clients",
-    params(("id" = String, Path, description = "of the client")),
-    responses((status = 200, description = "closed", body = ClientView),
-        (status = 404, description = "there is none", body = ErrorBody),
-        (status = 409, description = "it stands in the configuration", body = ErrorBody)))]
+    params(("id" = String, Path, description = "id of the client")),
+    responses((status = 200, description = "disabled", body = ClientView),
+        (status = 404, description = "not found", body = ErrorBody),
+        (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn disable_client(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().disable_client(call.part("id")).await?))
 }
 
-/// Opens a closed client again. Nothing that was revoked comes back.
+/// Enables a disabled client. Revoked tokens stay revoked.
 #[utoipa::path(post, path = "/clients/{id}/enable", tag = "clients",
-    params(("id" = String, Path, description = "of the client")),
-    responses((status = 200, description = "open", body = ClientView),
-        (status = 404, description = "there is none", body = ErrorBody),
-        (status = 409, description = "it stands in the configuration", body = ErrorBody)))]
+    params(("id" = String, Path, description = "id of the client")),
+    responses((status = 200, description = "enabled", body = ClientView),
+        (status = 404, description = "not found", body = ErrorBody),
+        (status = 409, description = "the client is defined in the configuration", body = ErrorBody)))]
 async fn enable_client(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().enable_client(call.part("id")).await?))
 }

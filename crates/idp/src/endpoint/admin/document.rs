@@ -1,7 +1,8 @@
-//! The description of the API (`OpenAPI` 3.1), made from the operations themselves and the types that they speak.
+//! `OpenAPI` document (version 3.1) of the administration API, generated from the operations and
+//! their types.
 //!
-//! What stands beside each operation is written there; what holds for all of them is added here from [`super::table`]: which
-//! scope it needs, and how it may be refused.
+//! Attributes beside each operation describe it. What all operations have in common is added here
+//! from [`super::table`]: the required scope and the possible errors.
 
 use utoipa::{
     OpenApi,
@@ -15,9 +16,10 @@ use utoipa::{
 use super::{
     ADMIN_READ_SCOPE, ADMIN_SCOPE, ErrorBody, PATH, Route, Takes, clients, groups, people, security,
 };
-use crate::{discovery, issuer::Issuer};
+use crate::issuer::Issuer;
+use crate::paths;
 
-/// What the description calls the way to a token.
+/// Name of the security scheme in the document.
 const SCHEME: &str = "token";
 
 #[derive(OpenApi)]
@@ -25,9 +27,9 @@ const SCHEME: &str = "token";
     info(
         title = "Postern administration",
         version = "1",
-        description = "Users, groups, clients, sessions, keys and tokens of the provider. Call it with an access token that a \
-                       client got for itself (client credentials), with the issuer among its audiences. Lists come in pages: \
-                       send `next` of one as `after` for the next. Instants are seconds since 1970 where nothing else is said.",
+        description = "Users, groups, clients, sessions, keys and tokens of the provider. Send an access token of the client \
+                       itself (client credentials grant) whose audiences contain the issuer. Lists are paged: send `next` of one \
+                       page as `after` of the next request. Times are in seconds since 1970 unless stated otherwise.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(ErrorBody)),
@@ -76,15 +78,15 @@ const SCHEME: &str = "token";
 )]
 struct Described;
 
-/// The description, as it is for one issuer.
+/// Builds the document for one issuer.
 pub fn document(issuer: &Issuer) -> openapi::OpenApi {
     let mut document = Described::openapi();
     document.servers = Some(vec![Server::new(issuer.endpoint(PATH))]);
     let scopes = Scopes::from_iter([
-        (ADMIN_SCOPE, "look at everything and change it"),
-        (ADMIN_READ_SCOPE, "look at everything"),
+        (ADMIN_SCOPE, "read and change everything"),
+        (ADMIN_READ_SCOPE, "read everything"),
     ]);
-    let flow = ClientCredentials::new(issuer.endpoint(discovery::TOKEN), scopes);
+    let flow = ClientCredentials::new(issuer.endpoint(paths::TOKEN), scopes);
     let scheme = SecurityScheme::OAuth2(OAuth2::new([Flow::ClientCredentials(flow)]));
     document.components.get_or_insert_default().add_security_scheme(SCHEME, scheme);
     for route in super::table() {
@@ -104,20 +106,17 @@ pub fn document(issuer: &Issuer) -> openapi::OpenApi {
     document
 }
 
-/// How every operation may be refused.
+/// Errors that every operation may return.
 fn refusals(takes: Takes) -> Vec<(&'static str, &'static str)> {
     let mut all = vec![
         ("400", "the request cannot be read"),
-        ("401", "there is no token, or one that does not count here"),
+        ("401", "the token is missing or not valid here"),
         ("403", "the token lacks the scope"),
         ("408", "the body did not arrive in time"),
         ("413", "the body is larger than 64 KiB"),
-        ("422", "a value may not be: `faults` says which and why"),
-        ("500", "the provider failed: its log says why"),
-        (
-            "503",
-            "the provider cannot reach its database, or has too much to do: try again after `Retry-After`",
-        ),
+        ("422", "values are refused: see `faults`"),
+        ("500", "internal error: see the provider's log"),
+        ("503", "the database is unavailable or the provider is overloaded: try again after `Retry-After`"),
     ];
     if takes == Takes::Body {
         all.push(("415", "the body is not declared as application/json"));
@@ -125,7 +124,7 @@ fn refusals(takes: Takes) -> Vec<(&'static str, &'static str)> {
     all
 }
 
-/// The description of a route.
+/// The operation of a route in the document.
 fn operation<'d>(item: &'d mut openapi::PathItem, route: &Route) -> Option<&'d mut openapi::path::Operation> {
     match route.method.as_str() {
         "GET" => item.get.as_mut(),

@@ -1,4 +1,4 @@
-//! Groups and their members.
+//! Administration endpoints for groups and their members.
 
 use axum::{http::Method, response::Response};
 
@@ -22,55 +22,55 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Groups in the order of their names.
+/// Lists groups, ordered by name.
 #[utoipa::path(get, path = "/groups", tag = "groups", params(ListNames),
     responses((status = 200, description = "a page of groups", body = Page<GroupView>)))]
 async fn list_groups(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().groups(&call.query::<ListNames>()?).await?))
 }
 
-/// Makes a group.
+/// Creates a group.
 #[utoipa::path(post, path = "/groups", tag = "groups", request_body = AddGroup,
-    responses((status = 201, description = "made", body = GroupView),
-        (status = 409, description = "there is one of this name", body = ErrorBody)))]
+    responses((status = 201, description = "created", body = GroupView),
+        (status = 409, description = "name already in use", body = ErrorBody)))]
 async fn add_group(call: Call) -> Result<Response, AdminFault> {
     Ok(made(&call.admin().add_group(call.body::<AddGroup>()?).await?))
 }
 
-/// Deletes a group. Its members' tokens are void.
+/// Deletes a group and revokes the tokens of its members.
 #[utoipa::path(delete, path = "/groups/{name}", tag = "groups",
-    params(("name" = String, Path, description = "of the group")),
-    responses((status = 204, description = "deleted"), (status = 404, description = "there is none", body = ErrorBody)))]
+    params(("name" = String, Path, description = "name of the group")),
+    responses((status = 204, description = "deleted"), (status = 404, description = "not found", body = ErrorBody)))]
 async fn delete_group(call: Call) -> Result<Response, AdminFault> {
     call.admin().delete_group(call.part("name")).await?;
     Ok(done())
 }
 
-/// Who is in a group, in the order of their names.
+/// Lists the members of a group, ordered by name.
 #[utoipa::path(get, path = "/groups/{name}/members", tag = "groups",
-    params(("name" = String, Path, description = "of the group"), ListNames),
+    params(("name" = String, Path, description = "name of the group"), ListNames),
     responses((status = 200, description = "a page of accounts", body = Page<UserView>),
-        (status = 404, description = "there is no such group", body = ErrorBody)))]
+        (status = 404, description = "group not found", body = ErrorBody)))]
 async fn list_members(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().members(call.part("name"), &call.query::<ListNames>()?).await?))
 }
 
-/// Puts a user into a group. Who is in it already stays.
+/// Adds a user to a group. An existing member stays.
 #[utoipa::path(put, path = "/groups/{name}/members/{user}", tag = "groups",
-    params(("name" = String, Path, description = "of the group"), ("user" = String, Path, description = "id of the user")),
-    responses((status = 204, description = "in it"),
-        (status = 404, description = "there is no such group or user", body = ErrorBody),
-        (status = 409, description = "one of them was deleted meanwhile", body = ErrorBody)))]
+    params(("name" = String, Path, description = "name of the group"), ("user" = String, Path, description = "id of the user")),
+    responses((status = 204, description = "the user is a member"),
+        (status = 404, description = "group or user not found", body = ErrorBody),
+        (status = 409, description = "group or user deleted concurrently", body = ErrorBody)))]
 async fn add_member(call: Call) -> Result<Response, AdminFault> {
     call.admin().add_member(call.part("name"), call.part("user")).await?;
     Ok(done())
 }
 
-/// Takes a user out of a group. Their tokens are void.
+/// Removes a user from a group and revokes the user's tokens.
 #[utoipa::path(delete, path = "/groups/{name}/members/{user}", tag = "groups",
-    params(("name" = String, Path, description = "of the group"), ("user" = String, Path, description = "id of the user")),
-    responses((status = 204, description = "not in it any more"),
-        (status = 404, description = "there is no such group, user or member", body = ErrorBody)))]
+    params(("name" = String, Path, description = "name of the group"), ("user" = String, Path, description = "id of the user")),
+    responses((status = 204, description = "the user is not a member"),
+        (status = 404, description = "group, user or membership not found", body = ErrorBody)))]
 async fn remove_member(call: Call) -> Result<Response, AdminFault> {
     call.admin().remove_member(call.part("name"), call.part("user")).await?;
     Ok(done())

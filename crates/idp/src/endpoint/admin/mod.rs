@@ -1,15 +1,17 @@
-//! The administration API: REST in JSON below `/admin/v1` of the issuer.
+//! Administration API: REST with JSON below `/admin/v1` of the issuer.
 //!
-//! Owns: the list of its operations ([`table`]), from which both the router and the document are made; who may call them
-//! ([`access`]); reading a request strictly ([`call`]); its description ([`document`]).
-//! Does not own: what an operation does ([`crate::admin`], as on the command line).
+//! Owns: the list of operations ([`table`]), from which the router and the document are built;
+//! authorization ([`access`]); strict parsing of a request ([`call`]); the `OpenAPI` document
+//! ([`document`]).
+//!
+//! Does not own: the operations themselves ([`crate::admin`], shared with the command line).
 //!
 //! ```text
 //! Route → access: a token of this provider, made for it, of a client of its own, with the scope
 //!       → call: exactly the query or the body that the operation takes → crate::admin → answer
 //! ```
 //!
-//! No cookie counts here and no other site's script may call it.
+//! Cookies are ignored, and scripts of other sites cannot call the API.
 
 mod access;
 mod call;
@@ -51,10 +53,10 @@ pub use self::{
 
 /// Path of the API below the issuer.
 pub const PATH: &str = "/admin/v1";
-/// Path of its description below that.
+/// Path of the `OpenAPI` document below [`PATH`].
 const DOCUMENT: &str = "/openapi.json";
 
-/// What an operation reads beside its path.
+/// Input of an operation besides its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Takes {
     Nothing,
@@ -62,10 +64,10 @@ enum Takes {
     Body,
 }
 
-/// One operation.
+/// One operation of the API.
 struct Route {
     method: Method,
-    /// Below [`PATH`], as the router and the document write it.
+    /// Path below [`PATH`], in the syntax of the router and the document.
     path: &'static str,
     right: Right,
     takes: Takes,
@@ -90,7 +92,7 @@ impl Route {
     }
 }
 
-/// Every operation.
+/// All operations of the API.
 fn table() -> Vec<Route> {
     let mut table = people::routes();
     table.extend(groups::routes());
@@ -99,7 +101,7 @@ fn table() -> Vec<Route> {
     table
 }
 
-/// The API on a router.
+/// Routes of the API, below a path prefix.
 pub(crate) fn routes(below: &str) -> Router<Arc<Provider>> {
     let mut paths: Vec<(&'static str, MethodRouter<Arc<Provider>>)> = Vec::new();
     for Route { path, handler, .. } in table() {
@@ -114,28 +116,28 @@ pub(crate) fn routes(below: &str) -> Router<Arc<Provider>> {
         .fold(described, |router, (path, handlers)| router.route(&format!("{below}{path}"), only(handlers)))
 }
 
-/// `GET /admin/v1/openapi.json`: the same for everybody, so nobody has to say who they are.
+/// Handles `GET /admin/v1/openapi.json`. The document is public, so it needs no token.
 async fn describe(State(provider): State<Arc<Provider>>) -> Response {
     answer::json(StatusCode::OK, &document(provider.issuer()))
 }
 
-/// What a refusal says.
+/// Error response of the administration API.
 #[derive(Serialize, utoipa::ToSchema)]
 struct ErrorBody {
-    /// `not_found`, `taken`, `conflict`, `configured`, `refused`, `invalid_request`, `invalid_token`, `insufficient_scope`,
-    /// `temporarily_unavailable` or `server_error`.
+    /// Error code: `not_found`, `taken`, `conflict`, `configured`, `refused`, `invalid_request`,
+    /// `invalid_token`, `insufficient_scope`, `temporarily_unavailable` or `server_error`.
     error: String,
-    /// For people.
+    /// Human-readable description of the error.
     error_description: String,
-    /// With `refused`: every value that may not be.
+    /// All refused values, if the error is `refused`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     faults: Vec<Refused>,
 }
 
-/// The answer to a refused request, and its log line.
+/// The response to a refused request; also writes its log line.
 fn refuse(provider: &Provider, fault: &AdminFault) -> Response {
     let row = fault.row();
-    // a refused value may be a password in the wrong place
+    // A refused value is not logged: it may be a password in the wrong member.
     let reason = match fault {
         AdminFault::Refused(_) => "a value is refused".to_owned(),
         other => other.to_string(),
@@ -159,17 +161,17 @@ fn refuse(provider: &Provider, fault: &AdminFault) -> Response {
     response
 }
 
-/// 200 with something.
+/// Response 200 with a JSON body.
 fn found(body: &impl Serialize) -> Response {
     answer::json(StatusCode::OK, body)
 }
 
-/// 201 with something.
+/// Response 201 with a JSON body.
 fn made(body: &impl Serialize) -> Response {
     answer::json(StatusCode::CREATED, body)
 }
 
-/// 204.
+/// Response 204 without a body.
 fn done() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -1,4 +1,4 @@
-//! Users and sessions.
+//! Administration endpoints for users and sessions.
 
 use axum::{http::Method, response::Response};
 
@@ -22,119 +22,120 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Method::POST, "/users/{id}/disable", Write, Nothing, disable_user),
         Route::new(Method::POST, "/users/{id}/enable", Write, Nothing, enable_user),
         Route::new(Method::POST, "/users/{id}/unlock", Write, Nothing, unlock_user),
-        Route::new(Method::POST, "/users/{id}/end", Write, Nothing, end_user),
+        Route::new(Method::POST, "/users/{id}/revoke", Write, Nothing, end_user),
         Route::new(Method::GET, "/sessions", Read, Query, list_sessions),
         Route::new(Method::GET, "/sessions/{sid}", Read, Nothing, show_session),
         Route::new(Method::DELETE, "/sessions/{sid}", Write, Nothing, end_session),
     ]
 }
 
-/// Accounts in the order of their names.
+/// Lists accounts, ordered by name.
 #[utoipa::path(get, path = "/users", tag = "users", params(ListUsers),
     responses((status = 200, description = "a page of accounts", body = Page<UserView>)))]
 async fn list_users(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().users(&call.query::<ListUsers>()?).await?))
 }
 
-/// Makes an account.
+/// Creates an account.
 #[utoipa::path(post, path = "/users", tag = "users", request_body = AddUser,
-    responses((status = 201, description = "made", body = UserAdded),
-        (status = 409, description = "somebody has the name or the address", body = ErrorBody)))]
+    responses((status = 201, description = "created", body = UserAdded),
+        (status = 409, description = "name or address already in use", body = ErrorBody)))]
 async fn add_user(call: Call) -> Result<Response, AdminFault> {
     Ok(made(&call.admin().add_user(call.body::<AddUser>()?).await?))
 }
 
-/// An account with what belongs to it.
-#[utoipa::path(get, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "of the user")),
+/// Returns an account with its groups and login state.
+#[utoipa::path(get, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id of the user")),
     responses((status = 200, description = "the account", body = UserDetails),
-        (status = 404, description = "there is none", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 async fn show_user(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().user(call.part("id")).await?))
 }
 
-/// Changes name, address or claims. What is absent stays; what the user holds goes on.
-#[utoipa::path(patch, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "of the user")),
+/// Changes name, address or claims. Absent members stay unchanged; the user's tokens stay valid.
+#[utoipa::path(patch, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id of the user")),
     request_body = UserChange,
     responses((status = 200, description = "changed", body = UserView),
-        (status = 404, description = "there is none", body = ErrorBody),
-        (status = 409, description = "somebody else has the name or the address", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody),
+        (status = 409, description = "name or address already in use", body = ErrorBody)))]
 async fn change_user(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().change_user(call.part("id"), call.body::<UserChange>()?).await?))
 }
 
-/// Deletes an account with all that belongs to it.
-#[utoipa::path(delete, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "of the user")),
-    responses((status = 204, description = "deleted"), (status = 404, description = "there is none", body = ErrorBody)))]
+/// Deletes an account with everything that belongs to it.
+#[utoipa::path(delete, path = "/users/{id}", tag = "users", params(("id" = String, Path, description = "id of the user")),
+    responses((status = 204, description = "deleted"), (status = 404, description = "not found", body = ErrorBody)))]
 async fn delete_user(call: Call) -> Result<Response, AdminFault> {
     call.admin().delete_user(call.part("id")).await?;
     Ok(done())
 }
 
-/// Sets a password, or makes one and answers it once. Whoever was logged in with the old one is out.
+/// Sets a password, or generates one and returns it once. Revokes everything that began with the
+/// old password.
 #[utoipa::path(post, path = "/users/{id}/password", tag = "users",
-    params(("id" = String, Path, description = "of the user")), request_body = SetPassword,
+    params(("id" = String, Path, description = "id of the user")), request_body = SetPassword,
     responses((status = 200, description = "set", body = PasswordSet),
-        (status = 404, description = "there is none", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 async fn set_password(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().set_password(call.part("id"), call.body::<SetPassword>()?).await?))
 }
 
-/// Closes an account, and ends everything of it.
+/// Disables an account, ends its sessions and revokes its tokens.
 #[utoipa::path(post, path = "/users/{id}/disable", tag = "users",
-    params(("id" = String, Path, description = "of the user")),
-    responses((status = 200, description = "closed", body = UserView),
-        (status = 404, description = "there is none", body = ErrorBody)))]
+    params(("id" = String, Path, description = "id of the user")),
+    responses((status = 200, description = "disabled", body = UserView),
+        (status = 404, description = "not found", body = ErrorBody)))]
 async fn disable_user(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().disable_user(call.part("id")).await?))
 }
 
-/// Opens a closed account again. Nothing that was revoked comes back.
+/// Enables a disabled account. Revoked tokens stay revoked.
 #[utoipa::path(post, path = "/users/{id}/enable", tag = "users",
-    params(("id" = String, Path, description = "of the user")),
-    responses((status = 200, description = "open", body = UserView),
-        (status = 404, description = "there is none", body = ErrorBody)))]
+    params(("id" = String, Path, description = "id of the user")),
+    responses((status = 200, description = "enabled", body = UserView),
+        (status = 404, description = "not found", body = ErrorBody)))]
 async fn enable_user(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().enable_user(call.part("id")).await?))
 }
 
-/// Forgets wrong passwords: the user can log in again at once.
+/// Deletes the failure record of an account, so the user can log in immediately.
 #[utoipa::path(post, path = "/users/{id}/unlock", tag = "users",
-    params(("id" = String, Path, description = "of the user")),
+    params(("id" = String, Path, description = "id of the user")),
     responses((status = 200, description = "unlocked", body = UserView),
-        (status = 404, description = "there is none", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 async fn unlock_user(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().unlock_user(call.part("id")).await?))
 }
 
-/// Ends all sessions and tokens of a user: log out everywhere.
-#[utoipa::path(post, path = "/users/{id}/end", tag = "users",
-    params(("id" = String, Path, description = "of the user")),
-    responses((status = 200, description = "ended", body = UserView),
-        (status = 404, description = "there is none", body = ErrorBody)))]
+/// Ends all sessions of a user and revokes all tokens: logout everywhere.
+#[utoipa::path(post, path = "/users/{id}/revoke", tag = "users",
+    params(("id" = String, Path, description = "id of the user")),
+    responses((status = 200, description = "sessions ended and tokens revoked", body = UserView),
+        (status = 404, description = "not found", body = ErrorBody)))]
 async fn end_user(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().end_user(call.part("id")).await?))
 }
 
-/// Sessions that are not over, in the order of their names.
+/// Lists sessions that have not ended, ordered by `sid`.
 #[utoipa::path(get, path = "/sessions", tag = "sessions", params(ListSessions),
     responses((status = 200, description = "a page of sessions", body = Page<SessionView>)))]
 async fn list_sessions(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().sessions(&call.query::<ListSessions>()?).await?))
 }
 
-/// A session, over or not.
+/// Returns a session, ended or not.
 #[utoipa::path(get, path = "/sessions/{sid}", tag = "sessions",
-    params(("sid" = String, Path, description = "name of the session")),
+    params(("sid" = String, Path, description = "sid of the session")),
     responses((status = 200, description = "the session", body = SessionView),
-        (status = 404, description = "there is none", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 async fn show_session(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().session(call.part("sid")).await?))
 }
 
-/// Ends a session with what was granted in it. Clients that took part are told.
+/// Ends a session, revokes what was granted in it and notifies its clients.
 #[utoipa::path(delete, path = "/sessions/{sid}", tag = "sessions",
-    params(("sid" = String, Path, description = "name of the session")),
-    responses((status = 204, description = "over"), (status = 404, description = "there is none", body = ErrorBody)))]
+    params(("sid" = String, Path, description = "sid of the session")),
+    responses((status = 204, description = "ended"), (status = 404, description = "not found", body = ErrorBody)))]
 async fn end_session(call: Call) -> Result<Response, AdminFault> {
     call.admin().end_session(call.part("sid")).await?;
     Ok(done())

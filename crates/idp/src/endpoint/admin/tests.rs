@@ -1,4 +1,4 @@
-//! The API over the wire: who may call it, and how strictly it reads.
+//! Tests of the administration API over HTTP: authorization and strict parsing.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,7 +18,7 @@ fn bearer(token: &str) -> String {
     format!("authorization: Bearer {token}\r\n")
 }
 
-/// A request with the token of a client.
+/// Sends a request with an access token of a client.
 async fn call(bench: &Bench, client: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
     let mut fields = bearer(&bench.token(client).await);
     fields.push_str(body.map_or("", |_| JSON));
@@ -26,7 +26,7 @@ async fn call(bench: &Bench, client: &str, method: &str, path: &str, body: Optio
     bench.send(method, &format!("{PATH}{path}"), &fields, &body).await
 }
 
-/// A token that was made for whatever is named.
+/// Mints a token with the given client, audience and user.
 async fn made(bench: &Bench, client: &str, audience: &str, person: Option<&str>) -> String {
     let provider = &bench.provider;
     let client = provider.clients().find(provider.store(), client).await.unwrap().unwrap();
@@ -89,7 +89,7 @@ async fn a_token_must_be_meant_for_this() {
             assert!(answer.head.contains("error=\"invalid_token\""), "{answer:?}");
         }
     }
-    // what the token says is not enough: its client must have the scope now
+    // The scope in the token is not sufficient: its client must still have it.
     let token = made(&bench, "other", &issuer, None).await;
     assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 403);
     let token = bench.token("robot").await;
@@ -129,7 +129,7 @@ async fn who_may_look_may_not_change() {
     assert_eq!(call(&bench, "reader", "GET", "/users", None).await.status, 200);
     let look = json!({ "token": "nonsense" });
     assert_eq!(
-        call(&bench, "reader", "POST", "/tokens/look", Some(&look)).await.body,
+        call(&bench, "reader", "POST", "/tokens/inspect", Some(&look)).await.body,
         json!({ "active": false })
     );
     for route in table().into_iter().filter(|route| route.right.scope() == ADMIN_SCOPE) {
@@ -193,9 +193,9 @@ async fn a_life_over_the_wire() {
     assert_eq!((again.status, again.text("error").as_str()), (409, "taken"));
     let token = bench.log_in("desk", "ada", &password).await.text("access_token");
     assert!(bench.is_active(&token).await);
-    let followers = robot("GET", "/followers".into(), None).await;
+    let followers = robot("GET", "/revocation/consumers".into(), None).await;
     assert_eq!(followers.body, json!({ "head": 0, "items": [] }));
-    let in_force = robot("POST", "/followers/wait".into(), None).await.body;
+    let in_force = robot("POST", "/revocation/wait".into(), None).await.body;
     assert_eq!(
         [&in_force["proof"], &in_force["followers"]],
         [&json!("applied"), &json!(0)],
@@ -266,7 +266,7 @@ async fn the_document_and_the_router_tell_of_the_same() {
             );
             assert!(responses.keys().any(|status| status.starts_with('2')), "{name}");
             assert!(operation["summary"].is_string() || operation["description"].is_string(), "{name}");
-            // the router has it, and asks for what the document says
+            // The router has the route and requires the scope of the document.
             let url = format!("{PATH}{}", path.replace(['{', '}'], ""));
             assert_eq!(bench.send(&method.to_uppercase(), &url, "", "").await.status, 401, "{name}");
             let lacks =
@@ -285,7 +285,7 @@ async fn the_document_and_the_router_tell_of_the_same() {
     assert!(flow["scopes"].get(ADMIN_SCOPE).is_some(), "{flow}");
 }
 
-/// Whatever is referred to is there.
+/// Checks that every reference in the document resolves.
 fn resolves(document: &Value, part: &Value) {
     match part {
         Value::Object(members) => {

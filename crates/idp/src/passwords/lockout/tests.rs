@@ -15,7 +15,7 @@ fn policy() -> Policy {
     Policy::new(limits(), Limits::new(6, secs(10), secs(60), secs(100)).unwrap()).unwrap()
 }
 
-/// `n` failures, each at the very end of the lock of the one before.
+/// `n` failures, each exactly at the end of the previous lock.
 fn failed(n: u32) -> (Record, Timestamp) {
     let (mut record, mut now) = (limits().after_failure(None, START), START);
     for _ in 1..n {
@@ -81,7 +81,7 @@ fn failures_are_forgotten_by_halves_after_the_lock_has_ended() {
         let next = limits().after_failure(Some(&record), end.plus(Duration::from_millis(quiet)));
         assert_eq!(next.failures, failures, "after {quiet} ms");
     }
-    // 7 → 3 + 1: still beyond the threshold, a slow guesser is not back at zero
+    // 7 → 3 + 1 is still beyond the threshold: the count of a slow attacker is not reset.
     let next = limits().after_failure(Some(&record), end.plus(secs(100)));
     assert_eq!(policy().decide(Some(&next), None, next.last), locked(20));
 }
@@ -138,7 +138,7 @@ fn counters_saturate() {
 
 #[test]
 fn over_any_series_of_attempts_the_locks_stay_within_the_cap_and_the_order_of_time() {
-    // a fixed linear congruence: many series, the same ones each time
+    // A fixed linear congruential generator: many series, identical in each run.
     let mut seed = 1_u64;
     let mut random = |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -175,12 +175,11 @@ fn limits_out_of_bounds_are_refused_by_name() {
     assert!(Limits::new(1, s, s, s).is_ok() && Limits::new(MAX_THRESHOLD, day, day, day).is_ok());
     assert_eq!(
         Policy::new(limits(), limits()).unwrap_err().to_string(),
-        "a network is locked after 3 wrong passwords, an account after 3: \
-         take more for the network, many people share one"
+        "network threshold 3 is not above account threshold 3: raise it, many users share a network"
     );
     assert_eq!(
         LimitFault::Delay(Duration::from_millis(500)).to_string(),
-        "a first lock of 0.5 s: take 1 s up to the longest lock"
+        "first lock of 0.5 s out of bounds: use 1 s up to the longest lock"
     );
 }
 

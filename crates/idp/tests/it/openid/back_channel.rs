@@ -1,4 +1,4 @@
-//! Back-Channel OP.
+//! Conformance plan "Back-Channel OP".
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn oidcc_backchannel_rp_initiated_logout_discovery_endpoint_verification()
     assert_eq!(document["backchannel_logout_session_supported"], true);
 }
 
-/// Waits until as many requests have reached clients, with the provider tended.
+/// Runs maintenance until clients received this many requests.
 async fn told(world: &World, count: usize) -> Vec<(String, String)> {
     let tended = tokio::spawn(idp::maintain(world.server.provider.clone()));
     for _ in 0..500 {
@@ -30,7 +30,7 @@ async fn told(world: &World, count: usize) -> Vec<(String, String)> {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // and whether there are more
+    // Waits to detect extra requests.
     tokio::time::sleep(Duration::from_millis(20)).await;
     tended.abort();
     world.told.0.lock().unwrap().clone()
@@ -44,7 +44,7 @@ async fn oidcc_backchannel_rp_initiated_logout() {
     let tokens = world.redeem("app", &code).await.json();
     let hint = tokens["id_token"].as_str().unwrap();
     let (_, id_token) = open(hint);
-    // another client of the same session that wants to hear nothing
+    // Another client of the same session without a logout URI.
     world.code(&mut browser, &Ask::new("other")).await;
     let target = format!("/logout?id_token_hint={hint}&post_logout_redirect_uri={}", encode(GOODBYE));
     assert_eq!(browser.get(&target).await.location(), GOODBYE, "nobody waits for the clients");
@@ -63,12 +63,12 @@ async fn oidcc_backchannel_rp_initiated_logout() {
     assert_eq!(claims["events"], json!({ "http://schemas.openid.net/event/backchannel-logout": {} }));
     assert!(claims["jti"].is_string() && claims["iat"].is_u64() && claims["exp"].is_u64());
     assert_eq!(claims.get("nonce"), None::<&Value>, "which would make it an ID token");
-    // what came of the session is over as well
+    // Everything granted in the session is revoked too.
     assert!(!world.is_active(tokens["access_token"].as_str().unwrap()).await);
     let refresh =
         format!("grant_type=refresh_token&refresh_token={}", tokens["refresh_token"].as_str().unwrap());
     world.call("/token", "app", &refresh).await.assert_error(400, "invalid_grant");
-    // and a logout token is nobody's ID token
+    // A logout token is not accepted as an ID token.
     let target = format!("/logout?id_token_hint={token}");
     assert_eq!(browser.get(&target).await.status, 400);
 }

@@ -1,4 +1,5 @@
-//! Basic OP and Form Post OP: the same modules, answered by query and by form post.
+//! Conformance plans "Basic OP" and "Form Post OP": the same modules with response modes query and
+//! form post.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::{
     world::{Ask, CALLBACK, SECRET, VERIFIER, World},
 };
 
-/// How the client wants its answers.
+/// Response mode of the tests.
 #[derive(Clone, Copy)]
 pub(super) enum Mode {
     Query,
@@ -75,7 +76,7 @@ async fn checked(world: &World, tokens: &Value, nonce: Option<&str>) -> Value {
     claims
 }
 
-/// Asks, logs in, allows, redeems; the tokens.
+/// Requests, logs in, allows, redeems; returns the tokens.
 async fn tokens(world: &World, ask: &Ask) -> Value {
     let mut browser = world.browser();
     let code = world.code(&mut browser, ask).await;
@@ -118,7 +119,7 @@ async fn oidcc_idtoken_signature(mode: Mode) {
     assert_eq!(named, 1, "the key it names is published once");
 }
 
-/// What the userinfo endpoint says, asked in three ways.
+/// The userinfo response, requested in one of three ways.
 async fn userinfo(world: &World, tokens: &Value, how: &str) -> Value {
     let token = tokens["access_token"].as_str().unwrap();
     let bearer = format!("Bearer {token}");
@@ -155,7 +156,7 @@ async fn oidcc_ensure_request_without_nonce_succeeds_for_code_flow(mode: Mode) {
     checked(&world, &tokens, None).await;
 }
 
-/// The claims that a scope brings, and that it brings no others.
+/// A scope yields exactly the expected claims.
 async fn scope_brings(mode: Mode, scope: &str, expected: &[&str]) {
     let world = World::new().await;
     let tokens = tokens(&world, &mode.ask(scope)).await;
@@ -318,7 +319,7 @@ async fn oidcc_id_token_hint(mode: Mode) {
     let mut browser = world.browser();
     let first = world.code(&mut browser, &mode.ask("openid")).await;
     let hint = world.redeem("app", &first).await.json()["id_token"].as_str().unwrap().to_owned();
-    // long expired
+    // The ID token has expired long before.
     world.server.clock.advance(Duration::from_mins(90));
     let ask = mode.ask("openid").with("prompt", "none").with("id_token_hint", &hint);
     let answer = browser.get(&ask.target()).await;
@@ -355,7 +356,7 @@ async fn oidcc_codereuse_30seconds(mode: Mode) {
     reused_after(mode, Duration::from_secs(30)).await;
 }
 
-/// A code used a second time is refused, and what the first use gave is void.
+/// A second redemption of a code is refused, and revokes the tokens of the first.
 async fn reused_after(mode: Mode, wait: Duration) {
     let world = World::new().await;
     let mut browser = world.browser();
@@ -431,7 +432,7 @@ async fn oidcc_ensure_request_object_with_redirect_uri(mode: Mode) {
         BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#),
         BASE64_URL_SAFE_NO_PAD.encode(claims)
     );
-    // a redirect URI inside of what is not read does not count
+    // A redirect URI in an unsupported request object is ignored.
     let ask = mode.ask("openid").with("redirect_uri", "https://evil.example/cb").with("request", &object);
     let page = browser.get(&ask.target()).await;
     assert_eq!((page.status, page.field("location")), (400, None));
@@ -465,7 +466,7 @@ async fn oidcc_refresh_token(mode: Mode) {
         assert_eq!(after[same], before[same], "{same} (Core §12.2)");
     }
     assert!(after["iat"].as_u64() > before["iat"].as_u64());
-    // the refresh token of one client is nobody else's
+    // Another client cannot use a refresh token.
     let stolen = refresh(second["refresh_token"].as_str().unwrap());
     world.call("/token", "other", &stolen).await.assert_error(400, "invalid_grant");
     assert_eq!(world.call("/token", "app", &stolen).await.status, 200, "and trying did not use it up");

@@ -1,4 +1,4 @@
-//! Config OP.
+//! Conformance plan "Config OP".
 
 use crate::{
     browser::Browser,
@@ -27,7 +27,7 @@ async fn oidcc_discovery_endpoint_verification() {
     assert!(strings("scopes_supported").contains(&"openid".into()));
     assert!(strings("token_endpoint_auth_methods_supported").contains(&"client_secret_basic".into()));
     assert!(strings("claims_supported").contains(&"sub".into()));
-    // every endpoint that is named is there: it has an answer to a method it does not have
+    // Every listed endpoint exists: it responds to an unsupported method.
     let endpoints = document
         .as_object()
         .unwrap()
@@ -46,7 +46,7 @@ async fn oidcc_discovery_endpoint_verification() {
     }
 }
 
-/// The server's keys change while it runs, and clients that follow the key set go on.
+/// The keys change while the server runs; clients that reload the key set continue to work.
 #[tokio::test]
 async fn oidcc_server_rotate_keys() {
     let world = World::new().await;
@@ -65,7 +65,7 @@ async fn oidcc_server_rotate_keys() {
     assert!(kids.contains(&&*before) && kids.contains(&&*after));
 }
 
-/// What discovery promises of response modes holds.
+/// Every advertised response mode works.
 #[tokio::test]
 async fn every_response_mode_that_is_named_works() {
     let world = World::new().await;

@@ -1,5 +1,5 @@
-//! The modules of the OpenID Foundation's conformance plans, each as a test of the same name: what the module does and demands,
-//! over real HTTP, with a browser's cookies and forms.
+//! Modules of the OpenID Foundation's conformance plans. Each test has the name of its module and
+//! does what that requires, over HTTP, with a browser's cookies and forms.
 
 mod back_channel;
 mod basic;

@@ -1,4 +1,4 @@
-//! RP-Initiated Logout OP.
+//! Conformance plan "RP-Initiated Logout OP".
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn ask(browser: &mut Browser<'_>, fields: &[(&str, &str)]) -> Answer {
     browser.get(&format!("/logout?{}", fields.join("&"))).await
 }
 
-/// Whether the browser would get a code without being asked.
+/// Whether the browser gets a code without interaction.
 async fn is_logged_in(browser: &mut Browser<'_>) -> bool {
     let answer = browser.get(&Ask::new("app").with("prompt", "none").target()).await;
     answer.location().contains("code=")
@@ -55,7 +55,7 @@ async fn oidcc_rp_initiated_logout_by_post() {
     assert!(!is_logged_in(&mut browser).await);
 }
 
-/// A browser in which Ada logged in hours ago, and her ID token.
+/// A browser whose session exceeded the idle timeout, and Ada's ID token.
 async fn rested(world: &World) -> (Browser<'_>, String) {
     let mut browser = world.browser();
     let code = world.code(&mut browser, &Ask::new("app")).await;
@@ -66,7 +66,7 @@ async fn rested(world: &World) -> (Browser<'_>, String) {
     (browser, tokens["id_token"].as_str().unwrap().to_owned())
 }
 
-/// Whether there is a session that nobody has ended, used or not.
+/// Whether there is a session that was not ended, idle or not.
 async fn is_there(world: &World) -> bool {
     let (store, now) = (world.server.provider.store(), world.server.clock.now());
     !store.sessions_of(&world.ada.id, now).await.unwrap().is_empty()
@@ -85,7 +85,7 @@ async fn a_session_that_rested_for_too_long_is_there_to_be_ended() {
     browser.submit(&form, &[("decision", "logout")]).await;
     assert!(!is_there(&world).await);
 
-    // The account's page was open all the time.
+    // The account page was open all the time.
     let mut browser = world.browser();
     let code = world.code(&mut browser, &Ask::new("app")).await;
     world.redeem("app", &code).await;
@@ -111,7 +111,7 @@ async fn whoever_follows_hears_of_a_rested_session_that_another_user_ends() {
 async fn a_post_from_another_site_names_no_browser() {
     let world = World::new().await;
     for (path, fields) in [("/logout", &[][..]), ("/authorize", &Ask::new("app").fields()), ("/login", &[])] {
-        // Browsers send no cookies along, and would keep those of the answer.
+        // Browsers send no cookies with this POST, and would store those of the response.
         let answer = world.browser().post(path, fields).await;
         assert_eq!(answer.field("set-cookie"), None, "{path}");
     }
@@ -120,7 +120,7 @@ async fn a_post_from_another_site_names_no_browser() {
     assert!(browser.cookies.contains_key("postern_browser"), "{:?}", browser.cookies);
 }
 
-/// The person sees an error, is sent nowhere, and stays logged in.
+/// The user sees an error, is not redirected, and stays logged in.
 async fn refused(fields: &[(&str, &str)]) -> String {
     let world = World::new().await;
     let (mut browser, hint) = logged_in(&world).await;
@@ -161,7 +161,7 @@ async fn oidcc_rp_initiated_logout_modified_id_token_hint() {
     assert!(is_logged_in(&mut browser).await);
 }
 
-/// Without a hint anybody could have sent the browser here: the person is asked.
+/// Without a hint any site could have sent the browser here, so the user is asked.
 async fn asked(fields: &[(&str, &str)], afterwards: Option<&str>) {
     let world = World::new().await;
     let (mut browser, _) = logged_in(&world).await;
@@ -184,7 +184,7 @@ async fn oidcc_rp_initiated_logout_no_id_token_hint() {
     let to = format!("{GOODBYE}?state=s");
     let fields = [("client_id", "app"), ("post_logout_redirect_uri", GOODBYE), ("state", "s")];
     asked(&fields, Some(&to)).await;
-    // and without anybody named, nobody's address is known, and the page says why
+    // Without a client no redirect URI can be verified, and the page explains it.
     let page = refused(&[("post_logout_redirect_uri", GOODBYE), ("state", "s")]).await;
     assert!(page.contains("(id_token_hint) is missing") && page.contains("id_token_hint_missing"), "{page}");
     assert!(!page.contains("named an address that is not registered"), "{page}");
@@ -218,7 +218,7 @@ async fn oidcc_rp_initiated_logout_no_state() {
     assert!(!is_logged_in(&mut browser).await);
 }
 
-/// Somebody else's ID token does not sign this person out unasked.
+/// An ID token of another session does not log this user out without confirmation.
 #[tokio::test]
 async fn a_hint_of_another_session_is_asked_about() {
     let world = World::new().await;

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use lab::offline::report::sheet;
-use lab::record::Measure;
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};
 use lab::topology::{Change, Running};
+use lab_analysis::offline::report::sheet;
+use lab_analysis::record::Measure;
 
 use super::{Lab, guarded, parse, read, serving, until};
 
@@ -35,7 +35,8 @@ fn connections_are_held_while_load_lasts_and_the_record_says_what_became_of_them
     );
     assert_eq!((idle.statuses, idle.lifetime_max_us), (BTreeMap::from([(200, 20)]), None));
     // If no connection was closed, the longest time that they were open counts.
-    let longest = lab::statistics::measured(record.variant("a/oauth/idle").unwrap(), &Measure::HeldLongest);
+    let longest =
+        lab_analysis::statistics::measured(record.variant("a/oauth/idle").unwrap(), &Measure::HeldLongest);
     assert_eq!(Some(longest[1].1), idle.open_longest_us);
     assert!(longest[1].1 > 0.0);
     assert!(idle.memory_before["front"] > 1 << 20);
@@ -110,7 +111,7 @@ fn whoever_believes_any_signature_is_not_measured() {
         running.check(Some(&tokens[0])).map_err(|error| error.to_string())
     };
     let said = checked(", LAB_TEST_GUARDED = \"yes\"").unwrap_err();
-    assert!(said.contains("answers 200 to a token whose signature was changed"), "{said}");
+    assert!(said.contains("answered 200 to a token with a changed signature"), "{said}");
     let said = checked("").unwrap_err();
-    assert!(said.contains("answers 200 to a request without a token"), "{said}");
+    assert!(said.contains("answered 200 to a request without a token"), "{said}");
 }

@@ -1,9 +1,9 @@
 //! Limits by control groups if this machine permits them; otherwise the error message.
 
-use lab::cgroup::{Hierarchy, Limits};
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};
 use lab::topology::{Change, Running};
+use lab_load::cgroup::{Hierarchy, Limits};
 
 use super::{Lab, alive, parse, serving, until};
 
@@ -23,7 +23,7 @@ fn a_limited_component_runs_in_its_group_or_the_error_says_what_is_missing() {
     let started = Running::start(&parse(&limited("200m", "")), &Change::default(), &lab.place(), "run");
     if !can_limit() {
         let error = started.err().unwrap().to_string();
-        assert!(error.contains("`front` is to be limited") && error.contains("systemd-run"), "{error}");
+        assert!(error.contains("cannot limit component `front`") && error.contains("systemd-run"), "{error}");
         return;
     }
     let running = started.unwrap();
@@ -69,7 +69,7 @@ fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
     assert_eq!(component.cpu_limit_cores, Some(0.1));
     let last = component.samples.last().unwrap();
     assert!(last.throttled_periods.unwrap() > 4 && last.throttled_ms.unwrap() > 100, "{last:?}");
-    let findings = lab::diagnose::findings(&record);
+    let findings = lab_analysis::diagnose::findings(&record);
     let found = findings.iter().find(|finding| finding.name == "throttled").expect("the throttle is named");
     assert!(
         found.evidence.contains("`front` used up its 0.1 cores")
@@ -104,7 +104,7 @@ fn a_program_that_is_ended_for_want_of_memory_is_counted() {
     let samples = &record.variants[0].iterations[0].components[0].samples;
     assert_eq!(samples.first().unwrap().oom_kills, Some(0));
     assert_eq!(samples.last().unwrap().oom_kills, Some(1), "{:?}", samples.last());
-    let findings = lab::diagnose::findings(&record);
+    let findings = lab_analysis::diagnose::findings(&record);
     let found = findings.iter().find(|finding| finding.name == "out-of-memory").expect("it is named");
     assert!(found.evidence.contains("`front` 1 times"), "{}", found.evidence);
 }

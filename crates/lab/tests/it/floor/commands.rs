@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use lab::cli::{Arguments, Ending, run};
-use lab::record::Record;
 
 use super::{Lab, guarded, programs, read};
 
@@ -50,7 +49,7 @@ fn what_would_run_is_told_without_running_it() {
     for word in [
         "there: at http://192.0.2.1",
         "here: program no-such-program",
-        "would be left out: component `here` needs `no-such-program`",
+        "would be excluded: component `here` needs `no-such-program`",
         "@there.url@/app",
         "both/oidc/open, 5 rounds",
         "takes at least 2 min",
@@ -71,9 +70,9 @@ fn faults_of_the_command_line_and_of_files_say_what_instead() {
         (vec![], "--scenario"),
         (
             vec!["--scenario", "pahts"],
-            "there is no scenario `pahts`: neither a file nor one of those that ship (one, knee, paths",
+            "unknown scenario `pahts`: not a file, and not a built-in one; available: one, knee, paths",
         ),
-        (vec!["--scenario", "one", "--topology", "fusd"], "there is no topology `fusd`"),
+        (vec!["--scenario", "one", "--topology", "fusd"], "unknown topology `fusd`"),
         (vec!["--scenario", "paths", "--topology", "fusd"], "has no topology `fusd`; it has 2x, 3x"),
         (vec!["--scenario", "paths", "--rounds", "0"], "0 is not in 1..=1000"),
         (vec!["--scenario", "paths", "--program", "envoy"], "write NAME=PATH"),
@@ -124,7 +123,7 @@ fn one_topology_is_measured_and_reported() {
             && said.starts_with("configurations and logs: "),
         "{said}"
     );
-    let record = Record::read(&out.join("report.json")).unwrap();
+    let record = lab::files::read_record(&out.join("report.json")).unwrap();
     assert_eq!(
         record.variants.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(),
         ["mine/oauth/closed", "mine/oauth/open"]

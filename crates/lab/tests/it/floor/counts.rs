@@ -1,9 +1,9 @@
 //! Counts per request: what is counted, that it is the difference of two runs, and what happens
 //! without the tool.
 
-use lab::record::Outcome;
 use lab::run::{Options, run};
 use lab::scenario::{Scenario, Wish};
+use lab_analysis::record::Outcome;
 
 use super::{Lab, guarded, programs};
 
@@ -53,7 +53,7 @@ fn without_the_tool_the_error_names_its_package() {
     let [(name, why)] = ran.failed.as_slice() else { panic!("{:?}", ran.failed) };
     assert_eq!(name, "idle/oauth");
     assert!(
-        why.contains("component `front` needs `valgrind`, which is not a file at")
+        why.contains("component `front` needs `valgrind`, which is not an executable file at")
             && why.contains("install the package valgrind"),
         "{why}"
     );
@@ -68,5 +68,5 @@ fn requests_that_end_differently_have_no_cost_in_common() {
     let scenario = scenario(&lab, &[("moody", ", LAB_TEST_MOODY = \"yes\"")]);
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     let [(_, why)] = ran.failed.as_slice() else { panic!("{:?}", ran.failed) };
-    assert!(why.contains("`moody/oauth/known` did not all end alike") && why.contains("503"), "{why}");
+    assert!(why.contains("`moody/oauth/known` had different results") && why.contains("503"), "{why}");
 }

@@ -5,10 +5,10 @@ use std::fs;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use lab::offline::report::sheet;
-use lab::record::{Outcome, Record};
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};
+use lab_analysis::offline::report::sheet;
+use lab_analysis::record::{Outcome, Record};
 
 use super::{Lab, guarded, read, serving};
 
@@ -97,12 +97,15 @@ fn what_cannot_be_done_to_a_topology_is_told_before_anything_runs() {
     for (event, words) in [
         (
             "{ at = '1s', component = 'broker', signal = 'STOP' }",
-            "component `broker`, which topology `a` does not start; it starts front",
+            "component `broker`, but topology `a` does not start it; it starts front",
         ),
         ("{ at = 'soon', component = 'front', signal = 'STOP' }", "load.a.event: at: `soon`"),
         ("{ at = '1s', component = 'front', signal = 'PIPE' }", "unknown variant `PIPE`"),
-        ("{ at = '1s', component = 'front' }", "either `signal`"),
-        ("{ at = '1s', component = 'front', signal = 'STOP', restart = true }", "either `signal`"),
+        ("{ at = '1s', component = 'front' }", "needs exactly one of `signal`"),
+        (
+            "{ at = '1s', component = 'front', signal = 'STOP', restart = true }",
+            "needs exactly one of `signal`",
+        ),
     ] {
         let text = format!(
             "rounds = 1\n[load.a]\narrivals = 'closed'\nconcurrency = 1\nrequests = 1\nevent = [{event}]\n[[variant]]\ntopology = '{topology}'\n"
@@ -152,11 +155,11 @@ fn a_file_is_written_anew_in_turn_and_is_as_before_when_load_is_over() {
         drop(ended);
         let iteration = &record.variants[0].iterations[0];
         let whats: Vec<&str> = iteration.events.iter().map(|event| event.what.as_str()).collect();
-        assert_eq!(whats, ["SIGCONT to `front`, `a.txt` written anew"; 5]);
+        assert_eq!(whats, ["SIGCONT to `front`, `a.txt` rewritten"; 5]);
         assert!(iteration.events[4].at_ms >= 1300);
         assert_eq!(iteration.count(Outcome::Failed), 0);
         let text = sheet(&record).markdown();
-        assert!(text.contains("SIGCONT to `front`, `a.txt` written anew, 5 times from "), "{text}");
+        assert!(text.contains("SIGCONT to `front`, `a.txt` rewritten, 5 times from "), "{text}");
         watching.join().unwrap()
     });
     let port = |word: &str| word.strip_prefix("level three ").is_some_and(|port| port.parse::<u16>().is_ok());
@@ -211,13 +214,13 @@ fn a_component_that_is_asked_to_end_has_to_end_well() {
     let record = run_with("sleep 0.3; exit 0", "20s").unwrap().record;
     let iteration = &record.variants[0].iterations[0];
     let whats: Vec<&str> = iteration.events.iter().map(|event| event.what.as_str()).collect();
-    assert_eq!(whats, ["`side` asked to end", "`side` ended"]);
+    assert_eq!(whats, ["stop of `side`", "`side` ended"]);
     assert!(iteration.events[1].at_ms >= iteration.events[0].at_ms + 300);
     assert!(iteration.components.iter().all(|component| !component.ended), "it was made to");
     assert!(record.findings.iter().all(|finding| finding.name != "component-ended"));
     for (trap, end, words) in [
         ("echo I will not; exit 3", "20s", vec!["`side` ended (exit code 3)", "I will not"]),
-        ("echo not yet", "300ms", vec!["`side` had not ended 0.3 s after it was asked to", "not yet"]),
+        ("echo not yet", "300ms", vec!["`side` did not end within 0.3 s of the stop signal", "not yet"]),
     ] {
         let error = run_with(trap, end).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
@@ -246,7 +249,7 @@ fn who_stands_by_cannot_be_meant_otherwise() {
             "rounds = 1",
             one("{ at = '1s', component = 'front', start = true }"),
             String::new(),
-            "component `front`, which topology `a` starts in the beginning: give it `standby = true`",
+            "component `front`, but topology `a` starts it with the others: set `standby = true`",
         ),
         (
             "rounds = 1",
@@ -264,7 +267,7 @@ fn who_stands_by_cannot_be_meant_otherwise() {
             "rounds = 2\nfresh = 'run'",
             one(start),
             String::new(),
-            "`other` would run already in the second round",
+            "`other` would already run in the second round",
         ),
         (
             "rounds = 1",
@@ -276,7 +279,7 @@ fn who_stands_by_cannot_be_meant_otherwise() {
             "rounds = 1",
             one("{ at = '1s', component = 'front', file = 'a.txt', with = { depth = '2' } }"),
             String::new(),
-            "there is no variable `depth`; there is level, unused",
+            "unknown variable `depth`; available: level, unused",
         ),
         (
             "rounds = 1",
@@ -288,7 +291,7 @@ fn who_stands_by_cannot_be_meant_otherwise() {
             "rounds = 1",
             one("{ at = '1s', component = 'front', file = 'a.txt', with = { level = '@nobody@' } }"),
             String::new(),
-            "level: nothing is called `@nobody@`",
+            "level: unknown name `@nobody@`",
         ),
         (
             "rounds = 1",
@@ -304,5 +307,5 @@ fn who_stands_by_cannot_be_meant_otherwise() {
     // A fault in the order of events shows only at run time.
     let early = one("{ at = '100ms', component = 'other', signal = 'CONT' }");
     let error = run(&read("rounds = 1", &early, "").unwrap(), lab.options(), &lab.interrupt).unwrap_err();
-    assert!(error.to_string().contains("SIGCONT to `other` failed: it stands by"), "{error}");
+    assert!(error.to_string().contains("SIGCONT to `other` failed: it is on standby"), "{error}");
 }

@@ -1,8 +1,8 @@
 //! Provider flows as the load of a run.
 
-use lab::record::{Arrivals, Outcome, Record, Variant};
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};
+use lab_analysis::record::{Arrivals, Outcome, Variant};
 
 use super::{Lab, guarded, read};
 
@@ -75,15 +75,15 @@ fn whole_transactions_fill_the_record() {
     let over: Vec<&str> = record.comparisons.iter().map(|comparison| comparison.baseline.as_str()).collect();
     assert_eq!(over, ["a/oauth/few", "a/oauth/many"]);
     assert_eq!(record.reference.len(), 4, "one row for each published load");
-    let paths = lab::offline::report::write(&record, &lab.path("out")).unwrap();
-    assert_eq!(Record::read(&paths[0]).unwrap().comparisons, record.comparisons);
+    let paths = lab::files::write_report(&record, &lab.path("out")).unwrap();
+    assert_eq!(lab::files::read_record(&paths[0]).unwrap().comparisons, record.comparisons);
     let report = read(&paths[1]);
     let others = measured(record.variant("b/oauth/many").unwrap());
     let paired = measured(record.variant("a/oauth/many").unwrap());
     let paired = paired.iter().filter(|round| others.contains(round)).count();
     let caption = "Divided by `a/oauth/many` in the same round: median (minimum – maximum)";
     let caption = report.lines().find(|line| line.contains(caption)).expect(&report);
-    let sure = caption.contains("; between least and most the true median lies with 93.75 %");
+    let sure = caption.contains("; the range contains the true median with 93.75 %");
     // A round may lack one of the four figures, such as CPU time below the clock resolution. The
     // claimed number is then lower.
     assert!(!sure || paired == 5, "{caption}");
@@ -124,13 +124,13 @@ fn windows_in_which_nothing_ends_are_told() {
     let told = |name: &str| ran.record.findings.iter().find(|finding| finding.name == name).unwrap();
     let (some, all) = (told("nothing-ended"), told("not-measured"));
     assert_eq!(some.variants, ["soon/oauth"]);
-    assert!(some.evidence.contains("nothing ended in the window of round 1,"), "{}", some.evidence);
+    assert!(some.evidence.contains("no request ended in the window of round 1"), "{}", some.evidence);
     assert_eq!(all.variants, ["never/oauth"]);
-    assert!(all.evidence.contains("nothing ended in the window of rounds 1, 2,"), "{}", all.evidence);
+    assert!(all.evidence.contains("no request ended in the window of rounds 1, 2,"), "{}", all.evidence);
     assert_eq!(ran.failed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["never/oauth"]);
     let error = run(&never).unwrap_err().to_string();
     assert!(
-        error.contains("nothing was measured:\nnever/oauth: nothing ended in the window of rounds 1, 2"),
+        error.contains("nothing was measured:\nnever/oauth: no request ended in the window of rounds 1, 2"),
         "{error}"
     );
 }
@@ -152,7 +152,7 @@ fn an_interrupt_ends_a_flow_and_leaves_a_partial_record() {
     match ran {
         Ok(ran) => assert!(ran.record.run.partial && ran.record.variants.len() == 1),
         // No transaction had ended, so nothing was measured, which the error says.
-        Err(error) => assert!(error.to_string().contains("ended by request"), "{error}"),
+        Err(error) => assert!(error.to_string().contains("interrupted"), "{error}"),
     }
 }
 
@@ -160,7 +160,7 @@ fn an_interrupt_ends_a_flow_and_leaves_a_partial_record() {
 fn what_a_flow_needs_and_a_topology_lacks_is_told_before_anything_runs() {
     let lab = Lab::new();
     for (topology, words) in [
-        (guarded(""), vec!["load `few`", "topology `a`", "describes no provider"]),
+        (guarded(""), vec!["load `few`", "topology `a`", "has no provider for a flow"]),
         (provider("revoke"), vec!["`endpoints.revoke`", "a path that begins with /"]),
         (provider("/revoke").replace("count = 3", "count = 0"), vec!["`users.count`"]),
     ] {

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use lab::record::Outcome;
 use lab::run::{Options, RunError, run};
 use lab::scenario::{Scenario, Wish};
-use lab::statistics::Figure;
 use lab::topology::Programs;
+use lab_analysis::record::Outcome;
+use lab_analysis::statistics::Figure;
 
 use super::{Lab, guarded, programs, read, until};
 
@@ -81,7 +81,7 @@ fn one_that_is_missing_or_fails_is_named_and_why() {
     let failing = why(with_script(&lab, "echo 'unable to connect' >&2; exit 3"));
     assert!(failing.contains("`wrk` ended with") && failing.contains("unable to connect"), "{failing}");
     let strange = why(with_script(&lab, "echo hello"));
-    assert!(strange.contains("what another generator saw: `wrk`"), "{strange}");
+    assert!(strange.contains("cannot import the output of the load generator: `wrk`"), "{strange}");
 }
 
 #[test]
@@ -106,12 +106,12 @@ fn one_that_is_under_way_is_ended_with_the_run() {
 fn what_another_generator_cannot_send_is_said_before() {
     let lab = Lab::new();
     for (change, words) in [
-        (("'closed'\nconcurrency = 3", "'poisson'\nrate = 5"), "what hey sends is sent as a closed loop"),
-        (("duration = '1s'", "requests = 5"), "lasts for whole seconds"),
-        (("duration = '1s'", "duration = '1500ms'"), "lasts for whole seconds"),
-        (("'0s'", "'200ms'"), "lasts for whole seconds"),
-        (("'0s'", "'0s'\ntimeout = '300ms'"), "has a `timeout` of whole seconds"),
-        (("'0s'", "'0s'\ntokens = 2"), "has one token at most"),
+        (("'closed'\nconcurrency = 3", "'poisson'\nrate = 5"), "a load of hey must be a closed loop"),
+        (("duration = '1s'", "requests = 5"), "must last whole seconds"),
+        (("duration = '1s'", "duration = '1500ms'"), "must last whole seconds"),
+        (("'0s'", "'200ms'"), "must last whole seconds"),
+        (("'0s'", "'0s'\ntimeout = '300ms'"), "needs a `timeout` of whole seconds"),
+        (("'0s'", "'0s'\ntokens = 2"), "can have at most one token"),
     ] {
         assert!(LOAD.contains(change.0));
         let said = scenario(&lab, &LOAD.replace(change.0, change.1), &["hey"]).unwrap_err();
@@ -137,7 +137,7 @@ fn what_another_generator_cannot_send_is_said_before() {
     {
         let (a, b, c) = over(keys);
         assert_eq!((a.is_ok(), b.is_ok(), c.is_ok()), (plain, http2, http1), "{keys}: {a:?} {b:?} {c:?}");
-        assert!(b.unwrap_err().contains("over HTTP/1.1 without TLS"));
+        assert!(b.unwrap_err().contains("with HTTP/1.1 and without TLS"));
     }
     let unknown = scenario(&lab, LOAD, &["ab"]).unwrap_err();
     assert!(unknown.contains("unknown variant `ab`") && unknown.contains("h2load"), "{unknown}");
@@ -193,16 +193,16 @@ fn it_runs_on_the_cores_that_it_is_given() {
     run(&on_one, with_script(&lab, &script), &lab.interrupt).unwrap_err();
     assert_eq!(read(&told).split_whitespace().last(), Some(&*core.to_string()), "{}", read(&told));
     for (generator, limits, words) in [
-        ("wrk", "generator = { cores = [9999] }", "core 9999 is not one that can be used here"),
-        ("postern", "generator = { cores = [9999] }", "core 9999 is not one that can be used here"),
-        ("postern", "front = { cores = [9999] }", "core 9999 is not one that can be used here"),
+        ("wrk", "generator = { cores = [9999] }", "core 9999 is not available to this process"),
+        ("postern", "generator = { cores = [9999] }", "core 9999 is not available to this process"),
+        ("postern", "front = { cores = [9999] }", "core 9999 is not available to this process"),
     ] {
         let scenario = read_with(generator, limits).unwrap();
         let error = run(&scenario, with_script(&lab, "exit 0"), &lab.interrupt).unwrap_err().to_string();
         assert!(error.contains(words), "{generator}, {limits}: {error}");
     }
     let wrong = read_with("wrk", "generator = { memory = '64MiB' }").unwrap_err();
-    assert!(wrong.contains("limits.generator: of who sends the load, `cores` can be given"), "{wrong}");
+    assert!(wrong.contains("limits.generator: the load generator can only have `cores`"), "{wrong}");
     let unknown = read_with("postern", "somebody = { cores = [0] }").unwrap_err();
     assert!(unknown.contains("no component `somebody`"), "{unknown}");
 }

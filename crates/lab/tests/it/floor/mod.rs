@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use lab::run::{Options, Show};
 use lab::topology::{Programs, Topology, Workdir};
-use lab::{Interrupt, Interrupter};
+use lab_load::{Interrupt, Interrupter};
 
 /// A core that this process may use: not every machine permits the first one.
 fn usable_core() -> usize {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lab::offline::gate::{Baseline, Check, Format, May, gate};
-use lab::record::{Finding, Iteration, Measure, NamedBy, Outcome, Record};
 use lab::run::{RunError, run};
 use lab::scenario::{Scenario, Wish};
+use lab_analysis::offline::gate::{Baseline, Check, Format, May, gate};
+use lab_analysis::record::{Finding, Iteration, Measure, NamedBy, Outcome, Record};
 
 use super::{Lab, flows, guarded, read};
 
@@ -48,7 +48,7 @@ fn iteration(record: &Record) -> &Iteration {
 }
 
 fn finding(record: &Record, name: &str) -> Option<Finding> {
-    lab::diagnose::findings(record).into_iter().find(|finding| finding.name == name)
+    lab_analysis::diagnose::findings(record).into_iter().find(|finding| finding.name == name)
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn staleness_is_the_time_by_which_a_place_is_late() {
         assert!(place.delay.max() <= late_ms * 1_002_000 + 1_000, "{}: {}", place.node, place.delay.max());
         assert!(place.delay.max() >= late_ms * 500_000, "{}: {}", place.node, place.delay.max());
     }
-    let found = finding(&record, "stale-beyond-bound").expect("400 ms are more than 350 ms");
+    let found = finding(&record, "stale-beyond-bound")
+        .expect("400 ms variants exceed the maximum of the maximum of 350 ms");
     assert!(
-        found.evidence.contains("later (cluster a) accepted")
-            && found.evidence.contains("350 ms are allowed")
+        found.evidence.contains("later (cluster a) accepted") && found.evidence.contains("350 ms is allowed")
     );
     assert!(!found.evidence.contains("late accepted"), "{}", found.evidence);
     let check = |figure: Measure, value: f64| Check {
@@ -122,8 +122,8 @@ fn one_that_is_never_refused_is_counted_and_worse_than_any_time() {
     };
     let baseline =
         Baseline { format: Format::V1, commit: None, counting: BTreeMap::new(), checks: vec![check] };
-    assert!(gate(&record, &baseline).breaches[0].contains("endless"));
-    assert!(baseline.renewed(&record).unwrap_err().to_string().contains("endless"));
+    assert!(gate(&record, &baseline).breaches[0].contains("infinite"));
+    assert!(baseline.renewed(&record).unwrap_err().to_string().contains("infinite"));
 }
 
 #[test]
@@ -153,11 +153,11 @@ fn a_flow_goes_on_after_its_window_while_credentials_are_revoked() {
         let watched = seen.components[0].samples.last().unwrap().at_ms as f64;
         assert!(watched >= window_ms + 500.0, "load goes on: {watched} {window_ms}");
     }
-    let paths = lab::offline::report::write(&record, &lab.path("out")).unwrap();
+    let paths = lab::files::write_report(&record, &lab.path("out")).unwrap();
     let report = read(&paths[1]);
     for words in [
-        "revoked, and still accepted",
-        "| impatient/oauth | 1 | 1 | 1 | 1 | to the end: ",
+        "revoked credentials still accepted",
+        "| impatient/oauth | 1 | 1 | 1 | 1 | never refused: ",
         "after the window",
     ] {
         assert!(report.contains(words), "{words}\n{report}");
@@ -173,9 +173,9 @@ fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
     assert!(revocations.revoked > 0 && revocations.failed > 0, "{revocations:?}");
     assert_eq!(seen.staleness[0].delay.count(), revocations.revoked);
     // Tokens that could not be revoked have an unknown state, so there is no staleness figure.
-    assert!(lab::statistics::measured(&record.variants[0], &Measure::StalenessMax).is_empty());
+    assert!(lab_analysis::statistics::measured(&record.variants[0], &Measure::StalenessMax).is_empty());
     let found = finding(&record, "revocations-failed").unwrap();
-    assert!(found.evidence.contains("/busy answers 503: not yet"), "{}", found.evidence);
+    assert!(found.evidence.contains("/busy answered 503: not yet"), "{}", found.evidence);
 
     let failed = |topology: &str, keys: &str| {
         let scenario = scenario(&lab, topology, keys).unwrap();
@@ -185,10 +185,10 @@ fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
         }
     };
     let said = failed(&revoking(FAIL, &[("prompt", "app")]), "");
-    assert!(said.contains("nothing could be revoked") && said.contains("/busy answers 503"), "{said}");
+    assert!(said.contains("no credential could be revoked") && said.contains("/busy answered 503"), "{said}");
     // A place that accepts no token has no staleness.
     let said = failed(&revoking(REVOKE, &[("closed", "busy")]), "patience = '200ms'");
-    assert!(said.contains("`closed` does not accept a credential that is good: answers 503"), "{said}");
+    assert!(said.contains("`closed` does not accept a valid credential: answered 503"), "{said}");
 }
 
 #[test]
@@ -214,42 +214,42 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     );
     assert!((0.26..2.0).contains(&told.took_s), "{}", told.took_s);
     assert!(seen.revoked > 0 && seen.answer.unwrap().count() == seen.revoked);
-    let figure = |figure| lab::statistics::measured(&record.variants[0], &figure)[0].1;
+    let figure = |figure| lab_analysis::statistics::measured(&record.variants[0], &figure)[0].1;
     assert!((figure(Measure::Flood) - told.took_s * 1e6).abs() < 1.0 && figure(Measure::RevocationP99) > 0.0);
-    let report = read(&lab::offline::report::write(&record, &lab.path("out")).unwrap()[1]);
-    assert!(report.contains("Revoked by the list meanwhile") && report.contains("| 1200 | "), "{report}");
+    let report = read(&lab::files::write_report(&record, &lab.path("out")).unwrap()[1]);
+    assert!(report.contains("Bulk revocations") && report.contains("| 1200 | "), "{report}");
 
     let by_name = "bound = '200ms'\nflood = { at = '500ms', tokens = 1200, within = '400ms', by = 'jti' }";
     let record = measured(&lab, &listed(""), by_name);
     let told = iteration(&record).revocations.clone().unwrap().flood.unwrap();
     assert_eq!((told.revoked, told.failed, told.by), (1200, 0, NamedBy::Jti));
     assert_eq!((told.refused, told.admitted, told.unclear), (100, 0, 0), "a hundred at the only place");
-    let report = read(&lab::offline::report::write(&record, &lab.path("named")).unwrap()[1]);
+    let report = read(&lab::files::write_report(&record, &lab.path("named")).unwrap()[1]);
     assert!(report.contains("| 1200 by name | ") && report.contains("| 0 of 100 |"), "{report}");
     assert!(finding(&record, "stale-beyond-bound").is_none());
     let record = measured(&lab, &listed("?ignores"), by_name);
-    let admitted = lab::statistics::measured(&record.variants[0], &Measure::FloodAdmitted);
+    let admitted = lab_analysis::statistics::measured(&record.variants[0], &Measure::FloodAdmitted);
     assert_eq!(admitted.iter().map(|(_, admitted)| *admitted).collect::<Vec<_>>(), [100.0]);
     let found = finding(&record, "stale-beyond-bound").expect("all of it was acknowledged");
-    assert!(found.evidence.contains("100 of 100 that were revoked by the list"), "{}", found.evidence);
+    assert!(found.evidence.contains("100 of 100 from the bulk revocation"), "{}", found.evidence);
 
     let record = measured(&lab, &listed("?forgets=100"), flood);
     let told = iteration(&record).revocations.as_ref().unwrap().flood.clone().unwrap();
     assert_eq!((told.revoked, told.failed), (900, 300));
-    let measured = |measure| lab::statistics::measured(&record.variants[0], &measure);
+    let measured = |measure| lab_analysis::statistics::measured(&record.variants[0], &measure);
     assert!(measured(Measure::Flood).is_empty(), "a time in which not all were revoked is none");
     assert_eq!(measured(Measure::StalenessMax).len(), 1, "others were");
     let found = finding(&record, "revocations-failed").unwrap();
-    assert!(found.evidence.contains("tokens of a list were unknown"), "{}", found.evidence);
+    assert!(found.evidence.contains("the provider did not know tokens of a list"), "{}", found.evidence);
 
     let refused = |topology: &str, keys: &str| scenario(&lab, topology, keys).unwrap_err();
     let error = refused(&revoking(REVOKE, &[("prompt", "app")]), flood);
-    assert!(error.contains("does not say where tokens are revoked by the list"), "{error}");
+    assert!(error.contains("has no endpoint that revokes lists of tokens"), "{error}");
     let error = refused(&listed("").replace("operator = \"chief\"\n", ""), flood);
     assert!(error.contains("`lists`") && error.contains("`operator`"), "{error}");
     for (from, to, words) in [
-        ("400ms", "4s", "has to end before the load"),
-        ("1200", "0", "flood.tokens: is from 1 to"),
+        ("400ms", "4s", "must end before the load"),
+        ("1200", "0", "flood.tokens: must be from 1 to"),
         ("500ms", "soon", "flood.at"),
     ] {
         let error = refused(&listed(""), &flood.replace(from, to));
@@ -261,14 +261,14 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
 fn what_a_topology_does_not_say_is_told_before_anything_runs() {
     let lab = Lab::new();
     let error = scenario(&lab, &guarded(""), "").unwrap_err();
-    assert!(error.contains("does not say where credentials are revoked ([revocations])"), "{error}");
+    assert!(error.contains("has no [revocations] endpoints"), "{error}");
     for (change, words) in [
         (("url = \"http://127.0.0.1:@front.http@/x\"", ""), "either `url` (a request) or `introspection`"),
         (
             ("url = \"http://127.0.0.1:@front.http@/x\"", "introspection = \"http://127.0.0.1:1/\""),
             "introspecting_client",
         ),
-        (("@front.http@/x", "@back.http@/x"), "nothing is called `@back.http@`"),
+        (("@front.http@/x", "@back.http@/x"), "unknown name `@back.http@`"),
         (
             ("[revocations]\nrevoke = ", "[revocations]\nissue = [\"http://127.0.0.1:@a.b@/\"]\nrevoke = "),
             "@a.b@",
@@ -280,7 +280,7 @@ fn what_a_topology_does_not_say_is_told_before_anything_runs() {
         assert!(error.contains("revocations") && error.contains(words), "{error}");
     }
     for (keys, words) in
-        [("patience = 'soon'", "patience: `soon`"), ("bound = '0s'", "bound: is at least 1ms")]
+        [("patience = 'soon'", "patience: `soon`"), ("bound = '0s'", "bound: must be at least 1ms")]
     {
         let error = scenario(&lab, &revoking(REVOKE, &[("x", "x")]), keys).unwrap_err();
         assert!(error.contains("load.open.revocations") && error.contains(words), "{error}");

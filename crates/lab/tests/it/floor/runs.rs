@@ -1,9 +1,9 @@
 //! Complete runs: the content of the record, a failing variant, and an interrupt.
 
-use lab::offline::targets::{Judged, judge};
-use lab::record::{Arrivals, Iteration, Outcome, Record};
 use lab::run::{RunError, run};
 use lab::scenario::{Scenario, Wish};
+use lab_analysis::offline::targets::{Judged, judge};
+use lab_analysis::record::{Arrivals, Iteration, Outcome};
 
 use super::{Lab, guarded, read, until};
 
@@ -74,8 +74,8 @@ fn a_run_fills_the_record() {
     // The rate is a share of what the slower variant serves: both get the same.
     let rates: Vec<_> = record.variants.iter().filter_map(|variant| variant.load.rate_per_s).collect();
     assert!((rates[0] - rates[1]).abs() < f64::EPSILON && rates[0] > 10.0, "{rates:?}");
-    let paths = lab::offline::report::write(&record, &lab.path("out")).unwrap();
-    assert_eq!(Record::read(&paths[0]).unwrap().variants.len(), 4);
+    let paths = lab::files::write_report(&record, &lab.path("out")).unwrap();
+    assert_eq!(lab::files::read_record(&paths[0]).unwrap().variants.len(), 4);
     assert!(read(&paths[1]).contains("b/oauth/open") && read(&paths[2]).contains("<svg"));
 }
 
@@ -99,7 +99,7 @@ fn a_load_of_stages_offers_each_for_its_time() {
         slices.map(|slice| slice.ok).sum()
     };
     assert!(within(1700, 2400) <= 1 && within(3500, 4500) > within(2500, 3500), "{:?}", iteration.timeline);
-    let text = lab::offline::report::sheet(&record).markdown();
+    let text = lab_analysis::offline::report::sheet(&record).markdown();
     assert!(
         text.contains("## Stage by stage") && text.contains("| 50.0 to 250/s for 2.00 s | 150 |"),
         "{text}"
@@ -124,7 +124,7 @@ fn growing_rates_are_a_sweep() {
     assert_eq!(record.sweeps.len(), 1);
     assert_eq!(record.sweeps[0].variants, scenario.variants());
     record.check().unwrap();
-    let text = lab::offline::report::sheet(&record).markdown();
+    let text = lab_analysis::offline::report::sheet(&record).markdown();
     let growing = text.split("## Growing load").nth(1).unwrap();
     assert!(growing.contains("| 700/s |"), "{growing}");
 }
@@ -220,7 +220,7 @@ fn on_a_slow_server(lab: &Lab, load: &str) -> Iteration {
     );
     let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
     let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
-    let told = lab::diagnose::findings(&record);
+    let told = lab_analysis::diagnose::findings(&record);
     assert!(!told.iter().any(|finding| finding.evidence.contains("its own report")), "{told:?}");
     record.variants[0].iterations[0].clone()
 }
@@ -308,5 +308,5 @@ fn an_interrupt_ends_load_and_programs_and_leaves_a_partial_record() {
     assert_eq!(iterations.len(), 1);
     let (ok, seconds) = (iterations[0].count(Outcome::Ok), iterations[0].seconds);
     assert!(ok > 0 && seconds < 600.0, "{ok} in {seconds}");
-    assert!(lab::diagnose::findings(&ran.record).iter().any(|finding| finding.name == "partial"));
+    assert!(lab_analysis::diagnose::findings(&ran.record).iter().any(|finding| finding.name == "partial"));
 }

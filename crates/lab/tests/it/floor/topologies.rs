@@ -130,7 +130,7 @@ fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_t
         start(&lab, &[NOWHERE, &failing].concat()).err().unwrap().contains("`first` ended (exit code 4)")
     );
     let nowhere = second.replace(&format!("cores = [{core}]"), "cores = [1000]");
-    assert!(start(&lab, &[NOWHERE, &nowhere].concat()).err().unwrap().contains("core 1000 is not one"));
+    assert!(start(&lab, &[NOWHERE, &nowhere].concat()).err().unwrap().contains("core 1000 is not available"));
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn tokens_are_different_ones_and_the_way_through_is_checked() {
     assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), 5);
     running.check(Some(&tokens[0])).unwrap();
     let error = running.tokens(Some("saml"), 1).unwrap_err().to_string();
-    assert!(error.contains("no mode `saml`; there is oauth"), "{error}");
+    assert!(error.contains("unknown token mode `saml`; available: oauth"), "{error}");
     // A gateway that accepts every request does not measure authentication.
     let open = guarded("").replace(", LAB_TEST_GUARDED = \"yes\"", "");
     let error = start(&lab, &open).unwrap().check(Some("token-1")).unwrap_err().to_string();
-    assert!(error.contains("without a token, which should be refused"), "{error}");
+    assert!(error.contains("without a token, which must be refused"), "{error}");
 }
 
 #[test]
@@ -193,7 +193,10 @@ fn what_is_missing_is_named_with_how_to_get_it() {
     );
     let error = Running::start(&parse(&component("envoy")), &Change::default(), &place.unwrap(), "run");
     let error = error.err().unwrap().to_string();
-    assert!(error.contains("not a file at /nowhere/envoy") && error.contains("Envoy project"), "{error}");
+    assert!(
+        error.contains("not an executable file at /nowhere/envoy") && error.contains("Envoy project"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -207,7 +210,7 @@ fn an_interrupt_ends_the_wait_for_readiness() {
         lab.interrupter.interrupt();
         waiting.join().unwrap()
     });
-    assert_eq!(error, "ended by request");
+    assert_eq!(error, "interrupted");
 }
 
 #[test]
@@ -226,7 +229,7 @@ fn a_component_can_work_several_times_keep_what_it_prints_and_share_secrets() {
     assert_eq!(read(std::path::Path::new(&fill("@secret_file.one@"))).trim(), secret);
     // 32 bytes, without characters that have a meaning in a URL or a configuration.
     assert!(secret.len() == 44 && !secret.contains(['+', '/']), "{secret}");
-    assert!(running.processes().is_empty(), "it has ended");
+    assert!(running.processes().is_empty(), "the process has ended");
     drop(running);
     // Another run in the same folder begins with an empty one and a new secret.
     let again = start(&lab, &text).unwrap();

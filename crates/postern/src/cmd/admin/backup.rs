@@ -22,9 +22,9 @@ use crate::terminal::{ERROR, GOOD, HINT};
 /// Arguments of `postern admin backup`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The copy is as of one moment, whoever writes meanwhile. It holds hashes of passwords and personal data, and signing
-keys that are sealed with the provider's secret. The secret itself is not in it: keep a copy of it elsewhere, for a
-database without its secret is of no use.")]
+The backup is a consistent snapshot, even while others write. It contains password hashes, personal data, and signing
+keys that are sealed with the provider's secret. It does not contain the secret: keep a copy of the secret in another
+place, because a database without its secret is useless.")]
 pub(super) struct Backup {
     /// A new file, or - for standard output.
     file: String,
@@ -33,11 +33,11 @@ pub(super) struct Backup {
 /// Arguments of `postern admin restore`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The database that the configuration names must be empty, and the provider's secret must be that of the copy. It may be
-another kind of database than the one that was copied. What caches have heard of the old one is heard anew.
+The database of the configuration must be empty, and the provider's secret must be that of the backup. The kind of
+database may differ. Consumers load all revocations again.
 
-Exit codes: 0 all of it is restored, 1 the copy, the database or the secret is not the right one and nothing was restored,
-3 it cannot be done here, or it is not known whether it was done.")]
+Exit codes: 0 everything is restored, 1 backup, database or secret do not match and nothing was restored,
+3 failure, or the result is unknown.")]
 pub(super) struct Restore {
     /// A file of `backup`, or - for standard input.
     file: String,
@@ -57,7 +57,7 @@ impl Target {
         }
         let path = PathBuf::from(file);
         if path.symlink_metadata().is_ok() {
-            return Err(Failure::new(format!("{file} is there already: name a new file")));
+            return Err(Failure::new(format!("{file} already exists; name a new file")));
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
@@ -78,7 +78,7 @@ impl Target {
                 File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
             }),
         };
-        kept.map_err(|error| Failure::new(format!("the file cannot be kept: {error}")))
+        kept.map_err(|error| Failure::new(format!("the file cannot be saved: {error}")))
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) async fn backup(config: &config::ProviderSettings, backup: &Backup) -
     context::note_migrated(store.migrated());
     let exported = store.export(&mut target).await;
     store.close().await;
-    let exported = exported.map_err(|error| Failure::new(format!("no backup was made: {error}")))?;
+    let exported = exported.map_err(|error| Failure::new(format!("no backup was written: {error}")))?;
     target.keep()?;
     let secret = config.secret.path.display();
     anstream::eprintln!(
@@ -138,7 +138,7 @@ pub(super) async fn backup(config: &config::ProviderSettings, backup: &Backup) -
         named(&backup.file, "output")
     );
     anstream::eprintln!(
-        "{HINT}note{HINT:#}: keep a copy of {secret} elsewhere; the backup is of no use without it"
+        "{HINT}note{HINT:#}: keep a copy of {secret} in another place; the backup is useless without it"
     );
     Ok(Outcome::Good)
 }
@@ -146,9 +146,8 @@ pub(super) async fn backup(config: &config::ProviderSettings, backup: &Backup) -
 pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore, operator: &str) -> Done {
     if config.secret.text.is_none() {
         let secret = config.secret.path.display();
-        let text = format!(
-            "put the secret that the copy was made with to {secret} first: it is of no use with another"
-        );
+        let text =
+            format!("put the secret of the backup to {secret} first; the backup is useless with another one");
         return Err(Failure::new(text).into());
     }
     let mut from: BufReader<Box<dyn io::Read + Send>> = BufReader::new(match &*restore.file {
@@ -164,7 +163,7 @@ pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore
         if copied.key_ring.as_ref().is_some_and(|ring| secrets.open(Purpose::KeyRing, "", ring).is_none()) {
             let secret = config.secret.path.display();
             return Err(format!(
-                "the secret in {secret} is not the one of the copy: put that one there first"
+                "the secret in {secret} is not that of the backup; put the right one there first"
             ));
         }
         Ok(vec![AnnouncedEntry {
@@ -181,7 +180,7 @@ pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore
         Ok(Imported { rows, head, migrated }) => {
             let epoch = config::hex(&head.epoch.0);
             anstream::eprintln!(
-                "{GOOD}done{GOOD:#}: {rows} rows restored; the history of revocations goes on as {epoch} after {}",
+                "{GOOD}done{GOOD:#}: {rows} rows restored; the history of revocations continues as {epoch} after {}",
                 head.seq
             );
             context::note_migrated(&migrated);
@@ -195,7 +194,7 @@ pub(super) async fn restore(config: &config::ProviderSettings, restore: &Restore
 fn not_restored(error: &BackupError, file: &str) -> Done {
     match error {
         BackupError::Unclear(_) => {
-            let hint = "it is not known whether it was restored: look with `postern admin user list`; if anything is there, all of it is";
+            let hint = "the result is unknown; run `postern admin user list`: if it shows any user, everything was restored";
             Err(Failure::new(format!("{error}; {hint}")).into())
         }
         BackupError::Database(_) | BackupError::File(_) => {
@@ -235,7 +234,7 @@ mod tests {
     #[test]
     fn a_copy_is_refused_when_it_is_at_fault_and_nothing_is_said_that_is_not_known() {
         let (code, text) = said(&BackupError::Unclear(StoreError::Busy));
-        assert!(code == 3 && text.contains("it is not known") && !text.contains("nothing"), "{text}");
+        assert!(code == 3 && text.contains("the result is unknown") && !text.contains("nothing"), "{text}");
         let (code, text) = said(&BackupError::Database(StoreError::Busy));
         assert!(code == 3 && text.starts_with("nothing was restored: "), "{text}");
         let refused = BackupError::Refused { first: 1, last: 2, error: StoreError::Dangling };

@@ -90,19 +90,19 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         Verb::Replace { id, settings, version } => {
             let settings = input::json(&settings, "client's settings")?;
             let replaced = admin.replace_client(&id, ReplaceClient { version, settings }).await?;
-            changed(desk, &replaced, "has other settings")
+            changed(desk, &replaced, "has new settings")
         }
         Verb::Secret { id } => {
             let rotated = admin.rotate_secret(&id).await?;
-            changed(desk, &rotated, "has another secret; the one before counts until the next time")
+            changed(desk, &rotated, "has a new secret; the previous one stays valid until the next change")
         }
         Verb::Disable { id } => {
             let view = admin.disable_client(&id).await?;
-            Ok(desk.did(&view, &format!("client {id} is closed, and what it held is revoked"))?)
+            Ok(desk.did(&view, &format!("client {id} is disabled, and its tokens and grants are revoked"))?)
         }
         Verb::Enable { id } => {
             let view = admin.enable_client(&id).await?;
-            Ok(desk.did(&view, &format!("client {id} is open"))?)
+            Ok(desk.did(&view, &format!("client {id} is enabled"))?)
         }
         Verb::Revoke { id, user: named } => {
             let user = match named {
@@ -118,7 +118,7 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         }
         Verb::Delete { id } => {
             admin.delete_client(&id).await?;
-            Ok(desk.did(&(), &format!("client {id} is deleted, and what it held is revoked"))?)
+            Ok(desk.did(&(), &format!("client {id} is deleted, and its tokens and grants are revoked"))?)
         }
     }
 }
@@ -130,9 +130,9 @@ fn changed(desk: &AdminContext, changed: &ClientChanged, what: &str) -> Done {
 
 fn state(client: &ClientView) -> String {
     match (client.disabled_at, client.faults.is_empty()) {
-        (Some(at), _) => format!("closed since {}", show::time(at)),
+        (Some(at), _) => format!("disabled since {}", show::time(at)),
         (None, true) => "open".into(),
-        (None, false) => "may do nothing: its settings do not hold".into(),
+        (None, false) => "disabled by invalid settings".into(),
     }
 }
 
@@ -157,7 +157,7 @@ fn table(clients: &[ClientView]) -> String {
         let name = client.settings.name.clone().unwrap_or_default();
         [client.id.clone(), name, proof(client).into(), grants(client), place(client), state(client)]
     };
-    show::table(["id", "name", "proves itself by", "grants", "stands in", "state"], clients.iter().map(row))
+    show::table(["id", "name", "authenticates with", "grants", "stands in", "state"], clients.iter().map(row))
 }
 
 fn details(client: &ClientView) -> String {
@@ -166,7 +166,7 @@ fn details(client: &ClientView) -> String {
     let mut out = show::list(&[
         ("id", client.id.clone()),
         ("stands in", place(client)),
-        ("proves itself by", proof(client).into()),
+        ("authenticates with", proof(client).into()),
         ("state", state(client)),
         ("faults", faults.join("; ")),
         ("registered", show::maybe(client.created_at)),

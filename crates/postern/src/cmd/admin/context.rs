@@ -26,7 +26,7 @@ pub(super) fn configuration(path: &Path) -> Option<Box<config::LoadedConfig>> {
         Err(refused) => {
             anstream::eprint!("{}", Findings(&refused.report));
             let faults = refused.report.count(Severity::Fault);
-            anstream::eprintln!("{ERROR}{}{ERROR:#}: faulty ({faults}), nothing was done", path.display());
+            anstream::eprintln!("{ERROR}{}{ERROR:#}: faulty ({faults}), nothing was changed", path.display());
             None
         }
     }
@@ -53,7 +53,7 @@ struct RemoteDatabase;
 
 impl Outbound for RemoteDatabase {
     fn post(&self, _: Post) -> Answered {
-        Box::pin(async { Err("not from the command line".into()) })
+        Box::pin(async { Err("the command line sends no notifications".into()) })
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
     match verb {
         Verb::Add { name } => {
             let group = admin.add_group(AddGroup { name }).await?;
-            Ok(desk.did(&group, &format!("group {} is made", group.name))?)
+            Ok(desk.did(&group, &format!("group {} is created", group.name))?)
         }
         Verb::List => {
             let page = async |after| admin.groups(&ListNames { after, limit: PAGE }).await;
@@ -61,15 +61,18 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
         }
         Verb::AddMember { group, user: named } => {
             admin.add_member(&group, &user::id(desk, &named).await?).await?;
-            Ok(desk.did(&(), &format!("user {named} is in group {group}; their next token says so"))?)
+            Ok(desk.did(&(), &format!("user {named} is in group {group}, from the next token on"))?)
         }
         Verb::RemoveMember { group, user: named } => {
             admin.remove_member(&group, &user::id(desk, &named).await?).await?;
-            Ok(desk.did(&(), &format!("user {named} is no longer in group {group}; their tokens are void"))?)
+            Ok(desk.did(
+                &(),
+                &format!("user {named} is no longer in group {group}; the user's tokens are revoked"),
+            )?)
         }
         Verb::Delete { group } => {
             admin.delete_group(&group).await?;
-            Ok(desk.did(&(), &format!("group {group} is deleted; its members' tokens are void"))?)
+            Ok(desk.did(&(), &format!("group {group} is deleted; the tokens of its members are revoked"))?)
         }
     }
 }

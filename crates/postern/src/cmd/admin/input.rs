@@ -77,7 +77,7 @@ pub(super) fn tokens(file: &str) -> Result<Vec<Secret>, Failure> {
 /// message does not repeat it, because it may be a token.
 pub(super) fn names(file: &str) -> Result<Vec<String>, Failure> {
     let text = Zeroizing::new(whole(file, "list of tokens' names", MAX_LIST)?);
-    let why = "is not the name of a token, which has 22 characters of base64url (the claim `jti`)";
+    let why = "is not a token identifier: 22 characters of base64url (the claim `jti`)";
     lines(&text, file, "name", |name| Provider::is_id(name).then(|| name.to_owned()).ok_or(why))
 }
 
@@ -90,15 +90,13 @@ fn lines<T>(
 ) -> Result<Vec<T>, Failure> {
     let lines = text.lines().zip(1..).map(|(line, number)| (line.trim(), number));
     let all = lines.filter(|(line, _)| !line.is_empty()).map(|(line, number)| {
-        read(line)
-            .map_err(|why| Failure::new(format!("line {number} of {} {why}; nothing was done", named(file))))
+        read(line).map_err(|why| {
+            Failure::new(format!("line {number} of {} {why}; nothing was changed", named(file)))
+        })
     });
     let all = all.collect::<Result<Vec<T>, Failure>>()?;
     if all.is_empty() {
-        return Err(Failure::new(format!(
-            "{} is empty: write the {what} there, or several, one in each line",
-            named(file)
-        )));
+        return Err(Failure::new(format!("{} is empty; write one {what} per line", named(file))));
     }
     Ok(all)
 }
@@ -133,7 +131,7 @@ fn named(file: &str) -> &str {
 pub(super) fn ask() -> Result<Secret, Failure> {
     let refused = |error: io::Error| {
         Failure::new(format!(
-            "there is no terminal to ask for a password ({error}); take --password-file or --generate-password"
+            "there is no terminal to read a password from ({error}); use --password-file or --generate-password"
         ))
     };
     let terminal = File::options().read(true).write(true).open("/dev/tty").map_err(refused)?;
@@ -145,7 +143,7 @@ pub(super) fn ask() -> Result<Secret, Failure> {
     let second = prompt(&terminal, "once more: ").map_err(refused)?;
     drop(silence);
     if first != second {
-        return Err(Failure::new("the two passwords differ: nothing was done"));
+        return Err(Failure::new("the two passwords differ; nothing was changed"));
     }
     Ok(Secret::new(first))
 }

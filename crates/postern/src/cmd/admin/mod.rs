@@ -11,10 +11,10 @@
 
 mod backup;
 mod client;
-mod coherence;
 mod context;
 mod group;
 mod input;
+mod revocation;
 mod security;
 mod show;
 mod user;
@@ -37,10 +37,9 @@ Examples:
   postern admin --config postern.toml user disable ada
   postern admin --config postern.toml backup postern.backup
 
-What is shown once (a password or secret that was made) is all of standard output; what was done is told on
-standard error.
+A generated password or secret is printed once, alone on standard output. Reports of changes go to standard error.
 
-Exit codes: 0 it is done, 1 it is refused or not there, 2 the command line is not understood, 3 it cannot be done here.")]
+Exit codes: 0 success, 1 refused or not found, 2 the command line is invalid, 3 failure.")]
 pub struct Arguments {
     /// The configuration file with the provider.
     #[arg(long, value_name = "FILE", global = true)]
@@ -52,7 +51,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", global = true)]
     operator: Option<String>,
     /// Wait until the change is applied everywhere: until all consumers have confirmed it, and at
-    /// most for one lease (`coherence.lease`).
+    /// most for one lease (`revocation.lease`).
     #[arg(long, global = true)]
     wait: bool,
     #[command(subcommand)]
@@ -90,11 +89,9 @@ enum Noun {
     /// The audit log: who changed what.
     #[command(subcommand)]
     Audit(security::AuditVerb),
-    /// How far revocations are applied everywhere.
+    /// State of revocations, and the secret for gateways that follow them.
     #[command(subcommand)]
-    Coherence(coherence::Verb),
-    /// Print the secret that other gateways need to follow revocations (`follow_secret_file`).
-    FollowSecret,
+    Revocation(revocation::Verb),
     /// Write the whole database to a new file.
     Backup(backup::Backup),
     /// Fill an empty database from a backup.
@@ -127,15 +124,16 @@ type Done = Result<Outcome, Fault>;
 /// Runs `postern admin`.
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let Arguments { config, output, operator, wait, noun } = arguments;
-    let config = config.ok_or_else(|| Failure::usage("say which provider is meant with --config FILE"))?;
+    let config =
+        config.ok_or_else(|| Failure::usage("name the configuration of the provider with --config FILE"))?;
     let Some(loaded) = context::configuration(&config) else { return Ok(Outcome::No) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     let operator = operator.unwrap_or_else(context::user_name);
     let answered = runtime.block_on(async {
         let (admin, is_provider) = (loaded.settings.admin, loaded.provider.is_some());
-        if matches!(noun, Noun::Coherence(coherence::Verb::Status)) && !is_provider {
-            return coherence::status(None, admin, output).await;
+        if matches!(noun, Noun::Revocation(revocation::Verb::Status)) && !is_provider {
+            return revocation::status(None, admin, output).await;
         }
         let provider = context::provider_of(loaded, &config)?;
         match noun {
@@ -144,13 +142,13 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
             noun => {
                 let desk = Box::pin(AdminContext::open(&provider, &operator, output)).await?;
                 let mut answered = match noun {
-                    Noun::Coherence(coherence::Verb::Status) => {
-                        coherence::status(Some(&desk), admin, output).await
+                    Noun::Revocation(revocation::Verb::Status) => {
+                        revocation::status(Some(&desk), admin, output).await
                     }
                     noun => answer(&desk, noun).await,
                 };
                 if wait && matches!(answered, Ok(Outcome::Good)) {
-                    answered = coherence::tell_when_in_force(&desk).await;
+                    answered = revocation::tell_when_in_force(&desk).await;
                 }
                 desk.close().await;
                 answered
@@ -179,9 +177,11 @@ async fn answer(desk: &AdminContext, noun: Noun) -> Done {
         Noun::Key(verb) => security::keys(desk, verb).await,
         Noun::Token(verb) => security::tokens(desk, verb).await,
         Noun::Audit(verb) => security::audit(desk, verb).await,
-        Noun::FollowSecret => Ok(desk.show(&desk.follow_secret(), |secret| format!("{secret}\n"))?),
-        Noun::Coherence(coherence::Verb::Wait) => coherence::wait(desk).await,
+        Noun::Revocation(revocation::Verb::Secret) => {
+            Ok(desk.show(&desk.follow_secret(), |secret| format!("{secret}\n"))?)
+        }
+        Noun::Revocation(revocation::Verb::Wait) => revocation::wait(desk).await,
         // Handled before.
-        Noun::Backup(_) | Noun::Restore(_) | Noun::Coherence(coherence::Verb::Status) => Ok(Outcome::No),
+        Noun::Backup(_) | Noun::Restore(_) | Noun::Revocation(revocation::Verb::Status) => Ok(Outcome::No),
     }
 }

@@ -24,8 +24,8 @@ pub(super) enum SessionVerb {
         #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
     },
-    /// End a session and revoke what was granted in it.
-    End {
+    /// Sign a session out and revoke what was granted in it.
+    Revoke {
         /// Its identifier, as `list` shows it.
         #[arg(allow_hyphen_values = true)]
         sid: String,
@@ -49,9 +49,9 @@ pub(super) async fn sessions(desk: &AdminContext, verb: SessionVerb) -> Done {
             let heading = ["sid", "user", "address", "browser", "last used", "ends"];
             Ok(desk.show(&all(page).await?, |all| show::table(heading, all.iter().map(row)))?)
         }
-        SessionVerb::End { sid } => {
+        SessionVerb::Revoke { sid } => {
             admin.end_session(&sid).await?;
-            Ok(desk.did(&(), &format!("session {sid} is over"))?)
+            Ok(desk.did(&(), &format!("session {sid} is ended"))?)
         }
     }
 }
@@ -80,12 +80,11 @@ pub(super) async fn keys(desk: &AdminContext, verb: KeyVerb) -> Done {
         KeyVerb::List => Ok(desk.show(&admin.keys().await?, key_table)?),
         KeyVerb::Rotate { algorithm } => {
             let keys = admin.rotate_key(&RotateKey { algorithm: algorithm.clone() }).await?;
-            Ok(desk
-                .did(&keys, &format!("the next {algorithm} key signs; nodes take it over within seconds"))?)
+            Ok(desk.did(&keys, &format!("the next {algorithm} key signs; all nodes use it within seconds"))?)
         }
         KeyVerb::Revoke { kid } => {
             let keys = admin.revoke_key(&kid).await?;
-            Ok(desk.did(&keys, &format!("key {kid} is gone; nodes hear of it at once"))?)
+            Ok(desk.did(&keys, &format!("key {kid} is revoked; all nodes are notified at once"))?)
         }
     }
 }
@@ -95,7 +94,7 @@ fn key_table(keys: &KeyList) -> String {
         let stage = match key.stage {
             KeyStage::Active => "signs".into(),
             KeyStage::Next => format!("next, ready {}", show::maybe(key.ready_at)),
-            KeyStage::Retired => format!("retired, gone {}", show::maybe(key.gone_at)),
+            KeyStage::Retired => format!("retired, removed {}", show::maybe(key.gone_at)),
         };
         [key.algorithm.clone(), stage, show::time(key.since), key.kid.clone()]
     };
@@ -106,7 +105,7 @@ fn key_table(keys: &KeyList) -> String {
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum TokenVerb {
     /// Show whether a token is valid, and its contents.
-    Look {
+    Inspect {
         /// File with the token, or - for standard input.
         file: String,
     },
@@ -139,7 +138,7 @@ pub(super) enum TokenVerb {
 pub(super) async fn tokens(desk: &AdminContext, verb: TokenVerb) -> Done {
     let admin = desk.admin();
     match verb {
-        TokenVerb::Look { file } => {
+        TokenVerb::Inspect { file } => {
             let view = admin.token(&TokenText { token: input::token(&file)? }).await?;
             desk.show(&view, token)?;
             Ok(if view.active { Outcome::Good } else { Outcome::No })
@@ -191,7 +190,7 @@ async fn revoke_all(desk: &AdminContext, tokens: usize, lists: impl Iterator<Ite
         let revoked = desk.admin().revoke_tokens(&list).await;
         let RevokedTokens { count, worthless } = revoked.inspect_err(|_| {
             let seen = all.count + all.worthless;
-            anstream::eprintln!("{seen} of {tokens} tokens were seen to, {} of them revoked", all.count);
+            anstream::eprintln!("{seen} of {tokens} tokens were processed, {} of them revoked", all.count);
         })?;
         all.count += count;
         all.worthless += worthless;
@@ -209,16 +208,16 @@ async fn revoke_all(desk: &AdminContext, tokens: usize, lists: impl Iterator<Ite
 fn token(view: &TokenView) -> String {
     let Some(token) = &view.token else {
         return match &view.refused {
-            None => "the token is worth nothing: it is unknown, expired or revoked\n".into(),
+            None => "the token is not valid: it is unknown, expired or revoked\n".into(),
             Some(Refusal { everywhere: true, not_yet, .. }) if not_yet.is_empty() => {
                 "the token was revoked, and is refused everywhere\n".into()
             }
             Some(Refusal { not_yet, within: None, .. }) => format!(
-                "the token was revoked, and is refused everywhere; not heard from since, and without a lease: {}\n",
+                "the token was revoked, and is refused everywhere; consumers without a confirmation and without a lease: {}\n",
                 not_yet.join(", ")
             ),
             Some(Refusal { not_yet, within: Some(within), .. }) => format!(
-                "the token was revoked; who has not said yet that it is refused there: {}; in {within} s it is\n",
+                "the token was revoked; consumers that have not confirmed yet: {}; they refuse it in {within} s\n",
                 not_yet.join(", ")
             ),
         };
@@ -297,11 +296,11 @@ pub(super) async fn audit(desk: &AdminContext, verb: AuditVerb) -> Done {
             let intact = verdict.intact;
             desk.show(&verdict, |verdict| match (verdict.entries, &verdict.digest, verdict.broken_at) {
                 (Some(entries), Some(digest), _) => format!(
-                    "the audit log is as it was written: {entries} entries, the last digest is\n{digest}\n\
-                     keep it elsewhere, and compare the entry of that number later\n"
+                    "the audit log is unchanged: {entries} entries, the last digest is\n{digest}\n\
+                     store it in another place, and compare the entry of that number later\n"
                 ),
                 (_, _, at) => format!(
-                    "the audit log is not as it was written: entry {} was changed or is missing, or one before it is\n",
+                    "the audit log was changed: entry {} or an earlier one was changed or is missing\n",
                     at.unwrap_or_default()
                 ),
             })?;

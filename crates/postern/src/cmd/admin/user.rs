@@ -85,8 +85,8 @@ pub(super) enum Verb {
         #[arg(allow_hyphen_values = true)]
         user: String,
     },
-    /// End all sessions and tokens: log out everywhere.
-    End {
+    /// Revoke all sessions, tokens and grants: sign the user out everywhere.
+    Revoke {
         /// Name or id of the user.
         #[arg(allow_hyphen_values = true)]
         user: String,
@@ -147,13 +147,13 @@ pub(super) async fn run(desk: &AdminContext, verb: Verb) -> Done {
             let given = if password.is_silent() { Some(input::ask()?) } else { password.read()? };
             let set = SetPassword { password: given, generate: password.generate_password };
             let set = admin.set_password(&id, set).await?;
-            let what = format!("user {user} has another password, and is logged out everywhere");
+            let what = format!("user {user} has a new password, and is logged out everywhere");
             Ok(desk.did_once(&set, set.password.as_ref().map(Secret::expose), &what)?)
         }
         Verb::Disable { .. }
         | Verb::Enable { .. }
         | Verb::Unlock { .. }
-        | Verb::End { .. }
+        | Verb::Revoke { .. }
         | Verb::Delete { .. } => end(desk, verb).await,
     }
 }
@@ -164,17 +164,17 @@ async fn end(desk: &AdminContext, verb: Verb) -> Done {
     match verb {
         Verb::Disable { user } => {
             let view = admin.disable_user(&id(desk, &user).await?).await?;
-            Ok(desk.did(&view, &format!("user {} is closed, and logged out everywhere", view.name))?)
+            Ok(desk.did(&view, &format!("user {} is disabled, and logged out everywhere", view.name))?)
         }
         Verb::Enable { user } => {
             let view = admin.enable_user(&id(desk, &user).await?).await?;
-            Ok(desk.did(&view, &format!("user {} is open", view.name))?)
+            Ok(desk.did(&view, &format!("user {} is enabled", view.name))?)
         }
         Verb::Unlock { user } => {
             let view = admin.unlock_user(&id(desk, &user).await?).await?;
             Ok(desk.did(&view, &format!("wrong passwords for {} are forgotten", view.name))?)
         }
-        Verb::End { user } => {
+        Verb::Revoke { user } => {
             let view = admin.end_user(&id(desk, &user).await?).await?;
             Ok(desk.did(&view, &format!("user {} is logged out everywhere", view.name))?)
         }
@@ -201,7 +201,7 @@ pub(super) async fn id(desk: &AdminContext, user: &str) -> Result<String, AdminF
 }
 
 fn state(user: &UserView) -> String {
-    user.disabled_at.map_or_else(|| "open".into(), |at| format!("closed since {}", show::time(at)))
+    user.disabled_at.map_or_else(|| "open".into(), |at| format!("disabled since {}", show::time(at)))
 }
 
 fn address(user: &UserView) -> String {

@@ -28,12 +28,11 @@ impl Question {
                 "--request {request:?}: {what}; write it like 'GET https://host/path?query'"
             ))
         };
-        let (method, url) =
-            request.split_once(' ').ok_or_else(|| wrong("a method and a URL are expected"))?;
+        let (method, url) = request.split_once(' ').ok_or_else(|| wrong("expected a method and a URL"))?;
         let (scheme, rest) = match url.trim().split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
-            _ => return Err(wrong("the URL begins with http:// or https://")),
+            _ => return Err(wrong("the URL must begin with http:// or https://")),
         };
         // Do not use a URL library: whatever a client can send must stay unchanged.
         let (authority, target) = rest.split_at(rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len()));
@@ -45,7 +44,7 @@ impl Question {
             };
             if name.trim().eq_ignore_ascii_case("host") {
                 return Err(Failure::usage(format!(
-                    "--header {header:?}: the host is that of the URL in --request"
+                    "--header {header:?}: the host is taken from the URL in --request"
                 )));
             }
             fields.push((name.trim().to_owned(), value.trim().to_owned()));

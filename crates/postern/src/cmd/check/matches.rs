@@ -19,9 +19,9 @@ pub(super) fn tell(
         let name = &route.name.0;
         let matcher = loaded.matchers[index].clone();
         if Some(index) == chosen {
-            story.step(0, Some(true), format_args!("{name} takes it"));
+            story.step(0, Some(true), format_args!("{name} matches"));
         } else if takes(matcher.clone(), request, fields) {
-            story.step(0, None, format_args!("{name} would take it, but is less specific"));
+            story.step(0, None, format_args!("{name} matches too, but is less specific"));
         } else {
             story.step(0, Some(false), format_args!("{name}: {}", obstacle(&matcher, request, fields)));
         }
@@ -46,7 +46,7 @@ fn obstacle(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>])
         return match &matcher.path {
             PathMatch::Exact(path) => format!("the path is not {path}"),
             PathMatch::Prefix(path) => format!("the path is not {path} or below"),
-            PathMatch::Template(template) => format!("the path does not fit {template}"),
+            PathMatch::Template(template) => format!("the path does not match {template}"),
             PathMatch::Any => "the path has two readings".into(),
         };
     }
@@ -55,5 +55,5 @@ fn obstacle(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>])
         return format!("the method is not {}", matcher.methods.join(" or "));
     }
     let names: Vec<&str> = matcher.headers.iter().map(|header| header.name.as_str()).collect();
-    format!("the header {} is not as asked for", names.join(" or "))
+    format!("the header {} does not match", names.join(" or "))
 }

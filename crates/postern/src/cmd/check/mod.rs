@@ -31,8 +31,8 @@ Examples:
   postern token --issuer https://id.example --client-id me --client-secret @secret \\
     | postern check --config postern.toml --as - --request 'GET https://app.example/'
 
-Exit codes: 0 the configuration holds (and the request would pass), 1 it does not,
-3 it could not be found out.")]
+Exit codes: 0 the configuration is valid (and the request would pass), 1 it is not,
+3 the result is unknown.")]
 pub struct Arguments {
     /// The configuration file.
     #[arg(long, value_name = "FILE", required_unless_present = "print_schema")]
@@ -106,10 +106,10 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
         OutlineVerdict::Passes => Ok(Outcome::Good),
         OutlineVerdict::Refused => Ok(Outcome::No),
         OutlineVerdict::Asked => Err(Failure::new(
-            "it passes here, and an authorizer decides in the end, which is not asked by this command",
+            "the rules permit it; the authorizer decides, which this command does not query",
         )),
         OutlineVerdict::Unknown => {
-            Err(Failure::new("it could not be found out; is there a way to the issuer, or --jwks?"))
+            Err(Failure::new("the result is unknown; check the connection to the issuer, or use --jwks"))
         }
     }
 }

@@ -103,7 +103,7 @@ impl Outline {
         self.verdict = OutlineVerdict::Passes;
         self.part("answer");
         for (what, lines) in ways {
-            self.line(format_args!("  {GOOD}vouched for{GOOD:#} {what}"));
+            self.line(format_args!("  {GOOD}authorized{GOOD:#} {what}"));
             self.lines(lines);
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn print(loaded: &LoadedConfig) -> String {
         );
         section(&mut out, "issuer", issuer.config.name(), &text);
     }
-    for authority in &loaded.raw.authority {
+    for authority in &loaded.raw.token_authority {
         section(&mut out, "asks", &authority.name.0, &describe_authority(authority));
     }
     if let Some(certificates) = &loaded.raw.client_certificates {
@@ -77,15 +77,15 @@ pub(super) fn print(loaded: &LoadedConfig) -> String {
 
 /// How the revocations of an issuer arrive. Empty when the issuer is not followed.
 fn revoked(loaded: &LoadedConfig, issuer: &str) -> String {
-    let brokers = &loaded.raw.coherence.brokers;
+    let brokers = &loaded.raw.revocation.brokers;
     let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
-    let follow = loaded.coherence.follows.iter().find(|follow| &*follow.issuer == issuer);
+    let follow = loaded.revocation.follows.iter().find(|follow| &*follow.issuer == issuer);
     match (own, follow) {
-        (true, _) => ", what it revokes is refused at once".into(),
+        (true, _) => ", revocations apply at once".into(),
         (false, Some(FollowConfig { url, .. })) if !brokers.is_empty() => {
-            format!(", what it revokes is heard over {} and asked for at {url}", brokers.join(", "))
+            format!(", revocations arrive over {} and are queried at {url}", brokers.join(", "))
         }
-        (false, Some(FollowConfig { url, .. })) => format!(", what it revokes is asked for at {url}"),
+        (false, Some(FollowConfig { url, .. })) => format!(", revocations are queried at {url}"),
         (false, None) => String::new(),
     }
 }
@@ -98,7 +98,7 @@ fn describe_authorizer(loaded: &LoadedConfig, authorizer: &AuthorizerConfig) -> 
         QuestionForm::XOriginal { path } => format!("at {path} with X-Original-URI"),
         QuestionForm::XForwarded { path } => format!("at {path} with X-Forwarded-Uri"),
     };
-    format!("whether requests may pass, at upstream {upstream}, {how}")
+    format!("authorizes requests, at upstream {upstream}, {how}")
 }
 
 fn describe_provider(provider: &ProviderSettings) -> String {
@@ -109,7 +109,7 @@ fn describe_provider(provider: &ProviderSettings) -> String {
     };
     let secret = match provider.secret.text {
         Some(_) => "",
-        None => ", its secret made at the first start",
+        None => ", its secret is created at the first start",
     };
     format!("{}, {}, {tls}, {database}{secret}", provider.config.issuer, provider.address)
 }
@@ -125,7 +125,7 @@ fn describe_login(loaded: &LoadedConfig, login: &LoginConfig) -> String {
     };
     let raw = loaded.raw.login.as_ref();
     let times = raw.map_or_else(String::new, |raw| {
-        format!(", for {} at most, {} unused, asked about every {}", raw.lifetime, raw.idle, raw.refresh)
+        format!(", for {} at most, {} unused, refreshed every {}", raw.lifetime, raw.idle, raw.refresh)
     });
     let routes = loaded.config.routes.iter().filter(|route| route.login).map(|route| &*route.name);
     let routes: Vec<_> = routes.collect();
@@ -143,7 +143,7 @@ fn describe_login_provider(provider: &LoginProvider) -> String {
 fn describe_transmitter(transmitter: &Transmitter) -> String {
     let how = match &transmitter.way {
         EventDelivery::Pushed { authority, path, .. } => format!("pushed to {authority}{path}"),
-        EventDelivery::Fetched { url, .. } => format!("fetched from {url}"),
+        EventDelivery::Fetched { url, .. } => format!("polled from {url}"),
     };
     let of = transmitter.tokens_of.join(" and ");
     format!("security events of {}, {how}, about tokens of {of}", transmitter.issuer.config.issuer())
@@ -189,35 +189,39 @@ fn describe_listener(listener: &raw::Listener) -> String {
         None => "plain text",
         Some(tls) => match tls.client_certificates {
             raw::ClientCertificateDemand::Off => "TLS",
-            raw::ClientCertificateDemand::Optional => "TLS, client certificates welcome",
+            raw::ClientCertificateDemand::Optional => "TLS, client certificates optional",
             raw::ClientCertificateDemand::Required => "TLS, client certificates required",
         },
     };
     let proxy = if listener.proxy_protocol_from.is_empty() { "" } else { ", behind PROXY protocol" };
     let asked = match listener.authorization.as_ref().map(|authorization| authorization.http) {
         None => "",
-        Some(None) => ", asked by Envoy over gRPC: forwards nothing",
-        Some(Some(raw::Asking::Envoy)) => ", asked by Envoy: forwards nothing",
-        Some(Some(raw::Asking::XOriginal)) => ", asked by nginx: forwards nothing",
-        Some(Some(raw::Asking::XForwarded)) => ", asked by another proxy: forwards nothing",
+        Some(None) => ", queried by Envoy over gRPC: forwards nothing",
+        Some(Some(raw::Asking::Envoy)) => ", queried by Envoy: forwards nothing",
+        Some(Some(raw::Asking::XOriginal)) => ", queried by nginx: forwards nothing",
+        Some(Some(raw::Asking::XForwarded)) => ", queried by another proxy: forwards nothing",
     };
     format!("{}, {tls}, {}{proxy}{asked}", listener.address, protocols.join(" and "))
 }
 
 /// How an authority is queried, and about which tokens.
-fn describe_authority(authority: &raw::Authority) -> String {
+fn describe_authority(authority: &raw::TokenAuthority) -> String {
     let how = match authority.kind {
-        raw::AuthorityKind::Introspection => "introspection",
-        raw::AuthorityKind::TokenReview => "TokenReview",
-        raw::AuthorityKind::OpenshiftUser => "OpenShift's users/~",
+        raw::TokenAuthorityKind::Introspection => "introspection",
+        raw::TokenAuthorityKind::TokenReview => "TokenReview",
+        raw::TokenAuthorityKind::OpenshiftUser => "OpenShift's users/~",
     };
     let prefixes = authority.prefixes.iter().map(|prefix| format!("{prefix}…"));
     let issuers = authority.issuers.iter().map(|issuer| format!("JWTs of {issuer}"));
     let tokens: Vec<_> = prefixes.chain(issuers).collect();
-    let tokens = if tokens.is_empty() { "tokens of nobody else".to_owned() } else { tokens.join(", ") };
+    let tokens = if tokens.is_empty() {
+        "tokens that no other authority claims".to_owned()
+    } else {
+        tokens.join(", ")
+    };
     let audience = match (authority.kind, authority.audiences.as_slice()) {
-        (raw::AuthorityKind::OpenshiftUser, _) => String::new(),
-        (_, []) => ", for anybody".into(),
+        (raw::TokenAuthorityKind::OpenshiftUser, _) => String::new(),
+        (_, []) => ", any audience".into(),
         (_, audiences) => format!(", audience {}", audiences.join(" or ")),
     };
     format!("{how} at {}: {tokens}{audience}", authority.url)
@@ -239,9 +243,9 @@ fn table(loaded: &LoadedConfig) -> Table {
         let asked = raw.authorizer.as_ref().map(|name| &name.0);
         let who = match (&route.policy, asked) {
             (Policy::Public, None) => Cell::new(who).fg(Color::Yellow),
-            (Policy::Public, Some(name)) => Cell::new(format!("whom {name} lets pass")),
+            (Policy::Public, Some(name)) => Cell::new(format!("whom {name} permits")),
             (Policy::Rules(_), None) => Cell::new(who),
-            (Policy::Rules(_), Some(name)) => Cell::new(format!("{who}\nif {name} lets them pass too")),
+            (Policy::Rules(_), Some(name)) => Cell::new(format!("{who}\nif {name} permits it too")),
         };
         table.add_row([
             Cell::new(&raw.name.0).add_attribute(Attribute::Bold),
@@ -283,19 +287,19 @@ fn requests(route: &raw::Route) -> String {
 /// Callers that a route permits, with one line for each rule.
 fn who_may(policy: &Policy) -> String {
     let rules = match policy {
-        Policy::Public => return "everyone, no credential asked".into(),
+        Policy::Public => return "everyone, without a credential".into(),
         Policy::Rules(rules) => rules,
     };
     let allow = rules.allow().iter().enumerate();
     let allow = allow.map(|(index, rule)| format!("{}{rule}", if index == 0 { "" } else { "or " }));
     let or = if rules.allow().is_empty() { "" } else { "or " };
-    let review = rules.review().map(|_| format!("{or}whom Kubernetes lets"));
+    let review = rules.review().map(|_| format!("{or}whom Kubernetes permits"));
     let deny = rules.deny().iter().map(|rule| format!("never {rule}"));
     allow.chain(review).chain(deny).collect::<Vec<_>>().join("\n")
 }
 
 fn upstream(route: &raw::Route, loaded: &LoadedConfig) -> String {
-    let Some(name) = &route.upstream else { return "(forwarded by whoever asks)".into() };
+    let Some(name) = &route.upstream else { return "(forwarded by the querying proxy)".into() };
     let upstream = loaded.raw.upstream.iter().find(|upstream| upstream.name == *name);
     let mut lines = vec![name.0.clone()];
     lines.extend(upstream.into_iter().flat_map(|upstream| upstream.endpoints.iter().cloned()));

@@ -82,7 +82,7 @@ pub(super) fn tell(
             Some(failed) if step > failed => return,
             Some(failed) if step == failed => {
                 let why =
-                    verdict.map_or_else(|| "the issuer's keys cannot be had".into(), ToString::to_string);
+                    verdict.map_or_else(|| "the issuer's keys are not available".into(), ToString::to_string);
                 story.step(0, Some(false), format_args!("{text}: {why}"));
             }
             _ => story.step(0, Some(true), text),
@@ -98,7 +98,7 @@ fn steps(config: &Config, token: &[u8], failed: Option<Step>) -> Vec<(Step, Stri
     let show = |value: Option<&serde_json::Value>| value.map_or_else(|| "absent".into(), ToString::to_string);
     let issuer = config.authentication.issuers.iter().find(|i| i.config.issuer() == unverified.issuer());
     let name = issuer.map_or_else(
-        || "no issuer of that name is configured".to_owned(),
+        || "no such issuer is configured".to_owned(),
         |issuer| format!("configured as {:?}", issuer.config.name()),
     );
     steps.push((Step::Issuer, format!("issuer {:?}, {name}", unverified.issuer())));

@@ -48,12 +48,12 @@ impl AskedBy {
             let (removed, _) = auth_response::removed(config, route, &names, fields);
             let mut lines = lines.clone();
             if !removed.is_empty() {
-                lines.push(format!("(to be taken off: {})", removed.join(", ")));
+                lines.push(format!("(removed: {})", removed.join(", ")));
             }
             ways.push(("over gRPC: OK, with these fields in place of the client's".to_owned(), lines));
         }
         if let Some(name) = alike {
-            ways.push((format!("over HTTP only without that: {}", look_alike(name)), Vec::new()));
+            ways.push((format!("over HTTP only without this: {}", look_alike(name)), Vec::new()));
         } else if self.http {
             lines.insert(0, cache_control(config));
             lines.extend(auth_response::absent(config, &names).map(|name| format!("{name}: (empty)")));
@@ -87,5 +87,5 @@ fn set(config: &Config, caller: Option<&Verified>) -> Vec<(String, String)> {
 }
 
 fn look_alike(name: &str) -> String {
-    format!("the header {name} could be taken for one that says who calls")
+    format!("the header {name} looks like an identity header")
 }

@@ -26,11 +26,11 @@ const PORT: u16 = 8080;
 /// Arguments of `postern demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Everything is embedded and bound to 127.0.0.1. Keys, secrets and the provider's database, in a
-temporary folder, are made anew each time and removed at the end.
+Everything is embedded and bound to 127.0.0.1. Keys, secrets and the provider's database are in a
+temporary folder, which is created at each start and removed at the end.
 
-Exit codes: 0 ended by Ctrl-C or the tour went as expected, 1 the tour found a difference,
-3 it cannot run here.")]
+Exit codes: 0 ended by Ctrl-C, or all checks passed, 1 a check found a difference,
+3 failure.")]
 pub struct Arguments {
     /// Run the self check, print expected and actual results, and end.
     #[arg(long)]
@@ -79,9 +79,9 @@ fn guide(town: &Fixture) -> String {
     table.load_style(NOTHING).enforce_styling();
     let gateway = town.gateway();
     let rows = [
-        ("gateway", gateway.clone(), "finds out who is calling, lets pass who may"),
-        ("provider", town.provider(), "an OpenID provider: people log in, programs get tokens"),
-        ("service", town.service(), "stands behind the gateway and shows what reaches it"),
+        ("gateway", gateway.clone(), "authenticates callers and authorizes requests"),
+        ("provider", town.provider(), "an OpenID provider: users log in, programs get tokens"),
+        ("service", town.service(), "runs behind the gateway and shows the requests it receives"),
         ("admin", town.admin(), "/readyz  /metrics  /debug/config"),
     ];
     for (name, place, what) in rows {
@@ -96,7 +96,7 @@ fn guide(town: &Fixture) -> String {
         let ports = rest.iter().fold(first.to_string(), |ports, port| format!("{ports}, {port}"));
         let _ = writeln!(
             out,
-            "  {WARNING}In use already: {ports}.{WARNING:#} The addresses above are others; `--port` chooses them.\n"
+            "  {WARNING}Already in use: {ports}.{WARNING:#} The addresses above use other ports; choose with `--port`.\n"
         );
     }
     let _ = writeln!(out, "  {DIM}# a token for a client that may read orders{DIM:#}");
@@ -104,7 +104,7 @@ fn guide(town: &Fixture) -> String {
     let bearer = "-H \"Authorization: Bearer $TOKEN\"";
     let requests = [
         ("200", "allowed: the service sees who is calling", format!("curl -i {bearer} {gateway}/orders")),
-        ("401", "refused: nobody says who is calling", format!("curl -i {gateway}/orders")),
+        ("401", "refused: no credential", format!("curl -i {gateway}/orders")),
         (
             "403",
             "refused: only managers may delete",
@@ -120,6 +120,6 @@ fn guide(town: &Fixture) -> String {
         let _ = writeln!(out, "  {DIM}#{DIM:#}   {name}  {DIM}with the password{DIM:#}  {password}");
     }
     let _ = writeln!(out);
-    let _ = writeln!(out, "  {DIM}Each request leaves a line below. Ctrl-C ends everything.{DIM:#}\n");
+    let _ = writeln!(out, "  {DIM}Each request is logged below. Ctrl-C stops everything.{DIM:#}\n");
     out
 }

@@ -55,7 +55,7 @@ impl Ports {
             let Some(port) = first.checked_add(offset) else {
                 let last = u16::MAX - (COUNT - 1);
                 return Err(Failure::new(format!(
-                    "the demo takes {COUNT} ports from {first} on: choose at most {last}"
+                    "the demo uses {COUNT} ports from {first} on; choose at most {last}"
                 )));
             };
             match (bind(port), wanted) {

@@ -12,7 +12,7 @@ use aws_lc_rs::rand::SystemRandom;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http_engine::clock::{Clock as _, SystemClock};
-use idp::client::secret::ClientSecret;
+use idp::client_secret::ClientSecret;
 use idp::passwords::{Hasher, Memory, Parameters, Password};
 use idp::{
     Answered, ClientConfig, ConfiguredSecret, Entropy as _, GrantType, Outbound, Parts, Post, Provider,
@@ -53,7 +53,7 @@ pub(super) struct Residents {
 impl Residents {
     /// Generates the secrets.
     pub(super) fn new() -> Result<Self, Failure> {
-        let none = |_| Failure::new("the system has no randomness to give");
+        let none = |_| Failure::new("the system has no random numbers available");
         let random = SystemRandom::new();
         let secret = || ClientSecret::generate(&random).map_err(none);
         let password = || {
@@ -125,7 +125,7 @@ struct Nobody;
 
 impl Outbound for Nobody {
     fn post(&self, post: Post) -> Answered {
-        let refused = format!("{}: the demo calls nobody", post.url);
+        let refused = format!("{}: the demo sends no requests", post.url);
         Box::pin(async move { Err(refused) })
     }
 }

@@ -76,7 +76,7 @@ impl SelfCheck<'_> {
         let bearer = [("authorization", &*reader)];
 
         let reply = self.ask(Method::GET, "/", &[]).await?;
-        step("a public path, nobody asks who it is", "200", status(&reply));
+        step("a public path, without a credential", "200", status(&reply));
         let reply = self.ask(Method::GET, "/orders", &[]).await?;
         let seen = format!("{}, {}", status(&reply), header(&reply, "www-authenticate"));
         step("orders, without a token", "401, Bearer realm=\"demo\"", seen);
@@ -105,7 +105,7 @@ impl SelfCheck<'_> {
         let seen = format!("{}{}", status(&reply), if error { ", invalid_token" } else { "" });
         step("a token with another token's signature", "401, invalid_token", seen);
         let reply = self.ask(Method::GET, "/orders/..%2fadmin", &bearer).await?;
-        step("a path with two readings", "400", status(&reply));
+        step("an ambiguous path", "400", status(&reply));
         let reply = self.ask(Method::GET, "/nowhere", &bearer).await?;
         step("a path without a route", "404", status(&reply));
         let mut ada = Visitor::new(&self.client, self.town.provider());

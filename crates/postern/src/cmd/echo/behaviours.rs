@@ -11,14 +11,14 @@ use super::websocket;
 
 /// Help text of the special paths. All other requests are reflected.
 pub(super) const HELP: &str = "\
-With --reflect, some requests play a scene:
+With --reflect, some requests have a special response:
   /events?count=N&interval=D  server-sent events
   /early-hints                103, then the reflection
-  /status/CODE                an answer with that status
+  /status/CODE                a response with that status
   /bytes/N                    N bytes
   /chunked/N                  N bytes in chunks, with a trailer
   /slow?delay=D               the reflection, after D
-  /close                      no answer: the connection ends
+  /close                      no response: the connection closes
   Upgrade: websocket          sends back what it receives, on any path
   Upgrade: echo               the same without frames";
 

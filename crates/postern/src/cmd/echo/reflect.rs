@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::digest;
+use http_engine::head::HeadFault;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::message::{self, Bad, Head, Lines};
@@ -102,7 +103,7 @@ async fn next_head<S: AsyncRead + Unpin>(stream: &mut S, inbox: &mut Inbox) -> s
     loop {
         if !inbox.bytes.is_empty() {
             match message::head_with_lines(&inbox.bytes) {
-                Ok(None) if inbox.bytes.len() > HEAD => return Ok(Err(Bad::Head)),
+                Ok(None) if inbox.bytes.len() > HEAD => return Ok(Err(HeadFault::TooLarge.into())),
                 Ok(None) => {}
                 Ok(Some((head, lines))) => {
                     inbox.bytes.drain(..head.length);

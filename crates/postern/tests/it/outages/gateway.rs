@@ -13,7 +13,8 @@ use serde_json::json;
 use super::{Switch, each_went_and_came_back_once, server};
 use crate::revoked::Broker;
 use crate::revoked::town::{Town, until};
-use crate::support::{Folder, Running, SIGNER, free, get};
+use crate::support::{Folder, Running, SIGNER, get};
+use dataplane::ports::free;
 
 fn now() -> u64 {
     SystemClock.now().wall.as_secs()
@@ -87,7 +88,7 @@ impl Served {
             route("asked", "public = true\nauthorizer = \"other\""),
             "[[route]]\nname = \"reviewed\"\nhosts = [\"*\"]\npath = { template = \"/reviewed/{ns}\" }\n\
              upstream = \"service\"\n\
-             review = { resource = \"pods\", namespace = \"{path.ns}\" }\n"
+             access_review = { resource = \"pods\", namespace = \"{path.ns}\" }\n"
                 .to_owned(),
             "[[route]]\nname = \"pages\"\nhosts = [\"app.test\"]\nupstream = \"service\"\nlogin = true\n\
              policy = { allow = [{ authenticated = true }] }\n"
@@ -101,7 +102,7 @@ impl Served {
              [[issuer]]\nname = \"file\"\nissuer = \"urn:file\"\naudiences = [\"orders\"]\njwks_file = \"jwks.json\"\n\
              [[issuer]]\nname = \"fetched\"\nissuer = \"http://{at}\"\naudiences = [\"orders\"]\n\
              jwks_uri = \"http://{at}/jwks\"\nrefresh = \"10s\"\n\
-             [[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{at}/introspect\"\n\
+             [[token_authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{at}/introspect\"\n\
              prefixes = [\"op_\"]\naudiences = [\"orders\"]\nclient_id = \"us\"\nclient_secret_file = \"secret\"\n\
              [kubernetes]\nurl = \"http://{at}/\"\ntoken_file = \"secret\"\nwatch = false\n\
              [[authorizer]]\nname = \"other\"\nupstream = \"authorizer\"\n\
@@ -203,7 +204,7 @@ fn whoever_a_gateway_asks_is_away_in_two_lines() {
 fn a_broker_and_an_issuer_that_is_followed_are_away_in_two_lines() {
     let broker = Broker::start();
     let messages = Switch::before(broker.url.strip_prefix("nats://").unwrap());
-    let more = format!("[coherence]\nbrokers = [\"nats://{}\"]\n", messages.address);
+    let more = format!("[revocation]\nbrokers = [\"nats://{}\"]\n", messages.address);
     let mut town = Town::with("outage-ways", 1, "sqlite://postern.db?mode=rwc", &more);
     let issuer = Switch::before(&town.nodes[0].provider);
     let mut elsewhere = town.elsewhere_by_way_of(&format!("http://{}", issuer.address), &more);

@@ -141,7 +141,7 @@ fn loud(said: &str) -> impl Iterator<Item = &str> {
     // Insecure settings of a test are logged at the start. A login with an unknown code concerns
     // that login only.
     let is_of_the_test =
-        |line: &str| line.contains("plain http") || line.contains("it refused: invalid_grant");
+        |line: &str| line.contains("plain http") || line.contains("the provider refused: invalid_grant");
     said.lines().filter(is_loud).filter(move |line| !is_of_the_test(line))
 }
 

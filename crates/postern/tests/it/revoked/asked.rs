@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use super::town::{BOUND, CUT, Node, Town, authority, service, until};
-use crate::support::{Running, free, postern, said};
+use crate::support::{Running, postern, said};
+use dataplane::ports::free;
 
 /// A process with a listener and these tables. It follows the provider of `town`, at another URL if
 /// one is named.
@@ -24,7 +25,7 @@ pub(super) fn gateway(town: &Town, listener: &str, follow: &str, tables: &str) -
     Node { provider: issuer.clone(), gateway, admin, process, file }
 }
 
-pub(super) const FOLLOW: &str = "follow_secret_file = \"follow.secret\"";
+pub(super) const FOLLOW: &str = "revocation.secret_file = \"follow.secret\"";
 
 /// The authorizer. It permits every request with a token, and its responses may be cached for a
 /// minute.
@@ -55,7 +56,7 @@ fn edge(town: &Town, authorizer: &Node, follow: &str, more: &str) -> Node {
 }
 
 fn asked(edge: &Node, result: &str) -> f64 {
-    let name = format!("postern_authorizer_questions_total{{authorizer=\"other\",result=\"{result}\"}}");
+    let name = format!("postern_authorizer_requests_total{{authorizer=\"other\",result=\"{result}\"}}");
     edge.metric(&name)
 }
 
@@ -112,7 +113,7 @@ fn an_edge_that_does_not_hear_of_the_issuer_asks_each_time() {
     town.tell_the_secret();
     let authorizer = authorizer(&town);
     let token = town.nodes[0].token();
-    let deaf = format!("{FOLLOW}\nfollow_url = \"http://127.0.0.1:1\"\ninsecure_http = true");
+    let deaf = format!("{FOLLOW}\nrevocation.url = \"http://127.0.0.1:1\"\ninsecure_http = true");
     let deaf = edge(&town, &authorizer, &deaf, "");
     for _ in 0..5 {
         assert_eq!(deaf.status(&token), 200);
@@ -143,7 +144,7 @@ fn whether_a_token_was_revoked_is_said_not_to_be_looked_at() {
     let told =
         postern(&["check", "--config", config.to_str().unwrap(), "--as", &token, "--request", &request]);
     let text = said(&told);
-    assert!(text.contains("whether it was revoked is not looked at here"), "{text}");
+    assert!(text.contains("revocation is not checked here"), "{text}");
 }
 
 /// Tables of a gateway that keeps exchanges open after the token expires.

@@ -30,24 +30,24 @@ impl Town {
 
     /// Whether a gateway has a lease.
     fn leased(&self, file: &str) -> bool {
-        self.json(file, &["coherence", "status"])["following"][0]["mode"] == "leased"
+        self.json(file, &["revocation", "status"])["following"][0]["mode"] == "leased"
     }
 
     fn followers(&self) -> usize {
-        let status = self.json("node-0.toml", &["coherence", "status"]);
+        let status = self.json("node-0.toml", &["revocation", "status"]);
         status["followers"]["items"].as_array().unwrap().len()
     }
 
     /// The text output for a revoked token.
     fn told_of(&self, token: &str) -> String {
         let file = self.folder.write("told-of.token", token);
-        self.admin_ends(1, "node-0.toml", &["token", "look", file.to_str().unwrap()]).0
+        self.admin_ends(1, "node-0.toml", &["token", "inspect", file.to_str().unwrap()]).0
     }
 
     /// The JSON output of the first node for a revoked token.
     fn look(&self, token: &str) -> Value {
         let file = self.folder.write("looked-at.token", token);
-        let arguments = ["--output", "json", "token", "look", file.to_str().unwrap()];
+        let arguments = ["--output", "json", "token", "inspect", file.to_str().unwrap()];
         let (text, _) = self.admin_ends(1, "node-0.toml", &arguments);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
@@ -103,7 +103,7 @@ fn waits_for_all(town: &Town, gateways: &[&Node]) {
 fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
     let town = Town::new("answers-of-before", 1, "sqlite://postern.db?mode=rwc");
     let sieve = Sieve::before(&town.nodes[0].provider);
-    for path in ["/coherence/messages", "/coherence/events", "/coherence/denials"] {
+    for path in ["/revocation/messages", "/revocation/events", "/revocation/denials"] {
         sieve.shut(path);
     }
     town.tell_the_secret();
@@ -120,15 +120,15 @@ fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
             for one in at_once {
                 one.join().unwrap();
             }
-            sieve.hold("/coherence/confirm");
+            sieve.hold("/revocation/confirm");
             let before = scope.spawn(status);
-            until(|| sieve.held("/coherence/confirm") > 0, "answered");
+            until(|| sieve.held("/revocation/confirm") > 0, "answered");
             let answer = town.nodes[0].post(client, "/revoke", &format!("token={token}&wait=true"));
             assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
             let after = scope.spawn(status);
             let waits = || elsewhere.metric("postern_requests_in_flight") > 1.5;
             until(|| after.is_finished() || waits(), "waiting, or told already");
-            sieve.open("/coherence/confirm");
+            sieve.open("/revocation/confirm");
             let (before, after) = (before.join().unwrap(), after.join().unwrap());
             assert!(["200", "401", "503"].contains(&&*before), "{before}: it came before");
             assert!(["401", "503"].contains(&&*after), "{client}: {after}");
@@ -145,9 +145,12 @@ fn who_waits_is_told_when_everybody_refuses() {
     waits_for_all(&town, &[&town.nodes[0], &elsewhere[0], &elsewhere[1]]);
     let file = town.folder.write("last.token", town.nodes[0].token());
     let (_, said) = town.admin("node-0.toml", &["--wait", "token", "revoke", file.to_str().unwrap()]);
-    assert!(said.contains("all 3 followers have applied it"), "{said}");
+    assert!(said.contains("all 3 consumers have applied it"), "{said}");
     let refused = town.nodes[0].post("opaque", "/revoke", "token=x&wait=maybe");
-    assert!(refused.starts_with("HTTP/1.1 400 ") && refused.contains("wait is true or false"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 400 ") && refused.contains("wait is malformed: use true or false"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -196,17 +199,17 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
         "refused by all but one",
     );
     assert_eq!(refused["everywhere"], false, "{refused}");
-    let (_, said) = town.admin("node-0.toml", &["coherence", "wait"]);
+    let (_, said) = town.admin("node-0.toml", &["revocation", "wait"]);
     assert!(revoked.elapsed() >= Duration::from_secs(5), "{said}");
-    assert!(said.contains("have passed, and nobody"), "{said}");
+    assert!(said.contains("have passed, and the lease of every consumer"), "{said}");
     // Its lease has ended, plus five seconds for the clock difference between two nodes.
     let told = town.told_of(&token);
-    assert!(told.contains("in ") && told.contains(" s it is"), "{told}");
+    assert!(told.contains("; they refuse it in "), "{told}");
     until(|| town.look(&token)["refused"]["everywhere"] == true, "refused everywhere");
     assert!(revoked.elapsed() >= Duration::from_secs(9));
     let told = town.told_of(&token);
     assert!(
-        told.contains("refused everywhere; not heard from since, and without a lease: gateway"),
+        told.contains("refused everywhere; consumers without a confirmation and without a lease: gateway"),
         "{told}"
     );
     elsewhere.process.signal("-CONT");
@@ -215,7 +218,7 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
     drop(elsewhere);
     let took = |what| {
         let began = Instant::now();
-        town.admin("node-0.toml", &["coherence", what]);
+        town.admin("node-0.toml", &["revocation", what]);
         began.elapsed()
     };
     // The second command waits for no consumer. It measures the time of a command.
@@ -234,21 +237,21 @@ fn the_status_tells_both_ends() {
     town.nodes[0].revoke(&town.nodes[0].token());
     until(
         || {
-            let status = town.json("node-0.toml", &["coherence", "status"]);
+            let status = town.json("node-0.toml", &["revocation", "status"]);
             let followers = status["followers"]["items"].as_array().unwrap();
             status["followers"]["head"] == 1 && followers.iter().all(|follower| follower["behind"] == 0)
         },
         "applied",
     );
-    let (text, _) = town.admin("node-0.toml", &["coherence", "status"]);
-    assert!(text.starts_with("the log is at event 1; who follows it:\n"), "{text}");
+    let (text, _) = town.admin("node-0.toml", &["revocation", "status"]);
+    assert!(text.starts_with("the log is at event 1; consumers:\n"), "{text}");
     for (kind, node) in [("gateway+provider", &town.nodes[0]), ("gateway", &elsewhere)] {
         let number = format!("/{} ", node.process.id());
         let line = text.lines().find(|line| line.contains(&number)).unwrap_or_else(|| panic!("{text}"));
         assert!(line.contains(&format!("{kind} postern ")), "{line}");
     }
-    assert!(text.contains("nothing") && text.contains("what this gateway follows:"), "{text}");
-    let status = town.json(&elsewhere.file, &["coherence", "status"]);
+    assert!(text.contains("nothing") && text.contains("followed issuers of this gateway:"), "{text}");
+    let status = town.json(&elsewhere.file, &["revocation", "status"]);
     assert_eq!(status["followers"], Value::Null, "it has no provider");
     let one = &status["following"][0];
     assert_eq!([&one["mode"], &one["way"]], ["leased", "up"], "{status}");
@@ -265,11 +268,11 @@ fn the_secret_of_followers_is_exchanged_while_all_goes_on() {
     let before = std::fs::read_to_string(&file).unwrap();
     let mut last = String::new();
     for generations in ["[1, 2]", "[2, 1]", "[2]"] {
-        let with = format!("[provider]\nfollow_generations = {generations}\n");
+        let with = format!("[provider]\nrevocation = {{ secret_generations = {generations} }}\n");
         town.folder.write("node-0.toml", before.replacen("[provider]\n", &with, 1));
         town.nodes[0].process.signal("-HUP");
         town.nodes[0].process.wait_for("configuration applied");
-        let (printed, _) = town.admin("node-0.toml", &["follow-secret"]);
+        let (printed, _) = town.admin("node-0.toml", &["revocation", "secret"]);
         assert_ne!(printed, last);
         // The consumers get the new secret a moment later, without an interruption.
         assert_eq!(elsewhere.status(&good), 200, "{generations}");

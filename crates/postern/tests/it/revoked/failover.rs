@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::town::{BOUND, Town, until};
-use crate::support::{free, get};
+use crate::support::get;
+use dataplane::ports::free;
 
 /// A PostgreSQL server of the test. It is killed with `kill -9` when it is dropped.
 struct Server {
@@ -194,7 +195,7 @@ fn what_is_read_where_nothing_can_be_committed_lets_nobody_in() {
         "it can still be read: {read}"
     );
     // It may be unready for lack of a lease before its database was checked.
-    until(|| get(&node.admin, "/readyz").contains("does not prove that it is in force"), "told why");
+    until(|| get(&node.admin, "/readyz").contains("cannot prove that it is current"), "told why");
     until(|| node.metric("postern_provider_database_proven") < 0.5, "counted");
     standby.signal("-CONT");
     for gateway in [node, &elsewhere] {
@@ -296,7 +297,8 @@ fn a_failover_that_loses_something_begins_another_history() {
         );
     }
     let issuer = &node.provider;
-    let flushes = format!("postern_coherence_flushes_total{{issuer=\"http://{issuer}\",cause=\"epoch\"}}");
+    let flushes =
+        format!("postern_revocation_cache_flushes_total{{issuer=\"http://{issuer}\",cause=\"epoch\"}}");
     until(|| elsewhere.metric(&flushes) >= 1.0, "flushed");
     // The pool may lend a connection to the former primary once more before it is found broken.
     // That request gets 503, and a retry succeeds.

@@ -20,7 +20,8 @@ use coherence::revocation_query::PATIENCE as QUESTION;
 
 use self::sieve::Sieve;
 use self::town::{BOUND, CUT, Town, until};
-use crate::support::{Running, database_of_its_own, exchange, free, get, postern, psql, said};
+use crate::support::{Running, database_of_its_own, exchange, get, postern, psql, said};
+use dataplane::ports::free;
 
 /// Shared secret of another provider.
 const ANOTHERS_SECRET: &str =
@@ -64,8 +65,8 @@ fn a_token_that_was_revoked_is_refused() {
     let answer = node.call("/", &token);
     assert!(answer.contains("error=\"invalid_token\"") && answer.contains("token was revoked"), "{answer}");
     let issuer = &node.provider;
-    assert!(node.metric(&format!("postern_coherence_lease_seconds{{issuer=\"http://{issuer}\"}}")) > 3.0);
-    let events = format!("postern_coherence_events_total{{issuer=\"http://{issuer}\"}}");
+    assert!(node.metric(&format!("postern_revocation_lease_seconds{{issuer=\"http://{issuer}\"}}")) > 3.0);
+    let events = format!("postern_revocation_events_total{{issuer=\"http://{issuer}\"}}");
     until(|| node.metric(&events) >= 2.0, "counted");
 }
 
@@ -117,7 +118,7 @@ fn a_gateway_elsewhere_refuses_what_was_revoked() {
         town.revoke_and_watch(&elsewhere);
     }
     let issuer = &town.nodes[0].provider;
-    let asked = format!("postern_coherence_questions_total{{issuer=\"http://{issuer}\",result=\"good\"}}");
+    let asked = format!("postern_revocation_queries_total{{issuer=\"http://{issuer}\",result=\"good\"}}");
     assert!(elsewhere.metric(&asked) < 1.0, "it knows by itself");
 }
 
@@ -127,7 +128,7 @@ fn what_is_asked_about_is_remembered_until_it_is_revoked() {
     let elsewhere = town.elsewhere("");
     for gateway in [&town.nodes[0], &elsewhere] {
         town.revoke_and_watch_of("opaque", gateway);
-        let asked = "postern_authority_questions_total{authority=\"opaque\",result=\"good\"}";
+        let asked = "postern_token_authority_requests_total{authority=\"opaque\",result=\"good\"}";
         let (token, before) = (town.nodes[0].token_of("opaque"), gateway.metric(asked));
         assert_eq!([gateway.status(&token), gateway.status(&token), gateway.status(&token)], [200; 3]);
         assert!((gateway.metric(asked) - before - 1.0).abs() < 0.1, "asked once");
@@ -165,7 +166,7 @@ fn a_gateway_that_hears_of_nobody_admits_nobody_and_calls_no_token_bad() {
     );
     assert!(stream.join().unwrap() - gone < CUT, "what is open rests on the same word");
     let ready = get(&elsewhere.admin, "/readyz");
-    assert!(ready.contains("is not heard of"), "{ready}");
+    assert!(ready.contains("sends nothing"), "{ready}");
     assert_ne!(elsewhere.status(&revoked), 200);
 
     let file = town.folder.0.join("node-0.toml");
@@ -186,8 +187,8 @@ fn what_is_open_is_cut_in_time_when_questions_are_swallowed() {
         elsewhere.stream(&token)
     };
     let streams: Vec<_> = (0..4).map(|_| open()).collect();
-    sieve.swallow("/coherence/messages");
-    sieve.swallow("/coherence/confirm");
+    sieve.swallow("/revocation/messages");
+    sieve.swallow("/revocation/confirm");
     let silent = Instant::now();
     let late = Duration::from_millis(400);
     for stream in streams {
@@ -202,9 +203,9 @@ fn whoever_has_another_secret_hears_nothing() {
     let town = Town::new("stranger", 1, "sqlite://postern.db?mode=rwc");
     town.folder.write("follow.secret", ANOTHERS_SECRET);
     let mut stranger = town.start_elsewhere("");
-    stranger.process.wait_for("does not know the secret of this gateway");
+    stranger.process.wait_for("refused the secret of this gateway");
     let ready = get(&stranger.admin, "/readyz");
-    assert!(ready.contains(" 503 ") && ready.contains("has not said yet what is revoked"), "{ready}");
+    assert!(ready.contains(" 503 ") && ready.contains("has not sent its revocations yet"), "{ready}");
     assert_eq!(stranger.status(&town.nodes[0].token()), 503);
 }
 
@@ -239,14 +240,14 @@ impl Drop for Broker {
 #[test]
 fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     let broker = Broker::start();
-    let more = format!("[coherence]\nbrokers = [\"{}\"]\n", broker.url);
+    let more = format!("[revocation]\nbrokers = [\"{}\"]\n", broker.url);
     let town = Town::with("broker", 1, "sqlite://postern.db?mode=rwc", &more);
     // Only the broker sends events without a query.
     let sieve = Sieve::before(&town.nodes[0].provider);
-    sieve.shut("/coherence/events");
+    sieve.shut("/revocation/events");
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, &more);
-    until(|| !get(&elsewhere.admin, "/readyz").contains("way for messages"), "connected");
-    until(|| !get(&town.nodes[0].admin, "/readyz").contains("way for messages"), "connected");
+    until(|| !get(&elsewhere.admin, "/readyz").contains("the transport is"), "connected");
+    until(|| !get(&town.nodes[0].admin, "/readyz").contains("the transport is"), "connected");
     let mut times: Vec<_> = (0..11).map(|_| town.revoke_and_watch(&elsewhere)).collect();
     times.sort_unstable();
     // Without a broker it would take a quarter of a second.
@@ -257,7 +258,10 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     // It is queried over HTTP, which renews the lease.
     for _ in 0..3 {
         let ready = get(&elsewhere.admin, "/readyz");
-        assert!(ready.contains(" 200 ") && ready.contains("is heard, though not in every way; "), "{ready}");
+        assert!(
+            ready.contains(" 200 ") && ready.contains("is reachable, but not over every transport; "),
+            "{ready}"
+        );
         std::thread::sleep(Duration::from_secs(1));
     }
     for _ in 0..3 {
@@ -275,8 +279,8 @@ fn without_a_broker_gateways_elsewhere_are_told_at_once() {
     let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
     assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
     // It can send no more queries and uses its lease. New events arrive over the stream only.
-    sieve.shut("/coherence/messages");
-    sieve.shut("/coherence/confirm");
+    sieve.shut("/revocation/messages");
+    sieve.shut("/revocation/confirm");
     until(|| sieve.kept() > 0, "asked in vain");
     town.nodes[0].revoke(&token);
     until(|| elsewhere.status(&token) == 401, "refused, by what it was told");
@@ -290,15 +294,15 @@ fn without_a_broker_gateways_elsewhere_are_told_at_once() {
 fn what_is_told_is_told_to_whoever_has_the_secret() {
     let town = Town::new("listeners", 1, "sqlite://postern.db?mode=rwc");
     let address = &town.nodes[0].provider;
-    let answer = get(address, "/coherence/events");
+    let answer = get(address, "/revocation/events");
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
     for path in ["denials", "confirm", "messages"] {
-        let request = format!("POST /coherence/{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+        let request = format!("POST /revocation/{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
         let answer = exchange(address, &(request + "Content-Length: 0\r\n\r\n"));
         assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
     }
     let config = town.folder.0.join("node-0.toml");
-    let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
+    let printed = postern(&["admin", "--config", config.to_str().unwrap(), "revocation", "secret"]);
     let text = String::from_utf8(printed.stdout).unwrap();
     let secret = coherence::secret::SharedSecret::parse(&text).unwrap();
     let bearer = secret.bearer();
@@ -314,21 +318,21 @@ fn what_is_told_is_told_to_whoever_has_the_secret() {
         )
     };
     for (request, body) in [
-        ("POST /coherence/denials", ""),
-        ("POST /coherence/denials", "{}"),
+        ("POST /revocation/denials", ""),
+        ("POST /revocation/denials", "{}"),
         // A query of the other kind.
-        ("POST /coherence/denials", "\u{1}\u{1}0123456789abcdef\0\0\0\0"),
-        ("POST /coherence/confirm", "\u{1}\u{2}0123456789abcdef\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
-        ("POST /coherence/confirm", "{\"tags\":[]}"),
+        ("POST /revocation/denials", "\u{1}\u{1}0123456789abcdef\0\0\0\0"),
+        ("POST /revocation/confirm", "\u{1}\u{2}0123456789abcdef\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+        ("POST /revocation/confirm", "{\"tags\":[]}"),
         // Fewer tags than the count says.
-        ("POST /coherence/confirm", "\u{1}\u{1}0123456789abcdef\0\0\0\u{9}"),
+        ("POST /revocation/confirm", "\u{1}\u{1}0123456789abcdef\0\0\0\u{9}"),
     ] {
         let answer = ask(request, body);
         assert!(answer.starts_with("HTTP/1.1 400 "), "{request}: {answer}");
     }
-    let answer = ask("POST /coherence/messages", "what nobody made");
+    let answer = ask("POST /revocation/messages", "what nobody made");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("{\"messages\":[]}"), "{answer}");
-    let answer = ask("POST /coherence/messages", &"a".repeat(300 << 10));
+    let answer = ask("POST /revocation/messages", &"a".repeat(300 << 10));
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
@@ -408,7 +412,8 @@ fn a_restored_provider_is_another_history_and_what_was_refused_stays_refused() {
     town.start_again();
 
     let issuer = &town.nodes[0].provider;
-    let flushes = format!("postern_coherence_flushes_total{{issuer=\"http://{issuer}\",cause=\"epoch\"}}");
+    let flushes =
+        format!("postern_revocation_cache_flushes_total{{issuer=\"http://{issuer}\",cause=\"epoch\"}}");
     until(|| get(&elsewhere.admin, "/metrics").contains(&flushes), "flushed");
     until(|| elsewhere.status(&token) == 200, "admitted");
     assert_eq!(elsewhere.status(&revoked), 401);
@@ -466,7 +471,7 @@ fn a_hundred_thousand_revocations_at_once_are_taken_up_and_nobody_else_notices()
     let issuer = &town.nodes[0].provider;
     for gateway in [&town.nodes[0], &elsewhere] {
         let value =
-            |name: &str| gateway.metric(&format!("postern_coherence_{name}{{issuer=\"http://{issuer}\"}}"));
+            |name: &str| gateway.metric(&format!("postern_revocation_{name}{{issuer=\"http://{issuer}\"}}"));
         // While the denylist is copied, each token is queried. A request without an answer within
         // the query's time limit gets 503, which happens when other programs use the CPUs. No
         // request is refused earlier or with another status.
@@ -478,7 +483,9 @@ fn a_hundred_thousand_revocations_at_once_are_taken_up_and_nobody_else_notices()
                 503 if asked.elapsed() >= QUESTION => unanswered += 1,
                 other => panic!("somebody else's token: {other} after {:?}", asked.elapsed()),
             }
-            value("denials") >= 100_000.0 && value("denials_whole") > 0.5 && value("lag_events") < 0.5
+            value("denylist_entries") >= 100_000.0
+                && value("denylist_complete") > 0.5
+                && value("lag_events") < 0.5
         };
         until(taken_up, "taken up");
         assert!(admitted > 4 * unanswered, "{admitted} admitted, {unanswered} without an answer");

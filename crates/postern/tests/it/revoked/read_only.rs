@@ -59,11 +59,11 @@ fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) 
     assert!(!stream.is_finished(), "what is open stays open");
     begins_meanwhile(town, &tokens.good[0]);
     let node = &mut town.nodes[0];
-    let lease = format!("postern_coherence_lease_seconds{{issuer=\"http://{}\"}}", node.provider);
+    let lease = format!("postern_revocation_lease_seconds{{issuer=\"http://{}\"}}", node.provider);
     for gateway in [&*node, &elsewhere] {
         assert!(gateway.metric(&lease) > 0.0, "each token need not be asked about");
     }
-    assert!(get(&node.admin, "/readyz").contains("changes could not be stored lately: "));
+    assert!(get(&node.admin, "/readyz").contains("recent changes could not be stored: "));
     assert_eq!(
         ["proven", "writable"].map(|what| node.metric(&format!("postern_provider_database_{what}")) > 0.5),
         [true, false]
@@ -108,12 +108,12 @@ fn begins_meanwhile(town: &Town, token: &str) {
     gateway.begun();
     assert_eq!([gateway.status(token), gateway.status("nobodys")], [200, 401]);
     let asked = format!(
-        "postern_coherence_questions_total{{issuer=\"http://{}\",result=\"good\"}}",
+        "postern_revocation_queries_total{{issuer=\"http://{}\",result=\"good\"}}",
         town.nodes[0].provider
     );
     assert!(gateway.metric(&asked) >= 1.0);
     let ready = get(&gateway.admin, "/readyz");
-    assert!(ready.contains(" 200 ") && ready.contains("is asked about each token"), "{ready}");
+    assert!(ready.contains(" 200 ") && ready.contains("each token is queried"), "{ready}");
 }
 
 #[test]

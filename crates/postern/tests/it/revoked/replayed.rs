@@ -10,22 +10,22 @@ use super::town::{BOUND, Node, Town, until};
 fn refused(gateway: &Node) -> f64 {
     let issuer = &gateway.provider;
     gateway
-        .metric(&format!("postern_coherence_messages_total{{issuer=\"http://{issuer}\",kind=\"refused\"}}"))
+        .metric(&format!("postern_revocation_messages_total{{issuer=\"http://{issuer}\",kind=\"refused\"}}"))
 }
 
 #[test]
 fn an_answer_that_was_recorded_lets_nobody_in_later() {
     let town = Town::new("replayed", 1, "sqlite://postern.db?mode=rwc");
     let sieve = Sieve::before(&town.nodes[0].provider);
-    sieve.shut("/coherence/events");
+    sieve.shut("/revocation/events");
     let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
     let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
     assert_eq!(elsewhere.status(&token), 200);
     // Without a lease it queries each token.
-    sieve.swallow("/coherence/messages");
-    sieve.record("/coherence/confirm");
-    until(|| elsewhere.status(&token) == 200 && sieve.has_recorded("/coherence/confirm"), "asked about");
-    sieve.replay("/coherence/confirm");
+    sieve.swallow("/revocation/messages");
+    sieve.record("/revocation/confirm");
+    until(|| elsewhere.status(&token) == 200 && sieve.has_recorded("/revocation/confirm"), "asked about");
+    sieve.replay("/revocation/confirm");
     town.nodes[0].revoke(&token);
     let revoked = Instant::now();
     let mut last = 503;
@@ -41,7 +41,7 @@ fn an_answer_that_was_recorded_lets_nobody_in_later() {
     }
     assert_eq!((last, elsewhere.status(&other)), (503, 503), "what is no answer says nothing of anybody");
     assert!(sieve.kept() > 0 && refused(&elsewhere) >= 1.0, "it is counted");
-    sieve.open("/coherence/confirm");
+    sieve.open("/revocation/confirm");
     until(|| elsewhere.status(&token) == 401, "refused");
     assert_eq!(elsewhere.status(&other), 200);
 }
@@ -70,16 +70,16 @@ fn a_copy_of_what_is_denied_that_is_not_whole_is_none() {
     for (request, answer) in
         [(as_it_is as fn(&mut Vec<u8>), cut as fn(&mut Vec<u8>)), (ask_for_the_end, as_it_is)]
     {
-        sieve.change("/coherence/denials", request, answer);
+        sieve.change("/revocation/denials", request, answer);
         let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
         until(|| refused(&elsewhere) >= 1.0, "refused");
         let issuer = &town.nodes[0].provider;
-        let whole = format!("postern_coherence_denials_whole{{issuer=\"http://{issuer}\"}}");
+        let whole = format!("postern_revocation_denylist_complete{{issuer=\"http://{issuer}\"}}");
         for _ in 0..20 {
             assert_eq!([elsewhere.status(&revoked), elsewhere.status(&other)], [401, 200], "it asks");
             assert!(elsewhere.metric(&whole) < 0.5);
         }
-        sieve.open("/coherence/denials");
+        sieve.open("/revocation/denials");
         until(|| elsewhere.metric(&whole) > 0.5, "whole");
         assert_eq!([elsewhere.status(&revoked), elsewhere.status(&other)], [401, 200]);
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Broker;
 use super::town::{BOUND, Node, Town, until};
-use crate::support::{Folder, Running, free, get};
+use crate::support::{Folder, Running, get};
+use dataplane::ports::free;
 
 /// Configuration of what `postern lab relay` drops.
 struct Faults(Folder);
@@ -34,14 +35,14 @@ impl Faults {
 }
 
 fn is_connected(node: &Node) -> bool {
-    !get(&node.admin, "/readyz").contains("way for messages")
+    !get(&node.admin, "/readyz").contains("the transport is")
 }
 
 #[test]
 fn no_valid_request_is_refused_while_a_broker_that_loses_messages_is_the_only_way() {
     let (broker, faults) = (Broker::start(), Faults::new("rough"));
     let (_nats, nats) = faults.relay("--nats", broker.url.strip_prefix("nats://").unwrap());
-    let more = format!("[coherence]\nbrokers = [\"nats://{nats}\"]\n");
+    let more = format!("[revocation]\nbrokers = [\"nats://{nats}\"]\n");
     let town = Town::with("rough", 1, "sqlite://postern.db?mode=rwc", &more);
     let (_http, http) = faults.relay("--http", &town.nodes[0].provider);
     let elsewhere = town.elsewhere_by_way_of(&format!("http://{http}"), &more);

@@ -8,7 +8,7 @@ use super::town::{Node, Town, call, until};
 use crate::support::get;
 
 fn is_silent(gateway: &Node) -> bool {
-    gateway.metric(&format!("postern_coherence_silent{{issuer=\"http://{}\"}}", gateway.provider)) > 0.5
+    gateway.metric(&format!("postern_revocation_silent{{issuer=\"http://{}\"}}", gateway.provider)) > 0.5
 }
 
 /// Checks that each token is refused `times` times, with several concurrent requests.
@@ -35,11 +35,11 @@ fn who_answers_nothing_is_not_asked_and_one_question_at_a_time_looks_whether_it_
     let (token, other) = (node.token(), node.token());
     let (opaque, unknown) = (node.token_of("opaque"), node.token_of("opaque"));
     assert_eq!([elsewhere.status(&token), elsewhere.status(&opaque)], [200; 2]);
-    let paths = ["/coherence/messages", "/coherence/confirm", "/introspect"];
+    let paths = ["/revocation/messages", "/revocation/confirm", "/introspect"];
     hole.swallow(&paths);
     until(|| is_silent(&elsewhere), "silent");
     let ready = get(&elsewhere.admin, "/readyz");
-    assert!(ready.contains("is not heard of, and answers nothing"), "{ready}");
+    assert!(ready.contains("sends nothing and does not answer"), "{ready}");
 
     // A query in flight is given up when the next one is sent.
     until(|| matches!(paths.map(|path| hole.most(path)), [0..=2, 0..=1, 0]), "given up");
@@ -93,7 +93,7 @@ fn who_is_slow_is_not_silent() {
     let elsewhere = town.elsewhere_behind(&hole.url);
     let token = town.nodes[0].token();
     assert_eq!(elsewhere.status(&token), 200);
-    hole.delay(&["/coherence/messages", "/coherence/confirm"], Duration::from_millis(1500));
+    hole.delay(&["/revocation/messages", "/revocation/confirm"], Duration::from_millis(1500));
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(8) {
         assert_eq!(elsewhere.status(&token), 200);
@@ -108,8 +108,8 @@ fn who_can_be_asked_in_one_way_is_not_silent_though_nobody_asks() {
     let elsewhere = town.elsewhere_by_way_of(&hole.url, "");
     let token = town.nodes[0].token();
     assert_eq!(elsewhere.status(&token), 200);
-    hole.swallow(&["/coherence/messages"]);
-    until(|| get(&elsewhere.admin, "/readyz").contains("asked about each token"), "without a lease");
+    hole.swallow(&["/revocation/messages"]);
+    until(|| get(&elsewhere.admin, "/readyz").contains("each token is queried"), "without a lease");
     std::thread::sleep(Duration::from_secs(7));
     assert!(!is_silent(&elsewhere));
     assert_eq!(elsewhere.status(&token), 200);
@@ -127,7 +127,7 @@ fn who_can_admit_somebody_else_stays_ready_and_who_cannot_does_not() {
     until(|| is_silent(&open), "silent");
     assert_eq!(open.status(&token), 503);
     let ready = get(&open.admin, "/readyz");
-    assert!(ready.contains(" 200 ") && ready.contains("is not heard of, and answers nothing"), "{ready}");
+    assert!(ready.contains(" 200 ") && ready.contains("sends nothing and does not answer"), "{ready}");
     assert!(call(&open.gateway, "/public", "nobodys").starts_with("HTTP/1.1 200 "));
     town.nodes[0].process.signal("-CONT");
     until(|| get(&plain.admin, "/readyz").contains(" 200 "), "ready");

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, exchange, free, get, postern, said};
+use crate::support::{Folder, Running, exchange, get, postern, said};
+use dataplane::ports::free;
 
 /// Secret of the client.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -74,7 +75,7 @@ pub(crate) fn authority(issuer: &str) -> String {
 
 fn authority_at(url: &str, issuer: &str) -> String {
     format!(
-        "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"{url}/introspect\"\n\
+        "[[token_authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"{url}/introspect\"\n\
          prefixes = [\"ptn_at_\"]\naudiences = [\"orders\"]\nissuer = \"http://{issuer}\"\n\
          client_id = \"opaque\"\nclient_secret_file = \"app.secret\"\n"
     )
@@ -142,7 +143,7 @@ impl Town {
             let file = format!("node-{at}.toml");
             let config = folder.write(&file, text);
             let mut process = run(&folder, &["serve", "--config", config.to_str().unwrap()]);
-            process.wait_for("the provider is listening");
+            process.wait_for("provider listening");
             let (provider, gateway, admin) = (provider.clone(), gateway.clone(), admin.clone());
             Node { provider, gateway, admin, process, file }
         };
@@ -167,7 +168,7 @@ impl Town {
         let config = self.folder.0.join("node-0.toml");
         let node = &mut self.nodes[0];
         node.process = Running::start(&["serve", "--config", config.to_str().unwrap()]);
-        node.process.wait_for("the provider is listening");
+        node.process.wait_for("provider listening");
     }
 }
 
@@ -295,14 +296,14 @@ impl Town {
 
     /// The same, without waiting for the first revocation state.
     pub(crate) fn start_elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
-        let follow = format!("follow_url = \"{url}\"\n{}", authority(&self.nodes[0].provider));
+        let follow = format!("revocation.url = \"{url}\"\n{}", authority(&self.nodes[0].provider));
         self.start_elsewhere_by(&follow, more, Running::start)
     }
 
     /// Starts one that sends all queries to this URL.
     pub(crate) fn elsewhere_behind(&self, url: &str) -> Node {
         self.tell_the_secret();
-        let follow = format!("follow_url = \"{url}\"\n{}", authority_at(url, &self.nodes[0].provider));
+        let follow = format!("revocation.url = \"{url}\"\n{}", authority_at(url, &self.nodes[0].provider));
         let mut elsewhere = self.start_elsewhere_by(&follow, "", Running::start);
         elsewhere.begun();
         elsewhere
@@ -310,7 +311,7 @@ impl Town {
 
     pub(crate) fn tell_the_secret(&self) {
         let config = self.folder.0.join("node-0.toml");
-        let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
+        let printed = postern(&["admin", "--config", config.to_str().unwrap(), "revocation", "secret"]);
         assert_eq!(printed.status.code(), Some(0), "{}", said(&printed));
         self.folder.write("follow.secret", &printed.stdout);
     }
@@ -330,7 +331,7 @@ impl Town {
              [access_log]\nformat = \"off\"\n{more}\n\
              [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
              [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
-             follow_secret_file = \"follow.secret\"\n{follow}\
+             revocation.secret_file = \"follow.secret\"\n{follow}\
              [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
              [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
              policy = {{ allow = [{{ authenticated = true }}] }}\n"

@@ -75,7 +75,10 @@ const FORMER: [(&[&str], &[&str]); 8] = [
     ),
     (&["store"], &["told", "storing", "standing", "Standing", "seen", "loan", "Loan", "copy", "sweep"]),
     (&["idp"], &["believed", "ending", "tend", "ambient", "visit", "flow", "words", "pushed", "documents"]),
-    (&["lab"], &["desk", "analyse", "hold", "feed", "flow", "beside", "place", "live", "own_use"]),
+    (
+        &["lab", "lab_load", "lab_analysis"],
+        &["desk", "analyse", "hold", "feed", "flow", "beside", "place", "live", "own_use"],
+    ),
     (&["config"], &["sound", "Sound", "start"]),
     (
         &["postern"],

@@ -1,0 +1,103 @@
+//! Tests of the parent module.
+
+use super::*;
+use crate::log_types::Tag;
+
+const EPOCH: Epoch = Epoch([1; 16]);
+const NOW: Boot = Boot(1_000_000_000);
+
+fn tag(number: u8) -> Tag {
+    Tag([number; Tag::LENGTH])
+}
+
+/// A consumer, its clock, and how many nonces it has drawn.
+struct Node {
+    consumer: Consumer,
+    now: Boot,
+    drawn: u8,
+}
+
+fn draw(drawn: &mut u8) -> impl FnMut() -> Nonce {
+    || {
+        *drawn += 1;
+        Nonce([*drawn; 16])
+    }
+}
+
+impl Node {
+    fn hear(&mut self, body: &Body) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.consumer.message(self.now, body, &mut draw(&mut self.drawn), &mut actions);
+        actions
+    }
+
+    /// Sends a probe, and delivers its echo.
+    fn probe(&mut self, seq: u64) -> Vec<Action> {
+        self.now = self.now.plus(ConsumerSettings::default().period);
+        let mut actions = Vec::new();
+        self.consumer.tick(self.now, &mut draw(&mut self.drawn), &mut actions);
+        let asked = actions.iter().find_map(|action| match action {
+            Action::Send(Body::Probe { nonce, .. }) => Some(*nonce),
+            _ => None,
+        });
+        let nonce = asked.expect("a probe is due");
+        self.hear(&Body::Echo { nonce, head: LogHead { epoch: EPOCH, seq } })
+    }
+}
+
+fn node(view: &Arc<View>) -> Node {
+    let called = (ConsumerId([1; 16]), ConsumerName::new("node").unwrap());
+    let consumer = Consumer::new(called, ConsumerSettings::default(), view.clone());
+    Node { consumer, now: NOW, drawn: 0 }
+}
+
+#[test]
+fn what_every_echo_shows_to_be_missing_does_not_keep_the_lease_from_beginning() {
+    let view = Arc::new(View::new(10));
+    let mut node = node(&view);
+    node.probe(0);
+    for seq in 1..20 {
+        // Events are sent only on request, and a new one is appended all the time.
+        node.probe(seq);
+        let asked = node.now;
+        node.now = node.now.plus(Duration::from_millis(1));
+        assert!(view.lease() < asked.plus(ConsumerSettings::default().lease), "not before it is applied");
+        let event = LogEvent { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX };
+        node.hear(&Body::Event { epoch: EPOCH, event });
+        assert_eq!(view.lease(), asked.plus(ConsumerSettings::default().lease), "from when it was asked");
+    }
+    // A lease that was owed before a flush does not begin after it.
+    node.probe(21);
+    let event = |seq| Body::Event {
+        epoch: EPOCH,
+        event: LogEvent { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX },
+    };
+    node.now = node.now.plus(ConsumerSettings::default().patience);
+    let mut actions = Vec::new();
+    node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
+    assert!(actions.contains(&Action::Flushed(FlushCause::Gap)), "{actions:?}");
+    for seq in [20, 21] {
+        node.hear(&event(seq));
+    }
+    assert_eq!(view.lease(), Boot(0));
+}
+
+#[test]
+fn numbers_that_are_given_again_are_another_history() {
+    let view = Arc::new(View::new(10));
+    let mut node = node(&view);
+    node.probe(99);
+    let event = LogEvent { seq: 100, tags: vec![tag(1)], not_before: None, until: i64::MAX };
+    node.hear(&Body::Event { epoch: EPOCH, event });
+    assert_eq!((view.contiguous(), view.tombstones()), (100, 1));
+
+    // The log's file was restored, and keeps its epoch.
+    let actions = node.probe(50);
+    assert!(actions.contains(&Action::Flushed(FlushCause::WentBack)), "{actions:?}");
+    assert_eq!(view.epoch(), None, "no number of before is one of now");
+    node.probe(50);
+    assert_eq!((view.epoch(), view.contiguous()), (Some(EPOCH), 50));
+    let ticket = view.depart(node.now);
+    let stamp = view.fill(ticket, (EPOCH, 50), &[tag(1)], node.now);
+    assert!(stamp.is_ok(), "what event 100 took back is not in this history: {stamp:?}");
+}

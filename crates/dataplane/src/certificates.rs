@@ -1,0 +1,83 @@
+//! Certificate authorities of the tests, and TLS clients.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::harness::PATIENCE;
+
+/// A certificate authority and its certificates, as files.
+pub struct Authority {
+    params: rcgen::CertifiedIssuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    /// Creates an authority.
+    pub fn new(name: &str) -> Self {
+        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = rcgen::KeyPair::generate().unwrap();
+        Self { params: rcgen::CertifiedIssuer::self_signed(params, key).unwrap() }
+    }
+
+    /// Its certificate as PEM.
+    pub fn pem(&self) -> String {
+        self.params.pem()
+    }
+
+    /// Its certificate.
+    pub fn der(&self) -> CertificateDer<'static> {
+        self.params.der().clone()
+    }
+
+    /// Issues a certificate for these names.
+    pub fn issue(&self, names: &[&str], common_name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        self.sign(rcgen::CertificateParams::new(names).unwrap(), common_name)
+    }
+
+    /// Issues a certificate that expires at `end`, in seconds since the epoch.
+    pub fn issue_until(&self, end: u64, common_name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(end);
+        self.sign(params, common_name)
+    }
+
+    fn sign(&self, mut params: rcgen::CertificateParams, name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = rcgen::KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.params).unwrap(), key)
+    }
+}
+
+impl Authority {
+    /// Connects to a server whose certificate this authority issued.
+    pub fn connect(
+        &self,
+        address: SocketAddr,
+        alpn: &[&[u8]],
+        identity: Option<(&rcgen::Certificate, &rcgen::KeyPair)>,
+    ) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.der()).unwrap();
+        let builder = ClientConfig::builder().with_root_certificates(roots);
+        let mut config = match identity {
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(
+                    vec![certificate.der().clone()],
+                    PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+                )
+                .unwrap(),
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
+        let name = ServerName::try_from("app.test").unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        StreamOwned::new(connection, socket)
+    }
+}

@@ -1,0 +1,34 @@
+//! The data plane over real sockets: raw bytes in, checked by what the upstream receives.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::assigning_clones,
+    clippy::float_cmp,
+    clippy::format_collect,
+    clippy::large_stack_arrays,
+    clippy::needless_pass_by_value,
+    clippy::similar_names,
+    reason = "a test is read more often than it is run: plain beats thrifty"
+)]
+
+mod ambiguous;
+mod authorizer;
+mod canonical;
+mod exchange;
+mod ext_authz;
+mod forward_auth;
+mod framing;
+mod http2;
+mod http2_frames;
+mod identity;
+mod lifecycle;
+mod limits;
+mod opaque;
+mod predecessors;
+mod review;
+mod telemetry;
+mod tls;
+mod tokens;
+mod unix;
+mod upgrade;
+mod upstream_http2;
+mod watch;

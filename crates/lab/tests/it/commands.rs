@@ -1,0 +1,212 @@
+//! Lab commands: executed with the arguments of a command line.
+
+use std::path::Path;
+
+use clap::Parser;
+use lab::cli::{Arguments, Ending, run};
+use lab::files::{read_record, write_record};
+use lab::scenario::{Scenario, Wish};
+use lab::topology::Programs;
+use lab_analysis::record::Record;
+use lab_analysis::test_support::sample;
+
+#[derive(Parser)]
+struct Program {
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+/// Output and outcome of a command, or its error text.
+fn lab(words: &[&str]) -> Result<(Ending, String), String> {
+    let program = Program::try_parse_from(["lab"].iter().chain(words)).map_err(|error| error.to_string())?;
+    let mut out = Vec::new();
+    let ending =
+        run(&program.arguments, &Programs::default(), &mut out).map_err(|error| error.to_string())?;
+    Ok((ending, String::from_utf8(out).unwrap()))
+}
+
+fn fixture(name: &str) -> String {
+    format!("{}/../lab_analysis/tests/it/offline/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn from_a_file_of_another_tool_to_a_comparison() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| text(&folder.path().join(name));
+    for (file, out) in [("hey.csv", "a"), ("jmeter.jtl", "b")] {
+        let (ending, said) =
+            lab(&["import", &fixture(file), "--variant", "echo", "--concurrency", "3", "--out", &of(out)])
+                .unwrap();
+        assert_eq!(ending, Ending::Good);
+        assert!(said.contains("! import: ") && said.ends_with("report.html\n"), "{said}");
+    }
+    assert_eq!(
+        read_record(&folder.path().join("a/report.json")).unwrap().variants[0].load.concurrency,
+        Some(3)
+    );
+    let (a, b) = (of("a/report.json"), of("b/report.json"));
+    let (_, said) = lab(&["compare", &a, &b]).unwrap();
+    assert!(said.contains("inconclusive: too few iterations") && said.contains("other-machine"), "{said}");
+    let (_, said) = lab(&["compare", &a, &b, "--out", &of("c"), "--margin", "10"]).unwrap();
+    assert!(said.contains("compare.html") && folder.path().join("c/compare.md").exists());
+    let (_, said) = lab(&["report", &a, "--out", &of("again")]).unwrap();
+    assert!(said.contains("report.md"), "{said}");
+}
+
+#[test]
+fn a_gate_opens_and_closes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run_file, base) = (folder.path().join("report.json"), text(&folder.path().join("base.json")));
+    let mut record = sample::record(1);
+    record.variants[0].counters.insert("instructions".to_owned(), 100.0);
+    write_record(&record, &run_file).unwrap();
+    let gate = |more: &[&str]| {
+        let file = text(&run_file);
+        lab(&[&["gate", &file, "--baseline", &base], more].concat())
+    };
+    assert!(gate(&[]).unwrap_err().contains("cannot read"), "no baseline, no pass");
+    assert!(gate(&["--update"]).unwrap().1.contains("checks written"));
+    assert_eq!(gate(&[]).unwrap().0, Ending::Good);
+    record.variants[0].counters.insert("instructions".to_owned(), 102.0);
+    write_record(&record, &run_file).unwrap();
+    let (ending, said) = gate(&[]).unwrap();
+    assert_eq!(ending, Ending::No);
+    assert!(said.contains("instructions per request of `direct`: is 102, was 100"), "{said}");
+    assert!(said.contains("if this change is intended") && said.ends_with("--update\n"), "{said}");
+    record.run.counting.insert("compiler".to_owned(), "another".to_owned());
+    write_record(&record, &run_file).unwrap();
+    let (ending, said) = gate(&[]).unwrap();
+    assert!(ending == Ending::No && said.contains("compiler: `another` was `rustc"), "{said}");
+    assert!(said.contains("run 13ef7b1 in this environment"), "{said}");
+    gate(&["--update"]).unwrap();
+    assert_eq!(gate(&[]).unwrap().0, Ending::Good);
+}
+
+#[test]
+fn a_gate_tells_of_a_run_that_was_ended_early_and_takes_nothing_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run_file, base) = (folder.path().join("report.json"), folder.path().join("base.json"));
+    let mut record = sample::record(1);
+    record.variants[0].counters.insert("instructions".to_owned(), 102.0);
+    record.run.partial = true;
+    write_record(&record, &run_file).unwrap();
+    let check = r#"{"variant": "direct", "figure": {"kind": "count", "name": "instructions"}, "over": null, "value": 100, "tolerance": 0.01, "may": "fall"}"#;
+    let baseline = format!(r#"{{"format": "postern-lab-baseline/1", "commit": null, "checks": [{check}]}}"#);
+    std::fs::write(&base, &baseline).unwrap();
+    let gate = |more: &[&str]| lab(&[&["gate", &text(&run_file), "--baseline", &text(&base)], more].concat());
+    let (ending, said) = gate(&[]).unwrap();
+    assert_eq!(ending, Ending::No);
+    assert!(said.contains("the run was stopped early") && said.contains("0 of 1 checks passed"), "{said}");
+    let said = gate(&["--update"]).unwrap_err();
+    assert!(said.contains("cannot make a baseline of a run that was stopped early"), "{said}");
+    assert_eq!(std::fs::read_to_string(&base).unwrap(), baseline);
+    std::fs::remove_file(&base).unwrap();
+    assert!(gate(&["--update"]).is_err() && !base.exists(), "a first one neither");
+}
+
+#[test]
+fn generators_are_merged_into_one_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a.json", "b.json"].map(|name| folder.path().join(name));
+    for (seed, file) in files.iter().enumerate() {
+        write_record(&sample::record(seed as u64), file).unwrap();
+    }
+    let out = folder.path().join("out");
+    lab(&["merge", &text(&files[0]), &text(&files[1]), "--out", &text(&out)]).unwrap();
+    let html = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(html.contains("2 generators"));
+    assert!(
+        lab(&["merge", &text(&files[0]), "--out", "x"]).unwrap_err().contains("2 values required"),
+        "one is not several"
+    );
+}
+
+#[test]
+fn an_audit_ends_with_no_when_something_does_not_follow() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ending, said) = lab(&["audit"]).unwrap();
+    assert_eq!(ending, Ending::No);
+    assert!(said.contains("3.11 s, printed 7.24 s"), "{said}");
+    let (_, json) = lab(&["audit", "--json"]).unwrap();
+    let remarks: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(remarks.as_array().unwrap().len() > 15, "{json}");
+    let (_, example) = lab(&["audit", "--example"]).unwrap();
+    let path = folder.path().join("tables.json");
+    std::fs::write(&path, &example).unwrap();
+    assert_eq!(lab(&["audit", &text(&path)]).unwrap().1, said, "the example is the shipped tables");
+    std::fs::write(&path, r#"{"format": "postern-lab-tables/1", "title": "t", "provenance": "p"}"#).unwrap();
+    assert_eq!(lab(&["audit", &text(&path)]).unwrap().0, Ending::Good);
+}
+
+#[test]
+fn the_schema_is_printed() {
+    let (_, said) = lab(&["schema"]).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&said).unwrap(), Record::schema());
+    let kept =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("record.schema.json")).unwrap();
+    assert!(said == kept, "what is printed is what is kept, to the byte");
+}
+
+#[test]
+fn a_wrong_command_line_says_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    write_record(&sample::record(1), &file).unwrap();
+    let file = text(&file);
+    for (words, why) in [
+        (&["compare", &file][..], "--a and --b"),
+        (&["compare", &file, "--a", "direct", "--b", "nobody"], "has no variant `nobody`"),
+        (&["compare", &file, &file, "--margin", "0"], "must be above 0"),
+        (&["import", "/nonexistent", "--out", "x"], "cannot read `/nonexistent`"),
+        (&["import", &file, "--out", "x"], "unknown format"),
+        (&["report", &fixture("hey.csv"), "--out", "x"], "lab import"),
+        (&["audit", &file], "postern-lab-tables/1"),
+    ] {
+        let said = lab(words).unwrap_err();
+        assert!(said.contains(why), "{said} is not about {why}");
+    }
+    std::fs::write(folder.path().join("b"), [0xff, 0xfe, 0]).unwrap();
+    let said = lab(&["import", &text(&folder.path().join("b")), "--out", "x"]).unwrap_err();
+    assert!(said.contains("not UTF-8 text"), "{said}");
+}
+
+#[test]
+fn the_examples_of_the_documents_are_understood() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let read = |page: &str| std::fs::read_to_string(docs.join(page)).unwrap();
+    let page = read("reference/lab.md");
+    let blocks: Vec<&str> =
+        page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let [check, tables] = blocks[..] else { panic!("two examples: {blocks:?}") };
+    serde_json::from_str::<lab_analysis::offline::gate::Check>(check).unwrap();
+    let tables =
+        lab_analysis::offline::audit::Tables::parse(tables.as_bytes(), "docs/reference/lab.md").unwrap();
+    let rules: Vec<&str> =
+        lab_analysis::offline::audit::audit(&tables).iter().map(|remark| remark.rule).collect();
+    assert_eq!(rules, ["closed-loop-throughput"]);
+    let scenario = page.split("### A scenario").nth(1).unwrap().split("```toml\n").nth(1).unwrap();
+    let scenario = scenario.split("```").next().unwrap();
+    Scenario::from_text(scenario, "docs/reference/lab.md", &Wish::default()).unwrap();
+    let guide = read("guides/lab-topology.md");
+    let scenarios = guide
+        .split("```toml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .filter(|block| block.contains("[[variant]]"));
+    for scenario in scenarios {
+        Scenario::from_text(scenario, "docs/guides/lab-topology.md", &Wish::default()).unwrap();
+    }
+    let guides = ["run", "topology", "compare", "import", "cluster"]
+        .map(|name| read(&format!("guides/lab-{name}.md")));
+    let pages = [page, guides.concat()].concat();
+    for line in pages.lines().filter(|line| line.starts_with("    postern lab ") && !line.contains("FILE")) {
+        let words: Vec<&str> = line.split('#').next().unwrap().split_whitespace().skip(2).collect();
+        let words: Vec<&str> = words.into_iter().take_while(|word| *word != ">").collect();
+        let parsed = Program::try_parse_from(["lab"].iter().chain(&words));
+        assert!(parsed.is_ok(), "{line}: {}", parsed.err().map_or(String::new(), |error| error.to_string()));
+    }
+}

@@ -1,0 +1,222 @@
+//! Calls behind a request: finds too many calls per request, many calls only at the start, and
+//! calls to one of several nodes only.
+//!
+//! Owns: what counters of received calls prove. Where a component's calls were not counted, its
+//! opened connections are a lower bound, or there is no finding.
+
+use super::Subject;
+use super::view::{Seen, middle, most, seen, slices};
+use crate::record::{Finding, Iteration, Sample};
+use crate::units::place;
+use crate::words;
+
+/// Calls to one component per request from which there are several. One call checks a token; two
+/// may be a token and a decision.
+const SEVERAL: f64 = 2.5;
+/// Fewest calls from which a ratio is computed.
+const LEAST: f64 = 50.0;
+/// Number of parts into which the window is cut to see a trend.
+const PARTS: usize = 5;
+/// Factor by which the calls per request of a cold cache fall from the first part of the window to
+/// the last two.
+const COLD: f64 = 5.0;
+/// Fewest calls per request of a cold cache in the first part of the window.
+const ASKED: f64 = 0.1;
+/// Smallest divisor of that factor, in calls per request: dividing by 0 would give infinity.
+const HARDLY: f64 = 0.01;
+/// Factor by which the first slices have to be slower than the last half, where calls are not
+/// counted.
+const SLOWER: f64 = 2.0;
+/// Fewest iterations that all start slowly: one slow start may be chance.
+const STARTS: usize = 3;
+/// Factor between the node with the most calls and the node with the fewest. Hashing spreads calls
+/// more evenly.
+const UNEVEN: f64 = 2.0;
+
+/// Finds components that receive many calls per request.
+pub(super) fn several_per_request(subject: &Subject<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in subject.variant.component_names() {
+        let looks = seen(subject.variant, name);
+        let calls = |look: &Seen<'_>| {
+            let counted = look.grown(|sample| sample.calls_received);
+            // A client that opens a connection sends at least one request over it.
+            let calls = counted.or_else(|| look.grown(|sample| sample.connections_opened))?;
+            Some((calls / look.requests().max(1.0), calls, counted.is_some()))
+        };
+        let many: Vec<(f64, f64, bool)> = looks
+            .iter()
+            .filter_map(calls)
+            .filter(|(each, all, _)| *each >= SEVERAL && *all >= LEAST)
+            .collect();
+        if many.is_empty() || many.len() < most(looks.len()) {
+            continue;
+        }
+        let each = middle(&many.iter().map(|(each, ..)| *each).collect::<Vec<_>>()).unwrap_or(0.0);
+        let what = if many.iter().all(|(.., counted)| *counted) { "calls" } else { "connections" };
+        found.push(subject.cause(
+            "n-plus-one",
+            format!("one request makes {} {what} to `{name}`", words::digits(each)),
+            "each call adds to the latency and to the load of the component: combine the calls, or cache the responses",
+        ));
+    }
+    found
+}
+
+/// Finds caches that were still empty when the measurement began.
+pub(super) fn cold_cache(subject: &Subject<'_>) -> Vec<Finding> {
+    if subject.is_staged() {
+        return Vec::new();
+    }
+    let mut told: Vec<String> = subject
+        .variant
+        .component_names()
+        .into_iter()
+        .filter_map(|name| asked_at_first(subject, name))
+        .collect();
+    if told.is_empty() {
+        told.extend(slow_at_first(subject));
+    }
+    if told.is_empty() {
+        return Vec::new();
+    }
+    vec![subject.cause(
+        "cold-cache",
+        told.join("; "),
+        "the start and the rest are two different measurements: warm up longer, or measure the start separately",
+    )]
+}
+
+fn asked_at_first(subject: &Subject<'_>, name: &str) -> Option<String> {
+    let looks = seen(subject.variant, name);
+    let courses: Vec<(f64, f64)> = looks.iter().filter_map(course).collect();
+    if courses.is_empty() || courses.len() < most(looks.len()) {
+        return None;
+    }
+    let (first, last): (Vec<f64>, Vec<f64>) = courses.into_iter().unzip();
+    Some(format!(
+        "`{name}` received {} calls per request in the first fifth of the window and {} in the last two",
+        words::digits(middle(&first)?),
+        words::digits(middle(&last)?)
+    ))
+}
+
+/// Calls per request in the first part of the window and in the last two, when they fell
+/// permanently; `None` otherwise.
+fn course(look: &Seen<'_>) -> Option<(f64, f64)> {
+    let calls = |sample: &Sample| sample.calls_received;
+    let (from, until) = (look.first.at_ms as f64, look.last.at_ms as f64);
+    if look.looks().count() <= PARTS || look.grown(calls)? < LEAST {
+        return None;
+    }
+    let edge = |part: usize| from + (until - from) * part as f64 / PARTS as f64;
+    let part = |from: usize, until: usize| {
+        let (from, until) = (edge(from), edge(until));
+        let requests = requests(look.iteration, from, until)?;
+        let asked = look.at(until, calls)? - look.at(from, calls)?;
+        (requests >= 1.0).then(|| asked / requests)
+    };
+    let (first, middle, last) = (part(0, 1)?, part(2, 3)?, part(PARTS - 2, PARTS)?);
+    let fell = first >= ASKED && first >= COLD * last.max(HARDLY) && first >= 2.0 * middle;
+    fell.then_some((first, last))
+}
+
+/// Number of requests that ended between two moments, from the slices there. A slice that lies
+/// partly inside counts by its share.
+fn requests(iteration: &Iteration, from: f64, until: f64) -> Option<f64> {
+    if iteration.timeline.is_empty() {
+        return None;
+    }
+    let inside = |slice: &crate::record::Slice| {
+        let (begin, end) = (slice.at_ms as f64, (slice.at_ms + slice.ms) as f64);
+        let overlap = (end.min(until) - begin.max(from)).max(0.0) / (end - begin);
+        (slice.ok + slice.bad) as f64 * overlap
+    };
+    Some(iteration.timeline.iter().map(inside).sum())
+}
+
+fn slow_at_first(subject: &Subject<'_>) -> Option<String> {
+    let iterations = &subject.variant.iterations;
+    let starts: Vec<(f64, f64)> = iterations.iter().filter_map(start).collect();
+    let all_slow = starts.iter().all(|(first, rest)| *first >= SLOWER * rest);
+    if starts.len() < STARTS || starts.len() < iterations.len() || !all_slow {
+        return None;
+    }
+    let (first, rest): (Vec<f64>, Vec<f64>) = starts.into_iter().unzip();
+    Some(format!(
+        "the median latency at the start of every iteration is {}, and {} in its last half",
+        words::time(middle(&first)?),
+        words::time(middle(&rest)?)
+    ))
+}
+
+/// Median latency of the first fifth of the slices, and of the last half.
+fn start(iteration: &Iteration) -> Option<(f64, f64)> {
+    let slices = slices(iteration);
+    let known: Vec<f64> = slices.iter().filter_map(|slice| slice.p50_us).collect();
+    if known.len() < 2 * PARTS || known.len() < slices.len() / 2 {
+        return None;
+    }
+    let (first, rest) = (place(known.len() as f64 / PARTS as f64), known.len() / 2);
+    middle(&known[..first]).zip(middle(&known[rest..]))
+}
+
+/// Finds nodes of one kind of which one receives far more calls than another.
+pub(super) fn uneven_spread(subject: &Subject<'_>) -> Vec<Finding> {
+    let variant = subject.variant;
+    let names = variant.component_names();
+    let mut kinds: Vec<&str> = names.iter().filter_map(|name| kind(name)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut found = Vec::new();
+    for of in kinds {
+        let calls: Vec<(&str, f64)> = names
+            .iter()
+            .filter(|name| kind(name) == Some(of))
+            .filter_map(|name| {
+                let looks = seen(variant, name);
+                let grown: Option<Vec<f64>> =
+                    looks.iter().map(|look| look.grown(|sample| sample.calls_received)).collect();
+                Some((*name, grown.filter(|grown| !grown.is_empty())?.iter().sum()))
+            })
+            .collect();
+        let most = calls.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        let least = calls.iter().copied().reduce(|a, b| if b.1 < a.1 { b } else { a });
+        let Some((most, least)) = most.zip(least).filter(|_| calls.len() > 1) else { continue };
+        if most.1 >= LEAST && most.1 >= UNEVEN * least.1 {
+            found.push(subject.cause(
+                "uneven-spread",
+                format!(
+                    "`{}` received {} calls and `{}` {}",
+                    most.0,
+                    words::grouped(most.1),
+                    least.0,
+                    words::grouped(least.1)
+                ),
+                "the busiest node is the limit and the others' capacity is unused: balance by request, not by connection",
+            ));
+        }
+    }
+    found
+}
+
+/// Kind of a node, from its name: `node-1` and `node-2` are of one kind, and so are `idp.a` and
+/// `idp.b`. `None` where the name does not end in a number or a single character.
+fn kind(name: &str) -> Option<&str> {
+    let (stem, end) = name.rsplit_once(['-', '_', '.', '/'])?;
+    let one = end.parse::<u32>().is_ok() || (end.len() == 1 && end.is_ascii());
+    (one && !stem.is_empty() && !stem.contains(' ')).then_some(stem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kind;
+
+    #[test]
+    fn nodes_of_one_kind_are_known_by_their_names() {
+        assert_eq!(
+            ["node-1", "node-12", "idp.a", "gateway", "auth-proxy", "-1"].map(kind),
+            [Some("node"), Some("node"), Some("idp"), None, None, None]
+        );
+    }
+}

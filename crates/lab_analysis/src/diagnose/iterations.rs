@@ -1,0 +1,159 @@
+//! Iterations: finds variants with too few of them, and iterations that deviate from the others.
+//!
+//! Owns: what the spread between iterations says. An outlier is reported with everything else that
+//! was unusual in it, because that shows the cause. It is never dropped.
+
+use std::collections::BTreeMap;
+
+use super::Subject;
+use super::view::{self, Counter, seen};
+use crate::record::{Doubt, Finding, Iteration};
+use crate::statistics::{Figure, LEAST_PAIRS, display, figures, outliers};
+use crate::words;
+
+/// Most differences that are listed for an outlier, the largest first: on a slow machine every
+/// program deviates.
+const MOST_TOLD: usize = 6;
+
+/// Most outliers that are named, the largest first: among hundreds of iterations some always
+/// deviate.
+const MOST_NAMED: usize = 3;
+
+/// Finds variants with too few iterations for an interval.
+pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
+    let many = subject.variant.iterations.len();
+    if many >= LEAST_PAIRS {
+        return Vec::new();
+    }
+    vec![subject.finding(
+        Doubt::Careful,
+        "few-iterations",
+        format!("{many} {} no interval", if many == 1 { "iteration has" } else { "iterations have" }),
+        "differences may be chance: run at least five iterations, interleaved with the variant to compare",
+    )]
+}
+
+/// A figure of an iteration that deviates from the others.
+struct Odd {
+    place: usize,
+    /// Deviation from the usual value, in robust standard deviations.
+    score: f64,
+    said: String,
+}
+
+/// Finds iterations that deviate from the others: `slow-iteration` for a worse one, `odd-iteration`
+/// for a better one.
+pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
+    let variant = subject.variant;
+    let (mut worse, mut better) = (Vec::new(), Vec::new());
+    for figure in [Figure::P50, Figure::P99, Figure::PerSecond] {
+        let values = figures(variant, &figure);
+        if values.len() != variant.iterations.len() {
+            continue;
+        }
+        for outlier in outliers(&values) {
+            let said = format!(
+                "{figure} of iteration {} is {} where {} is usual",
+                variant.iterations[outlier.index].number,
+                display::figure(&figure, outlier.value),
+                display::figure(&figure, outlier.usual)
+            );
+            let odd = Odd { place: outlier.index, score: outlier.score.abs(), said };
+            let is_better = (outlier.score > 0.0) == figure.more_is_better();
+            if is_better { &mut better } else { &mut worse }.push(odd);
+        }
+    }
+    let mut found = Vec::new();
+    if !worse.is_empty() {
+        let (places, said) = told(&worse, variant.iterations.len());
+        let beside: Vec<String> = places.iter().flat_map(|place| differences(subject, *place)).collect();
+        let beside = if beside.is_empty() {
+            "; no other observed figure deviates in it".to_owned()
+        } else {
+            format!("; also unusual in it: {}", beside.join(", "))
+        };
+        found.push(subject.finding(
+            Doubt::Careful,
+            "slow-iteration",
+            said + &beside,
+            "medians over iterations are not affected; find out what happened in it",
+        ));
+    }
+    if !better.is_empty() {
+        found.push(subject.finding(
+            Doubt::Careful,
+            "odd-iteration",
+            told(&better, variant.iterations.len()).1,
+            "medians over iterations are not affected; find out which work was skipped in it",
+        ));
+    }
+    found
+}
+
+/// Indices of the iterations that deviate most, and a description of them. The description also
+/// counts the other outliers among `all` iterations.
+fn told(odd: &[Odd], all: usize) -> (Vec<usize>, String) {
+    let mut by_place: BTreeMap<usize, f64> = BTreeMap::new();
+    for one in odd {
+        let most = by_place.entry(one.place).or_default();
+        *most = most.max(one.score);
+    }
+    let mut places: Vec<(usize, f64)> = by_place.into_iter().collect();
+    places.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let others = places.len().saturating_sub(MOST_NAMED);
+    let mut places: Vec<usize> = places.into_iter().take(MOST_NAMED).map(|(place, _)| place).collect();
+    places.sort_unstable();
+    let named = odd.iter().filter(|one| places.contains(&one.place)).map(|one| one.said.clone());
+    let more = (others > 0).then(|| format!("{others} more of {all} iterations deviate, but less"));
+    let said: Vec<String> = named.chain(more).collect();
+    (places, said.join("; "))
+}
+
+/// Describes what else was unusual in an iteration.
+fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
+    let variant = subject.variant;
+    let number = variant.iterations[place].number;
+    let mut told = Vec::new();
+    let mut tell = |what: &str, values: &[Option<f64>], written: fn(f64) -> String| {
+        let Some(known) = values.iter().copied().collect::<Option<Vec<f64>>>() else { return };
+        if let Some(odd) = outliers(&known).iter().find(|outlier| outlier.index == place) {
+            let said = format!("{what} {} (usual {})", written(odd.value), written(odd.usual));
+            told.push((odd.score.abs(), said));
+        }
+    };
+    let each = |figure: &dyn Fn(&Iteration) -> Option<f64>| {
+        variant.iterations.iter().map(figure).collect::<Vec<_>>()
+    };
+    tell("errors", &each(&|iteration| Figure::BadShare.of(iteration)), words::percent);
+    let own = |share: fn(&crate::record::GeneratorUse) -> Option<f64>| {
+        each(&move |iteration| share(iteration.generator.as_ref()?))
+    };
+    tell("the generator's wait for a core", &own(|own| own.core_wait_share), words::percent);
+    tell("CPU time given to others by the host", &own(|own| own.stolen_share), words::percent);
+    tell("the generator's lag", &own(|own| own.lag_p99_us), words::time);
+    for name in variant.component_names() {
+        let looks = seen(variant, name);
+        if looks.len() != variant.iterations.len() {
+            continue;
+        }
+        let per_request =
+            |counter: Counter| looks.iter().map(|look| look.per_request(counter)).collect::<Vec<_>>();
+        let cost: Vec<Option<f64>> = looks.iter().map(view::Seen::cpu_per_request).collect();
+        tell(&format!("CPU per request of `{name}`"), &cost, words::time);
+        tell(&format!("switches per request of `{name}`"), &per_request(view::switches), words::digits);
+        let opened = per_request(|sample| sample.connections_opened);
+        tell(&format!("connections per request to `{name}`"), &opened, words::digits);
+        let calls = per_request(|sample| sample.calls_received);
+        tell(&format!("calls per request to `{name}`"), &calls, words::digits);
+        let stood = per_request(|sample| sample.throttled_periods);
+        tell(&format!("throttled periods per request of `{name}`"), &stood, words::digits);
+        let memory = looks.iter().map(|look| Some(look.last.rss_bytes as f64)).collect::<Vec<_>>();
+        tell(&format!("memory of `{name}`"), &memory, words::bytes);
+    }
+    told.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let more = told.len().saturating_sub(MOST_TOLD);
+    let greatest = told.into_iter().take(MOST_TOLD).map(|(_, what)| what);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let all = greatest.chain(more).chain(words::events(&variant.iterations[place].events));
+    all.map(|what| format!("{what} in iteration {number}")).collect()
+}

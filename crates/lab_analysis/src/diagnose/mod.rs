@@ -1,0 +1,201 @@
+//! Diagnosis: finds what makes a run's figures doubtful and what explains them, each with evidence
+//! and a remedy.
+//!
+//! Owns: every rule over a [`Record`], with its thresholds.
+//! Does not own: the statistics ([`crate::statistics`]), how findings are shown
+//! ([`crate::offline`]), and a load generator's findings about its own runs, which have some
+//! thresholds in common with these ([`never_rests`], [`CORE_WAIT`], [`LAG_US`], [`LAG_SHARE`]).
+//!
+//! 1. The rules read each variant ([`RULES`]), then the sweeps and the whole record.
+//! 2. Findings that another finding explains are dropped.
+//! 3. Equal findings about several variants are merged.
+//! 4. Findings that the run itself made are put first.
+//! 5. All are sorted, the most serious first.
+//!
+//! Every rule is a pure function. It reports a finding only where the data prove the cause. A
+//! figure that was not observed is no evidence. Thresholds are ratios or structural wherever
+//! possible, because absolute times differ between machines.
+
+mod calls;
+mod capacity;
+mod connections;
+mod course;
+mod endings;
+mod generator;
+mod iterations;
+mod limits;
+mod paths;
+mod pauses;
+mod revocations;
+mod thresholds;
+mod trust;
+mod view;
+
+pub(crate) use capacity::points;
+pub use thresholds::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
+
+use crate::record::{Doubt, Finding, Record, Variant};
+
+/// A variant under diagnosis, with its record.
+struct Subject<'a> {
+    record: &'a Record,
+    variant: &'a Variant,
+}
+
+type Rule = fn(&Subject<'_>) -> Vec<Finding>;
+
+/// Rules over one variant. Findings of equal weight keep this order: causes before their effects.
+const RULES: [Rule; 28] = [
+    generator::bound,
+    generator::late,
+    endings::unsent,
+    trust::closed_loop,
+    trust::summary_only,
+    iterations::few,
+    endings::errors,
+    revocations::beyond_bound,
+    revocations::failed,
+    trust::law,
+    iterations::odd,
+    limits::throttled,
+    limits::memory,
+    limits::ended,
+    limits::core_starved,
+    endings::timeouts_mapped,
+    endings::rate_limited,
+    endings::burst,
+    capacity::overloaded,
+    paths::backend_bound,
+    paths::round_trip_bound,
+    connections::churn,
+    connections::head_of_line,
+    calls::several_per_request,
+    calls::cold_cache,
+    calls::uneven_spread,
+    course::memory_growth,
+    pauses::pauses,
+];
+
+/// Findings that a cause explains: about the same variant they say nothing new beside it.
+const EXPLAINED: [(&str, &[&str]); 4] = [
+    // A program without CPU stalls, and everything that waits for it is slow.
+    (
+        "throttled",
+        &["stalls", "pauses", "gc-like-pauses", "core-starved", "backend-bound", "round-trip-bound"],
+    ),
+    // A generator that does not keep up offers less load than planned, at its own pace.
+    ("generator-bound", &["saturated", "core-starved", "stalls", "pauses", "cold-cache"]),
+    ("tls-handshakes", &["connection-churn"]),
+    // The latency is the queue's, not the backend's. While a queue grows, more requests are in
+    // flight than are answered.
+    ("saturated", &["backend-bound", "round-trip-bound", "little-law-broken"]),
+];
+
+/// Findings that a record keeps when its figures change. Either only the run itself could make
+/// them, or a timeline with less detail no longer shows them.
+const LASTING: [&str; 5] = ["not-measured", "nothing-ended", "stalls", "pauses", "gc-like-pauses"];
+
+/// Whether a finding in a record cannot be derived again from its figures.
+pub(crate) fn lasts(finding: &Finding) -> bool {
+    LASTING.contains(&finding.name.as_str())
+}
+
+/// Findings of the run itself and of its figures, the most serious first. A finding that is already
+/// in the record is not added again.
+pub fn findings(record: &Record) -> Vec<Finding> {
+    let mut shown = trust::whole(record);
+    shown.extend(generator::shared(record));
+    shown.extend(generator::stolen(record));
+    for variant in &record.variants {
+        let subject = Subject { record, variant };
+        let mut found: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&subject)).collect();
+        drop_explained(&mut found);
+        shown.extend(found);
+    }
+    for sweep in &record.sweeps {
+        shown.extend(capacity::full(record, sweep));
+        shown.extend(capacity::lock_convoy(record, sweep));
+    }
+    let mut all = record.findings.clone();
+    for finding in together(shown, record.variants.len()) {
+        let known = |noticed: &Finding| noticed.name == finding.name && noticed.variants == finding.variants;
+        if !record.findings.iter().any(known) {
+            all.push(finding);
+        }
+    }
+    all.sort_by_key(|finding| finding.doubt);
+    all
+}
+
+fn drop_explained(found: &mut Vec<Finding>) {
+    let names: Vec<String> = found.iter().map(|finding| finding.name.clone()).collect();
+    let explained = |effect: &str| {
+        EXPLAINED
+            .iter()
+            .any(|(cause, effects)| effects.contains(&effect) && names.iter().any(|name| name == cause))
+    };
+    found.retain(|finding| !explained(&finding.name));
+}
+
+/// Merges equal findings about several variants into one.
+fn together(all: Vec<Finding>, variants: usize) -> Vec<Finding> {
+    let mut joined: Vec<Finding> = Vec::new();
+    for finding in all {
+        let same = joined.iter_mut().find(|seen| {
+            seen.name == finding.name && seen.evidence == finding.evidence && !seen.variants.is_empty()
+        });
+        match same {
+            Some(seen) if !finding.variants.is_empty() => seen.variants.extend(finding.variants),
+            _ => joined.push(finding),
+        }
+    }
+    for finding in &mut joined {
+        if variants > 1 && finding.variants.len() == variants {
+            finding.variants.clear();
+        }
+    }
+    joined
+}
+
+/// Groups findings with the same name, weight and remedy about different variants: a report shows a
+/// group as one. A finding about the whole run is a group by itself.
+pub fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
+    let mut groups: Vec<Vec<&Finding>> = Vec::new();
+    for finding in findings {
+        let same = |group: &&mut Vec<&Finding>| {
+            let first = group[0];
+            let about_variants = !first.variants.is_empty() && !finding.variants.is_empty();
+            let said_alike =
+                (&first.name, first.doubt, &first.remedy) == (&finding.name, finding.doubt, &finding.remedy);
+            about_variants && said_alike
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    groups
+}
+
+impl Subject<'_> {
+    /// Whether the offered rate changed by plan: that may cause changes over time.
+    fn is_staged(&self) -> bool {
+        !self.variant.load.stages.is_empty()
+    }
+
+    /// Creates a finding about this variant.
+    fn finding(&self, doubt: Doubt, name: &str, evidence: String, remedy: &str) -> Finding {
+        Finding {
+            name: name.to_owned(),
+            variants: vec![self.variant.name.clone()],
+            doubt,
+            evidence,
+            remedy: remedy.to_owned(),
+        }
+    }
+
+    /// Creates a finding about this variant that explains its figures.
+    fn cause(&self, name: &str, evidence: String, remedy: &str) -> Finding {
+        self.finding(Doubt::Explains, name, evidence, remedy)
+    }
+}

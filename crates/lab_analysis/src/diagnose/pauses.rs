@@ -1,0 +1,152 @@
+//! Pauses: finds spans in which no request ends although requests are due.
+//!
+//! Owns: finding them in the slices, and distinguishing a program that works for itself meanwhile
+//! (a garbage collector) from one that waits. Slices longer than [`LONGEST_SLICE`] hide pauses, so
+//! there is no finding then.
+
+use super::Subject;
+use super::view::{self, middle, seen, slices};
+use crate::record::{Finding, Iteration, Slice, Variant};
+use crate::words;
+
+/// Longest slice in which a pause is visible, ms.
+const LONGEST_SLICE: u64 = 500;
+/// Share of the usual number of endings up to which a slice is quiet.
+const QUIET: f64 = 0.1;
+/// Fewest requests that usually end in a slice: with fewer, an empty slice may be chance.
+const USUAL: f64 = 4.0;
+/// Shortest single pause that counts, ms: a busy machine takes a core away for shorter times.
+const LONE_MS: u64 = 300;
+/// Number of pauses from which they have a common cause.
+const SEVERAL: usize = 3;
+/// Shortest of several pauses, in slices: one quiet slice may arise because two responses fall into
+/// its neighbours.
+const SLICES: u64 = 2;
+/// Largest deviation of the distances between regular pauses from their median, as a share of it.
+const REGULAR: f64 = 0.35;
+/// Cores in use during pauses from which a program works.
+const WORKS: f64 = 0.25;
+/// Cores in use during pauses from which a program on a shared machine works, where `MORE` applies
+/// as well.
+const WORKS_LITTLE: f64 = 0.05;
+/// Factor between the cores in use during pauses and outside of them, for a program on a shared
+/// machine.
+const MORE: f64 = 2.0;
+/// Cores in use during pauses below which a program waits.
+const WAITS: f64 = 0.1;
+
+/// Start and end of a pause, ms.
+type Stretch = (u64, u64);
+
+/// Finds pauses, and classifies them by what programs did meanwhile.
+pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
+    if subject.is_staged() {
+        return Vec::new();
+    }
+    let paused: Vec<(&Iteration, Vec<Stretch>)> = subject
+        .variant
+        .iterations
+        .iter()
+        .map(|iteration| (iteration, stretches(iteration)))
+        .filter(|(_, stretches)| !stretches.is_empty())
+        .collect();
+    let Some((iteration, stretches)) = paused.iter().max_by_key(|(_, stretches)| length(stretches)) else {
+        return Vec::new();
+    };
+    let at = |(from, _): &Stretch| words::digits(*from as f64 / 1e3);
+    let told = format!(
+        "{} in iteration {} {} {} s in all without a response, at {}{} s",
+        if stretches.len() == 1 { "one pause".to_owned() } else { format!("{} pauses", stretches.len()) },
+        iteration.number,
+        if stretches.len() == 1 { "is" } else { "are" },
+        words::digits(length(stretches) as f64 / 1e3),
+        stretches.iter().take(4).map(at).collect::<Vec<_>>().join(", "),
+        if stretches.len() > 4 { " …" } else { "" }
+    );
+    let used = in_pauses(subject.variant, &paused);
+    let busiest = used.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let works = busiest.is_some_and(|(_, inside, outside)| {
+        *inside >= WORKS || (*inside >= WORKS_LITTLE && *inside >= MORE * outside)
+    });
+    let missed = "a closed loop hides pauses, because it sends nothing meanwhile";
+    vec![match busiest {
+        Some((name, cores, _)) if works && regular(stretches) => subject.cause(
+            "gc-like-pauses",
+            format!("{told}, at regular intervals; `{name}` used {} cores in them", words::digits(*cores)),
+            &format!("the program works without serving requests, like a garbage collector: give it more memory, or split the work; {missed}"),
+        ),
+        Some((name, cores, _)) if !works && *cores < WAITS => subject.cause(
+            "stalls",
+            format!("{told}; no observed program used CPU in them (`{name}` most, {} cores)", words::digits(*cores)),
+            &format!("all programs waited for something that was not observed: a lock, a disk, a call without a response; {missed}"),
+        ),
+        _ => subject.cause("pauses", told, &format!("find out what the servers did in them; {missed}")),
+    }]
+}
+
+fn length(stretches: &[Stretch]) -> u64 {
+    stretches.iter().map(|(from, until)| until - from).sum()
+}
+
+/// Quiet spans between endings: a long one, or several.
+fn stretches(iteration: &Iteration) -> Vec<Stretch> {
+    let slices = slices(iteration);
+    let ended = |slice: &Slice| (slice.ok + slice.bad) as f64;
+    let widest = slices.iter().map(|slice| slice.ms).max().unwrap_or(u64::MAX);
+    let some: Vec<f64> = slices.iter().map(|slice| ended(slice)).filter(|ended| *ended > 0.0).collect();
+    let Some(usual) = middle(&some).filter(|usual| *usual >= USUAL && widest <= LONGEST_SLICE) else {
+        return Vec::new();
+    };
+    let quiet = |slice: &Slice| ended(slice) <= QUIET * usual;
+    let mut found: Vec<Stretch> = Vec::new();
+    let mut open: Option<Stretch> = None;
+    let mut answered = false;
+    for slice in slices {
+        if quiet(slice) {
+            let from = open.map_or(slice.at_ms, |(from, _)| from);
+            open = Some((from, slice.at_ms + slice.ms));
+        } else {
+            // A quiet span before the first ending is the start of the run; one after the last is
+            // its end.
+            found.extend(open.take().filter(|_| answered));
+            answered = true;
+        }
+    }
+    let enough = |(from, until): &Stretch| until - from >= LONE_MS;
+    let lone = found.iter().any(enough);
+    found.retain(|stretch| enough(stretch) || stretch.1 - stretch.0 >= SLICES * widest);
+    if lone || found.len() >= SEVERAL { found } else { Vec::new() }
+}
+
+/// Whether the pauses come at nearly equal distances.
+fn regular(stretches: &[Stretch]) -> bool {
+    let distances: Vec<f64> = stretches.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64).collect();
+    let Some(usual) = middle(&distances).filter(|_| stretches.len() >= SEVERAL) else { return false };
+    let off: Vec<f64> = distances.iter().map(|distance| (distance - usual).abs()).collect();
+    middle(&off).is_some_and(|off| off <= REGULAR * usual)
+}
+
+/// Cores that each component used in the pauses and outside of them, where samples are close enough
+/// to each other.
+fn in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Stretch>)]) -> Vec<(&'a str, f64, f64)> {
+    let cores = |name: &'a str| {
+        let (mut used, mut time, mut all, mut whole) = (0.0, 0.0, 0.0, 0.0);
+        for look in seen(variant, name) {
+            let of = paused.iter().find(|(iteration, _)| iteration.number == look.iteration.number);
+            for (from, until) in of.into_iter().flat_map(|(_, stretches)| stretches) {
+                let inside = look.looks().filter(|sample| (*from..=*until).contains(&sample.at_ms)).count();
+                let ends = look.at(*from as f64, view::cpu).zip(look.at(*until as f64, view::cpu));
+                let Some((before, after)) = ends.filter(|_| inside > 0) else { continue };
+                used += (after - before) / 1e3;
+                time += (until - from) as f64;
+            }
+            if of.is_some() {
+                all += look.grown(view::cpu).unwrap_or(0.0) / 1e3;
+                whole += look.seconds() * 1e3;
+            }
+        }
+        let outside = if whole > time { (all - used).max(0.0) / (whole - time) } else { 0.0 };
+        (time > 0.0).then(|| (name, used / time, outside))
+    };
+    variant.component_names().into_iter().filter_map(cores).collect()
+}

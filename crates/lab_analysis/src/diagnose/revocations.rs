@@ -1,0 +1,86 @@
+//! Revocations: finds revoked credentials that were accepted too long, and revocations that failed.
+//!
+//! Owns: what is too long: the bound of the run, and a credential that was never refused.
+
+use super::Subject;
+use crate::record::{Doubt, Finding, Flooded, Revocations};
+use crate::statistics::staleness_by_place;
+use crate::words;
+
+/// Finds credentials that were accepted for longer after their revocation than is allowed.
+pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
+    let iterations =
+        || subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref());
+    let bound = iterations().filter_map(|seen| seen.bound_s).reduce(f64::min);
+    let patience = iterations().map(|seen| seen.patience_s).reduce(f64::min);
+    let told =
+        staleness_by_place(subject.variant).into_iter().filter(|place| !place.cluster).filter_map(|place| {
+            let above = bound.map_or(0, |bound| place.delay.above(crate::units::nanos_of_seconds(bound)));
+            if above + place.never == 0 {
+                return None;
+            }
+            let all = words::count(place.delay.count() + place.never);
+            let mut parts = Vec::new();
+            if above > 0 {
+                let longest = words::time(place.delay.max() as f64 / 1e3);
+                parts.push(format!("{} of {all}, the longest for {longest}", words::count(above)));
+            }
+            if place.never > 0 {
+                let end =
+                    patience.map_or_else(|| "the end".to_owned(), |patience| words::time(patience * 1e6));
+                parts.push(format!("{} of {all} still after {end}", words::count(place.never)));
+            }
+            Some(format!("{} accepted {}", place.name, parts.join(" and ")))
+        });
+    let mut told: Vec<String> = told.collect();
+    let floods = || iterations().filter_map(|seen| seen.flood.as_ref());
+    let admitted: u64 = floods().map(|flood| flood.admitted).sum();
+    if admitted > 0 {
+        let tried: u64 = floods().map(|flood| flood.admitted + flood.refused).sum();
+        told.push(format!(
+            "{} of {} from the bulk revocation were still accepted after the bound",
+            words::count(admitted),
+            words::count(tried)
+        ));
+    }
+    if told.is_empty() {
+        return Vec::new();
+    }
+    let allowed =
+        bound.map_or_else(String::new, |bound| format!("; {} is allowed", words::time(bound * 1e6)));
+    vec![subject.finding(
+        Doubt::Careful,
+        "stale-beyond-bound",
+        format!("revoked credentials: {}{allowed}", told.join("; ")),
+        "a cache there receives revocations too late or not at all: check its revocation transport, and how long an entry stays valid without one",
+    )]
+}
+
+/// Finds revocations whose staleness could not be measured.
+pub(super) fn failed(subject: &Subject<'_>) -> Vec<Finding> {
+    let all: Vec<&Revocations> =
+        subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref()).collect();
+    let flooded =
+        |of: fn(&Flooded) -> u64| all.iter().filter_map(|seen| seen.flood.as_ref()).map(of).sum::<u64>();
+    let failed = all.iter().map(|seen| seen.failed).sum::<u64>() + flooded(|flood| flood.failed);
+    if failed == 0 {
+        return Vec::new();
+    }
+    let revoked = all.iter().map(|seen| seen.revoked).sum::<u64>() + flooded(|flood| flood.revoked);
+    let examples = |seen: &&Revocations| {
+        let flood = seen.flood.as_ref().filter(|flood| flood.failed > 0);
+        let unknown = || Some("the provider did not know tokens of a list".to_owned());
+        seen.example.clone().or_else(|| flood.and_then(|flood| flood.example.clone().or_else(unknown)))
+    };
+    let example = all.iter().find_map(examples).unwrap_or_default();
+    vec![subject.finding(
+        Doubt::Careful,
+        "revocations-failed",
+        format!(
+            "{} of {} revocations failed, the first because {example}",
+            words::count(failed),
+            words::count(failed + revoked)
+        ),
+        "staleness covers only the others: check the endpoints that issue, accept and revoke credentials",
+    )]
+}

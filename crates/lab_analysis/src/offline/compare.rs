@@ -1,0 +1,383 @@
+//! Comparison: shows two runs, or two variants of one run, side by side, with a verdict per figure
+//! (`lab compare`).
+//!
+//! Owns: which variants are compared, what makes them not comparable, and the verdicts.
+//! Does not own: the statistics, and how a sheet looks.
+//!
+//! Iterations are paired by number. Within one record they ran next to each other, which removes
+//! the machine's drift from the difference. Between records they did not, and the sheet says so.
+
+use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight};
+use super::report::{LATENCIES, load, machine, of_run};
+use super::warnings::warnings;
+use crate::diagnose;
+use crate::record::{Finding, Record, Variant};
+use crate::statistics::{
+    CpuUse, Equivalence, Figure, Interval, compare_paired, display, figures, interval, median, paired,
+    paired_difference, paired_ratio,
+};
+use crate::units;
+use crate::words;
+
+/// One side of a comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// Name of the side in the sheet.
+    pub name: &'a str,
+    /// File of the run, as errors name it.
+    pub file: &'a str,
+    /// Record of the run.
+    pub record: &'a Record,
+    /// Only this variant; `None` compares every variant that the other side has under the same
+    /// name.
+    pub variant: Option<&'a str>,
+}
+
+/// Terms of the comparison.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// What counts as the same, as a share of the first side's figure.
+    pub margin: f64,
+}
+
+/// Why two runs cannot be compared.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CompareError {
+    /// A requested variant does not exist.
+    #[error("`{file}` has no variant `{variant}`; it has {known}")]
+    NoVariant {
+        /// The file without the variant.
+        file: String,
+        /// Name of the variant.
+        variant: String,
+        /// Names of the variants that exist.
+        known: String,
+    },
+    /// No variant is in both files.
+    #[error("`{a}` ({in_a}) and `{b}` ({in_b}) have no variant in common: name one of each")]
+    NothingInCommon {
+        /// The first file.
+        a: String,
+        /// Variants of the first file.
+        in_a: String,
+        /// The second file.
+        b: String,
+        /// Variants of the second file.
+        in_b: String,
+    },
+}
+
+/// One figure of two variants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// The figure compared.
+    pub figure: Figure,
+    /// Median of the first side.
+    pub a: f64,
+    /// Median of the second side.
+    pub b: f64,
+    /// Interval of the median of `b − a` over pairs.
+    pub difference: Option<Interval>,
+    /// Interval of the median of `b ÷ a` over pairs.
+    pub ratio: Option<Interval>,
+    /// Verdict on the difference.
+    pub verdict: Equivalence,
+}
+
+/// Compares one figure of two variants; `None` where one of them does not have it.
+pub fn compare_figure(a: &Variant, b: &Variant, figure: &Figure, terms: Terms) -> Option<Compared> {
+    let (of_a, of_b) = (figures(a, figure), figures(b, figure));
+    if of_a.is_empty() || of_b.is_empty() {
+        return None;
+    }
+    let pairs = paired(a, b, figure);
+    let usual = median(&of_a);
+    Some(Compared {
+        figure: figure.clone(),
+        a: usual,
+        b: median(&of_b),
+        difference: paired_difference(&pairs),
+        ratio: paired_ratio(&pairs),
+        verdict: compare_paired(&pairs, terms.margin),
+    })
+}
+
+/// Creates the sheet of a comparison.
+pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareError> {
+    let pairs = variants(a, b)?;
+    let mut sheet = Sheet {
+        title: format!("{} and {}", a.name, b.name),
+        lead: format!(
+            "A: {} · B: {} · equivalent means within {} of A",
+            a.record.run.title,
+            b.record.run.title,
+            words::percent(terms.margin)
+        ),
+        ..Sheet::default()
+    };
+    sheet.section(before(a, b, &pairs));
+    for (left, right) in &pairs {
+        let title = if left.name == right.name {
+            left.name.clone()
+        } else {
+            format!("{} and {}", left.name, right.name)
+        };
+        let mut section = Section::new(&title);
+        section.table(overview(left, right, terms));
+        for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
+            section.table(by_iteration(left, right, figure));
+        }
+        let wrong = [left, right]
+            .iter()
+            .any(|side| figures(side, &Figure::BadShare).iter().any(|share| *share > 0.0));
+        if wrong {
+            section.table(by_iteration(left, right, &Figure::BadShare));
+        }
+        sheet.section(section);
+    }
+    sheet.section(reading(terms));
+    sheet.section(what_ran(a, b));
+    Ok(sheet)
+}
+
+/// Section that explains the verdicts.
+fn reading(terms: Terms) -> Section {
+    let mut section = Section::new("How to read the verdicts");
+    let margin = words::percent(terms.margin);
+    section.text(format!(
+        "Rounds are compared in pairs, B ÷ A: × 1.100 is 10 % more. Equivalent: two one-sided t tests at 5 % refuse a difference of {margin} or more. \
+         Different: the 95 % interval of the mean ratio, in parentheses, leaves out × 1. Both need three rounds, and assume that ratios of rounds scatter \
+         evenly around the true one."
+    ));
+    section.text(format!(
+        "Different in each round: every round differs by more than {margin} to the same side, and no round of A reaches a round of B. That assumes \
+         nothing; least and most of the rounds stand beside it, and how often chance alone would put so many rounds on one side. Inconclusive: \
+         a difference and none are both possible."
+    ));
+    section
+}
+
+/// Section with the facts of both runs and their machines.
+fn what_ran(a: Side<'_>, b: Side<'_>) -> Section {
+    let mut section = Section::new("What ran");
+    let mut table = Table::new("", ["fact", "A", "B"]);
+    let [left, right] = [a, b].map(|side| facts(side.record));
+    let names = left.iter().chain(&right).map(|(name, _)| name);
+    let mut seen = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        let of = |side: &[(String, String)]| {
+            let found = side.iter().find(|(known, _)| known == name);
+            found.map_or_else(|| "–".to_owned(), |(_, value)| value.clone())
+        };
+        table.row(vec![name.clone(), of(&left), of(&right)]);
+    }
+    section.table(table);
+    section
+}
+
+/// Facts of a run and of its machines.
+fn facts(record: &Record) -> Vec<(String, String)> {
+    let mut facts = of_run(record);
+    facts.extend(record.run.machines.iter().map(|one| (format!("machine: {}", one.role), machine(one))));
+    facts
+}
+
+fn names(record: &Record) -> String {
+    record.variants.iter().map(|variant| format!("`{}`", variant.name)).collect::<Vec<_>>().join(", ")
+}
+
+fn variants<'a>(a: Side<'a>, b: Side<'a>) -> Result<Vec<(&'a Variant, &'a Variant)>, CompareError> {
+    let find = |side: Side<'a>, name: &str| {
+        side.record.variant(name).ok_or_else(|| CompareError::NoVariant {
+            file: side.file.to_owned(),
+            variant: name.to_owned(),
+            known: names(side.record),
+        })
+    };
+    match (a.variant, b.variant) {
+        (Some(left), Some(right)) => return Ok(vec![(find(a, left)?, find(b, right)?)]),
+        (Some(both), None) | (None, Some(both)) => return Ok(vec![(find(a, both)?, find(b, both)?)]),
+        (None, None) => {}
+    }
+    if let ([left], [right]) = (&*a.record.variants, &*b.record.variants) {
+        return Ok(vec![(left, right)]);
+    }
+    let common = a.record.variants.iter().filter_map(|left| Some((left, b.record.variant(&left.name)?)));
+    let common: Vec<_> = common.collect();
+    if common.is_empty() {
+        return Err(CompareError::NothingInCommon {
+            a: a.file.to_owned(),
+            in_a: names(a.record),
+            b: b.file.to_owned(),
+            in_b: names(b.record),
+        });
+    }
+    Ok(common)
+}
+
+/// Section with other differences between the sides, and the findings of each side's record.
+fn before(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
+    let same_run = std::ptr::eq(a.record, b.record);
+    let mut all = differences(a, b, pairs, same_run);
+    let judged: Vec<&String> = pairs.iter().flat_map(|(left, right)| [&left.name, &right.name]).collect();
+    let concerns = |finding: &Finding| {
+        finding.variants.is_empty() || finding.variants.iter().any(|name| judged.contains(&name))
+    };
+    let sides = if same_run { vec![("A and B", a)] } else { vec![("A", a), ("B", b)] };
+    for (name, side) in sides {
+        let mut findings = diagnose::findings(side.record);
+        findings.retain(concerns);
+        all.extend(warnings(&findings, name));
+    }
+    all.sort_by_key(|warning| warning.weight);
+    let mut section = Section::new("Before you read the figures");
+    if all.is_empty() {
+        section.text("Nothing was found that makes the comparison doubtful.");
+    }
+    section.blocks.extend(all.into_iter().map(Block::Warning));
+    section
+}
+
+/// Warnings about differences besides those that are compared.
+fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_run: bool) -> Vec<Warning> {
+    let warning = |weight, name: &str, cases: Vec<Case>, remedy: &str| Warning {
+        weight,
+        name: name.to_owned(),
+        cases,
+        remedy: remedy.to_owned(),
+    };
+    let case = |evidence: &str| Case { of: String::new(), about: Vec::new(), evidence: evidence.to_owned() };
+    let mut warnings = Vec::new();
+    if !same_run && (a.record.run.machines != b.record.run.machines || a.record.run.machines.is_empty()) {
+        warnings.push(warning(
+            Weight::Grave,
+            "other-machine",
+            vec![case("the runs were on different or unknown machines")],
+            "compare shapes only; run both on one machine, interleaved",
+        ));
+    }
+    let other = pairs.iter().filter(|(left, right)| left.load != right.load);
+    let loads: Vec<Case> = other
+        .map(|(left, right)| {
+            let mut about = vec![left.name.clone(), right.name.clone()];
+            about.dedup();
+            Case {
+                of: String::new(),
+                about,
+                evidence: format!("the loads differ: {}; {}", load(&left.load), load(&right.load)),
+            }
+        })
+        .collect();
+    if !loads.is_empty() {
+        let remedy = "the load may cause the difference: compare runs under the same load";
+        warnings.push(warning(Weight::Grave, "other-load", loads, remedy));
+    }
+    if !same_run {
+        warnings.push(warning(
+            Weight::Careful,
+            "not-interleaved",
+            vec![case("the iterations of A and B did not run next to each other")],
+            "what changed on the machine in between counts as a difference: run both as variants of one run",
+        ));
+    }
+    warnings
+}
+
+/// Every figure that both variants have.
+fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
+    let mut all: Vec<Figure> = LATENCIES.to_vec();
+    all.extend([Figure::Mean, Figure::PerSecond, Figure::BadShare]);
+    let in_b = b.watched_names();
+    all.extend(
+        a.watched_names()
+            .into_iter()
+            .filter(|name| in_b.contains(name))
+            .map(|name| Figure::CpuPerRequest(name.to_owned())),
+    );
+    all
+}
+
+fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
+    let mut table = Table::new("Medians over iterations", ["figure", "A", "B", "B − A", "B ÷ A", "verdict"]);
+    for figure in shared_figures(a, b) {
+        let Some(found) = compare_figure(a, b, &figure, terms) else {
+            table.rows.extend(untold(a, b, &figure));
+            continue;
+        };
+        let with = |value: f64, of: Option<Interval>| {
+            format!(
+                "{}\n{}",
+                display::figure(&figure, value),
+                of.map_or(String::new(), |of| display::interval(&figure, &of))
+            )
+        };
+        let own = |variant: &Variant| interval(&figures(variant, &figure));
+        let difference = found.difference.map_or(String::new(), |of| {
+            format!("{} … {}", display::difference(&figure, of.low), display::difference(&figure, of.high))
+        });
+        let ratio = if found.a > 0.0 { words::factor(found.b / found.a) } else { "–".to_owned() };
+        let ratio_between = found
+            .ratio
+            .map_or(String::new(), |of| format!("{} … {}", words::factor(of.low), words::factor(of.high)));
+        table.row(vec![
+            figure.to_string(),
+            with(found.a, own(a)),
+            with(found.b, own(b)),
+            format!("{}\n{difference}", display::difference(&figure, units::difference(found.b, found.a))),
+            format!("{ratio}\n{ratio_between}"),
+            verdict(&found, [a, b]),
+        ]);
+    }
+    table
+}
+
+/// A row with the reason why one side has no exact CPU figure; `None` where CPU was not measured at
+/// all.
+fn untold(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<String>> {
+    let Figure::CpuPerRequest(name) = figure else { return None };
+    let why = |(side, variant): (&str, &Variant)| {
+        let first = variant.iterations.iter().find_map(|iteration| CpuUse::of(iteration, name))?;
+        figures(variant, figure).is_empty().then(|| format!("not measured in {side}: {}", first.why_not()))
+    };
+    let why = [("A", a), ("B", b)].into_iter().find_map(why)?;
+    let shown = |variant: &Variant| {
+        let known = figures(variant, figure);
+        if known.is_empty() { words::NONE.to_owned() } else { display::figure(figure, median(&known)) }
+    };
+    let none = || words::NONE.to_owned();
+    Some(vec![figure.to_string(), shown(a), shown(b), none(), none(), why])
+}
+
+/// Formats a verdict. Without any error on either side, in any iteration, there is no margin for
+/// shares of errors.
+fn verdict(found: &Compared, sides: [&Variant; 2]) -> String {
+    let none = || sides.iter().all(|side| figures(side, &found.figure).iter().all(|share| *share <= 0.0));
+    if found.figure == Figure::BadShare && none() {
+        return "none in either".to_owned();
+    }
+    display::verdict(&found.figure, &found.verdict)
+}
+
+fn by_iteration(a: &Variant, b: &Variant, figure: &Figure) -> Table {
+    let mut table =
+        Table::new(&format!("{figure} by iteration"), ["iteration", "A", "B", "difference", "difference, %"]);
+    let both = a.iterations.iter().filter_map(|left| {
+        let right = b.iterations.iter().find(|iteration| iteration.number == left.number)?;
+        Some((left.number, figure.of(left)?, figure.of(right)?))
+    });
+    for (number, left, right) in both {
+        let percent = if left > 0.0 { words::change(right / left - 1.0) } else { "–".to_owned() };
+        table.row(vec![
+            number.to_string(),
+            display::figure(figure, left),
+            display::figure(figure, right),
+            display::difference(figure, units::difference(right, left)),
+            percent,
+        ]);
+    }
+    table
+}

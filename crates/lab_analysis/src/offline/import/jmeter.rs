@@ -1,0 +1,312 @@
+//! Import of `JMeter`: result files (JTL) in CSV and XML.
+
+use quick_xml::escape::resolve_predefined_entity;
+use quick_xml::events::{BytesStart, Event};
+
+use super::{At, Content, Examples, ImportError, Read, Request, Why, clock, ending_of, line_of};
+use crate::record::Outcome;
+
+const RULE: &str = "linear between the sorted values around share × (count + 1), as the dashboard prints";
+
+/// Percentile of sorted values by the rule of `JMeter`'s dashboard.
+fn percentile(sorted: &[u64], share: f64) -> f64 {
+    let count = sorted.len();
+    let place = share * (count + 1) as f64;
+    match (sorted.first(), sorted.last()) {
+        (Some(&first), _) if place < 1.0 => first as f64,
+        (_, Some(&last)) if place >= count as f64 => last as f64,
+        (Some(_), Some(_)) => {
+            let low = crate::units::place(place);
+            let (from, to) = (sorted[low - 1] as f64, sorted[low] as f64);
+            from + (to - from) * place.fract()
+        }
+        _ => 0.0,
+    }
+}
+
+/// Start of the message in the row of a Transaction Controller; the number of its samples follows.
+const CONTROLLER: &str = "Number of samples in transaction";
+
+/// Number of samples that the row of a Transaction Controller covers; `None` for the row of a
+/// sample.
+fn held_together(message: &str) -> Option<usize> {
+    let number = message.strip_prefix(CONTROLLER)?.trim_start().strip_prefix(':')?;
+    number.split(',').next()?.trim().parse().ok()
+}
+
+/// Column separator of a CSV file, from its first line; `None` for other files.
+pub(super) fn delimiter(names: &str) -> Option<u8> {
+    let rest = names.strip_prefix("timeStamp")?;
+    let delimiter = rest.bytes().next().filter(|byte| !byte.is_ascii_alphanumeric())?;
+    rest.split(char::from(delimiter)).any(|name| name == "elapsed").then_some(delimiter)
+}
+
+/// Fields of a sample as text, the same for CSV and XML.
+struct Fields<'a> {
+    start: &'a str,
+    elapsed: &'a str,
+    success: &'a str,
+    code: &'a str,
+    /// Message of the server beside the status, or the reason why there is no response.
+    message: &'a str,
+    /// Message of the assertion that failed.
+    failure: &'a str,
+}
+
+/// A sample, converted to a request.
+struct Sampled {
+    request: Request,
+    /// Why it did not end well; empty where it did, or where the file does not say.
+    words: String,
+    /// Whether its time is in whole seconds.
+    coarse: bool,
+}
+
+impl Fields<'_> {
+    /// Converts to a request, with its time in seconds since 1970.
+    fn sampled(&self) -> Result<Sampled, String> {
+        let start = clock::jmeter(self.start).ok_or_else(|| {
+            let text = self.start;
+            format!("`{text}` is neither a number of milliseconds nor a date as JMeter writes it (start)")
+        })?;
+        let elapsed = self.elapsed.parse::<u64>();
+        let elapsed =
+            elapsed.map_err(|_| format!("`{}` is not a number of milliseconds (elapsed)", self.elapsed))?;
+        let success = match self.success {
+            "true" => true,
+            "false" => false,
+            other => return Err(format!("`{other}` is neither true nor false (success)")),
+        };
+        // A sample without a response has text in place of a status.
+        let status = self.code.parse::<u16>().ok().filter(|status| (100..600).contains(status));
+        let (outcome, status, why) = ending_of(status, success);
+        let unanswered = outcome == Outcome::Failed && why == Why::Plain;
+        let why = if unanswered { Why::of_words(&format!("{} {}", self.code, self.message)) } else { why };
+        let words = match outcome {
+            Outcome::Ok => String::new(),
+            _ if !self.failure.is_empty() => self.failure.to_owned(),
+            _ if unanswered => format!("{} {}", self.code, self.message),
+            _ => self.message.to_owned(),
+        };
+        let nanos = elapsed.saturating_mul(1_000_000);
+        let request = Request { ended_s: start.seconds + elapsed as f64 / 1e3, nanos, outcome, status, why };
+        Ok(Sampled { request, words, coarse: start.coarse })
+    }
+}
+
+/// Reads a JTL in CSV.
+pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+    let first = content.trim_start().lines().next().unwrap_or_default();
+    let mut reader = ::csv::ReaderBuilder::new();
+    let mut reader = reader.delimiter(delimiter(first).unwrap_or(b',')).from_reader(content.as_bytes());
+    let head = reader.headers().map_err(|error| at.whole(error.to_string()))?.clone();
+    let column = |name: &str| {
+        head.iter().position(|field| field == name).ok_or_else(|| {
+            at.line(1, format!("there is no column `{name}`: set jmeter.save.saveservice.print_field_names and {name} to true"))
+        })
+    };
+    let (start, elapsed) = (column("timeStamp")?, column("elapsed")?);
+    let (success, code) = (column("success")?, column("responseCode")?);
+    let threads = head.iter().position(|field| field == "allThreads");
+    let message = head.iter().position(|field| field == "responseMessage");
+    let failure = head.iter().position(|field| field == "failureMessage");
+    let mut found = Found::default();
+    for row in reader.records() {
+        let row = row.map_err(|error| at.whole(error.to_string()))?;
+        let line = line_of(&row);
+        let get = |column: usize| row.get(column).unwrap_or_default();
+        let optional = |column: Option<usize>| column.map_or("", get);
+        let fields = Fields {
+            start: get(start),
+            elapsed: get(elapsed),
+            success: get(success),
+            code: get(code),
+            message: optional(message),
+            failure: optional(failure),
+        };
+        let row = fields.sampled().map_err(|what| at.line(line, what))?;
+        let samples = held_together(fields.message);
+        found.add(&row, samples, optional(threads).parse().ok());
+    }
+    Ok(found.read())
+}
+
+/// Reads a JTL in XML. Samples within a sample (redirects, embedded resources) are part of it and
+/// not counted again.
+pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+    let mut reader = quick_xml::Reader::from_str(content);
+    let (mut found, mut depth) = (Found::default(), 0_usize);
+    // The sample that is being read, and whether the parser is in the message of an assertion.
+    let (mut open, mut failing): (Option<Sample>, bool) = (None, false);
+    loop {
+        let event = reader.read_event().map_err(|error| at.whole(error.to_string()))?;
+        let until = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX).min(content.len());
+        let close = |found: &mut Found, sample: Sample, holds: bool| {
+            let row = sample.fields().sampled().map_err(|what| at.line(line_at(content, until), what))?;
+            // A controller that contains its samples as elements is the only place where they are
+            // counted.
+            let samples = held_together(&sample.message).filter(|_| !holds);
+            found.add(&row, samples, sample.threads.parse().ok());
+            Ok(())
+        };
+        match &event {
+            Event::Eof if depth == 0 => break,
+            Event::Eof => return Err(at.whole("the file is truncated")),
+            Event::End(_) => {
+                depth = depth.saturating_sub(1);
+                failing = false;
+                if let Some(sample) = open.take_if(|_| depth == 1) {
+                    let holds = sample.holds;
+                    close(&mut found, sample, holds)?;
+                }
+            }
+            Event::Start(tag) | Event::Empty(tag) => {
+                let empty = matches!(event, Event::Empty(_));
+                if depth == 1 && is_sample(tag) {
+                    let sample = Sample::of(tag).map_err(|what| at.line(line_at(content, until), what))?;
+                    if empty { close(&mut found, sample, false)? } else { open = Some(sample) }
+                } else if let Some(sample) = &mut open {
+                    sample.holds |= depth == 2 && is_sample(tag);
+                    failing = !empty && depth == 3 && AsRef::<str>::as_ref(&tag.name()) == "failureMessage";
+                }
+                depth += usize::from(!empty);
+            }
+            Event::Text(text) if failing => told(&mut open, text.as_ref()),
+            Event::CData(text) if failing => told(&mut open, text.as_ref()),
+            Event::GeneralRef(name) if failing => {
+                let character = name.resolve_char_ref().ok().flatten().map(String::from);
+                let named = || resolve_predefined_entity(name.as_ref()).map(str::to_owned);
+                told(&mut open, &character.or_else(named).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    Ok(found.read())
+}
+
+/// Appends to the message of a failed assertion.
+fn told(open: &mut Option<Sample>, words: &str) {
+    if let Some(sample) = open {
+        sample.failure.push_str(words);
+    }
+}
+
+/// Line number of a position in a text, from 1.
+fn line_at(content: &str, until: usize) -> usize {
+    content.get(..until).unwrap_or(content).lines().count().max(1)
+}
+
+fn is_sample(tag: &BytesStart<'_>) -> bool {
+    matches!(AsRef::<str>::as_ref(&tag.name()), "httpSample" | "sample")
+}
+
+/// A sample in XML, as text.
+#[derive(Default)]
+struct Sample {
+    start: String,
+    elapsed: String,
+    success: String,
+    code: String,
+    /// Number of threads that were active.
+    threads: String,
+    message: String,
+    failure: String,
+    /// Whether other samples are nested in it.
+    holds: bool,
+}
+
+impl Sample {
+    fn of(tag: &BytesStart<'_>) -> Result<Self, String> {
+        let mut sample = Self::default();
+        for attribute in tag.attributes() {
+            let attribute = attribute.map_err(|error| error.to_string())?;
+            let place = match AsRef::<str>::as_ref(&attribute.key) {
+                "ts" => &mut sample.start,
+                "t" => &mut sample.elapsed,
+                "s" => &mut sample.success,
+                "rc" => &mut sample.code,
+                "na" => &mut sample.threads,
+                "rm" => &mut sample.message,
+                _ => continue,
+            };
+            attribute.value.as_ref().clone_into(place);
+        }
+        Ok(sample)
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        Fields {
+            start: &self.start,
+            elapsed: &self.elapsed,
+            success: &self.success,
+            code: &self.code,
+            message: &self.message,
+            failure: self.failure.trim(),
+        }
+    }
+}
+
+/// Content of a file while it is read.
+#[derive(Default)]
+struct Found {
+    requests: Vec<Request>,
+    examples: Examples,
+    /// Largest number of active threads.
+    threads: Option<u32>,
+    /// Rows of Transaction Controllers, with the number of samples that each covers.
+    controllers: Vec<(Request, usize)>,
+    /// Whether times are in whole seconds.
+    coarse: bool,
+}
+
+impl Found {
+    fn add(&mut self, found: &Sampled, samples: Option<usize>, threads: Option<u32>) {
+        self.threads = self.threads.max(threads);
+        self.coarse |= found.coarse;
+        match samples {
+            Some(samples) => self.controllers.push((found.request, samples)),
+            None => {
+                self.examples.note(&found.request, &found.words);
+                self.requests.push(found.request);
+            }
+        }
+    }
+
+    fn read(self) -> Read {
+        let Self { mut requests, examples, threads, controllers, coarse } = self;
+        let mut notes = vec!["JMeter keeps whole milliseconds".to_owned()];
+        if coarse {
+            let what = "the file has times in whole seconds: the length of the run, and so the rate, may be off by one second";
+            notes.push(what.to_owned());
+        }
+        // With "generate parent sample" the samples of a controller have no rows of their own, and
+        // the controller's row counts instead.
+        let held: usize = controllers.iter().map(|(_, samples)| samples).sum();
+        if held > requests.len() {
+            requests.extend(controllers.into_iter().map(|(request, _)| request));
+            let what = "a Transaction Controller's row represents all of its samples, which have no rows";
+            notes.push(what.to_owned());
+        } else if !controllers.is_empty() {
+            notes.push(format!(
+                "{} rows are of Transaction Controllers, whose samples have rows of their own: they are not counted",
+                controllers.len()
+            ));
+        }
+        let begin = requests
+            .iter()
+            .map(|request| request.ended_s - request.nanos as f64 / 1e9)
+            .fold(f64::MAX, f64::min);
+        for request in &mut requests {
+            request.ended_s -= begin;
+        }
+        let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-3);
+        Read {
+            tool: "JMeter",
+            rule: RULE,
+            content: Content::Requests(requests, examples, percentile),
+            seconds,
+            concurrency: threads,
+            notes,
+        }
+    }
+}

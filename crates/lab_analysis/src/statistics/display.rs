@@ -1,0 +1,148 @@
+//! Display: formats figures, intervals and verdicts as text.
+//!
+//! Owns: the unit of each [`Figure`], and the wording of a verdict.
+//! Does not own: how numbers are written ([`crate::words`]).
+
+use super::{Effect, Equivalence, Figure, Interval, Scale};
+use crate::words::{bytes, digits, factor, grouped, is_nothing, percent, time};
+
+/// Formats a figure with its unit.
+pub(crate) fn figure(kind: &Figure, value: f64) -> String {
+    if !value.is_finite() {
+        return digits(value);
+    }
+    match kind {
+        Figure::PerSecond => format!("{}/s", digits(value)),
+        Figure::BadShare | Figure::FailureShare => percent(value),
+        Figure::Cores(_) => format!("{} cores", digits(value)),
+        Figure::Memory(_) | Figure::MemoryPerConnection(_) => bytes(value),
+        Figure::MemoryGrowth(_) => format!("{} times", digits(value)),
+        Figure::Counter(..) | Figure::FloodAdmitted => grouped(value),
+        Figure::Mean
+        | Figure::Max
+        | Figure::Percentile(_)
+        | Figure::Refused(_)
+        | Figure::HeldLongest
+        | Figure::Revoking(_)
+        | Figure::Flood
+        | Figure::Healing
+        | Figure::Lateness
+        | Figure::CpuTogether(_)
+        | Figure::CpuPerRequest(_) => time(value),
+    }
+}
+
+/// Formats a difference between figures, with its sign.
+pub(crate) fn difference(kind: &Figure, by: f64) -> String {
+    let text = figure(kind, by.abs());
+    if by.is_nan() || is_nothing(&text) {
+        return text;
+    }
+    format!("{}{text}", if by < 0.0 { '−' } else { '+' })
+}
+
+/// Formats the ends of an interval: `12.0 ms … 12.9 ms`.
+pub(crate) fn interval(kind: &Figure, interval: &Interval) -> String {
+    format!("{} … {}", figure(kind, interval.low), figure(kind, interval.high))
+}
+
+/// Formats a verdict on the difference between two variants.
+pub(crate) fn verdict(kind: &Figure, verdict: &Equivalence) -> String {
+    match verdict {
+        Equivalence::Equivalent { margin, .. } => format!("equivalent within {}", percent(*margin)),
+        Equivalence::Different { effect } => format!("different: {}", self::effect(kind, effect)),
+        Equivalence::DifferentEachRound { effect, rounds, chance } => format!(
+            "different in each of {rounds} rounds: {}; by chance alone: {}",
+            self::effect(kind, effect),
+            percent(*chance)
+        ),
+        Equivalence::Inconclusive { effect: Some(effect) } => {
+            format!("inconclusive: {}", self::effect(kind, effect))
+        }
+        Equivalence::Inconclusive { effect: None } => "inconclusive: too few iterations".to_owned(),
+    }
+}
+
+/// Formats an effect with its interval: `× 1.098 (× 1.071 … × 1.126)`.
+fn effect(kind: &Figure, effect: &Effect) -> String {
+    let one = |value: f64| match effect.scale {
+        Scale::Ratio => factor(value),
+        Scale::Difference => difference(kind, value),
+    };
+    format!("{} ({} … {})", one(effect.point), one(effect.low), one(effect.high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_say_what_they_may() {
+        let p50 = Figure::P50;
+        let ratio = Effect { scale: Scale::Ratio, point: 1.0983, low: 1.07, high: 10.26 };
+        assert_eq!(
+            verdict(&p50, &Equivalence::Different { effect: ratio }),
+            "different: × 1.098 (× 1.070 … × 10.3)"
+        );
+        assert_eq!(
+            verdict(&p50, &Equivalence::DifferentEachRound { effect: ratio, rounds: 3, chance: 0.25 }),
+            "different in each of 3 rounds: × 1.098 (× 1.070 … × 10.3); by chance alone: 25.00 %"
+        );
+        let difference = Effect { scale: Scale::Difference, point: -1200.0, low: -1290.0, high: 0.0 };
+        assert_eq!(
+            verdict(&p50, &Equivalence::Inconclusive { effect: Some(difference) }),
+            "inconclusive: −1.20 ms (−1.29 ms … 0 µs)"
+        );
+        assert_eq!(
+            verdict(&p50, &Equivalence::Inconclusive { effect: None }),
+            "inconclusive: too few iterations"
+        );
+        assert_eq!(
+            verdict(&p50, &Equivalence::Equivalent { margin: 0.05, p: 0.01 }),
+            "equivalent within 5.00 %"
+        );
+    }
+
+    /// Formats a value as each kind of figure.
+    fn written(value: f64) -> Vec<String> {
+        let kinds = [
+            Figure::P50,
+            Figure::PerSecond,
+            Figure::BadShare,
+            Figure::Cores(String::new()),
+            Figure::Memory(String::new()),
+            Figure::MemoryGrowth(String::new()),
+            Figure::FloodAdmitted,
+            Figure::CpuPerRequest(String::new()),
+        ];
+        kinds.iter().flat_map(|kind| [figure(kind, value), difference(kind, value)]).collect()
+    }
+
+    #[test]
+    fn what_is_nothing_has_no_sign_and_what_is_no_number_is_not_printed() {
+        for value in [0.0, -0.0, 1.1e-13, -1.1e-13, f64::MIN_POSITIVE, -4e-9] {
+            for text in written(value) {
+                assert!(is_nothing(&text) && !text.contains(['−', '+', '-', '<']), "{value:e}: {text}");
+            }
+        }
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            for text in written(value) {
+                let words = text.replace("infinite", "");
+                assert!(!words.contains("NaN") && !words.contains("inf"), "{value}: {text}");
+            }
+        }
+        assert_eq!(difference(&Figure::P50, -1.1e-13), "0 µs");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_figure_is_written_as_programs_write_them(value in proptest::num::f64::ANY) {
+            for text in written(value) {
+                let signed_nothing = text.starts_with(['−', '+']) && is_nothing(&text);
+                let words = text.replace("infinite", "");
+                proptest::prop_assert!(!signed_nothing && !text.contains('-') && !words.contains("NaN") && !words.contains("inf"), "{:e}: {}", value, text);
+                proptest::prop_assert!(!text.contains("e-") && !text.contains("e1"), "{:e}: {}", value, text);
+            }
+        }
+    }
+}

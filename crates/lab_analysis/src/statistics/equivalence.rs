@@ -1,0 +1,374 @@
+//! Equivalence: decides whether two variants are the same within a margin, differ, or cannot be
+//! told apart.
+//!
+//! Owns: the verdict over paired iterations. "No difference was found" is no verdict: with few or
+//! noisy iterations it is always true.
+//! Does not own: the wording of verdicts ([`crate::words`]).
+//!
+//! Times and rates scatter in proportion to their size, so pairs are compared by ratio. The
+//! statistics are those of the logarithm of `b ÷ a`. A figure that can be 0, such as a share of
+//! errors, is compared by difference. The first of these that holds is the verdict:
+//!
+//! 1. Equivalent within a margin: two one-sided t tests, each at 5 %, reject that the effect
+//!    reaches the margin (Schuirmann 1987).
+//! 2. Different: the 95 % t interval of the mean effect excludes "no difference".
+//! 3. Different in every round: each pair lies beyond the margin on the same side, and the figures
+//!    of the two variants do not overlap. This assumes nothing about how rounds scatter. Without a
+//!    difference, n pairs lie on one side with a probability of 2^(1−n) (sign test). The verdict
+//!    carries that probability.
+//! 4. Inconclusive: a difference and no difference are both possible.
+//!
+//! The t tests need three pairs, "every round" needs two.
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF as _, StudentsT};
+
+use super::median::median;
+
+/// Significance level: probability of claiming an equivalence, or a difference by its interval,
+/// that does not exist.
+const ALPHA: f64 = 0.05;
+/// Fewest pairs whose scatter can be estimated.
+const LEAST: usize = 3;
+/// Fewest pairs for the verdict "different in every round".
+const LEAST_ROUNDS: usize = 2;
+
+/// How `b` is compared with `a`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Ratio `b ÷ a`: 1 is no difference.
+    Ratio,
+    /// Difference `b − a` in the unit of the figures: 0 is no difference.
+    Difference,
+}
+
+/// How `b` compares with `a`, with an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Effect {
+    /// Whether the numbers are ratios or differences.
+    pub scale: Scale,
+    /// Estimate of the effect.
+    pub point: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// Verdict on `b` compared with `a`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "verdict", rename_all = "kebab-case")]
+pub enum Equivalence {
+    /// Both are the same within the margin.
+    Equivalent {
+        /// Margin within which both count as the same, as a share of `a`.
+        margin: f64,
+        /// Larger p value of the two one-sided tests.
+        p: f64,
+    },
+    /// The 95 % interval of the mean effect excludes "no difference".
+    Different {
+        /// Mean effect with its 95 % interval.
+        effect: Effect,
+    },
+    /// Every round differs by more than the margin, to the same side.
+    DifferentEachRound {
+        /// Median of the rounds, with the smallest and the largest as its interval.
+        effect: Effect,
+        /// Number of rounds compared.
+        rounds: usize,
+        /// Probability that this many rounds lie on one side when there is no difference.
+        chance: f64,
+    },
+    /// A difference and no difference are both possible.
+    Inconclusive {
+        /// Mean effect with its 95 % interval; absent with fewer than three pairs.
+        effect: Option<Effect>,
+    },
+}
+
+/// Decides on pairs (a, b) of iterations that ran next to each other. `margin` is what counts as
+/// the same, as a share of `a`.
+///
+/// A difference that is certain but smaller than the margin is an equivalence: the margin states
+/// what matters.
+pub fn compare_paired(pairs: &[(f64, f64)], margin: f64) -> Equivalence {
+    let effects = Effects::of(pairs, margin);
+    let mean = effects.mean();
+    match &mean {
+        Some(mean) if mean.p < ALPHA => Equivalence::Equivalent { margin, p: mean.p },
+        Some(mean) if mean.by.abs() > mean.give_or_take => {
+            Equivalence::Different { effect: effects.of_mean(mean) }
+        }
+        _ => effects.every_round(pairs).unwrap_or_else(|| Equivalence::Inconclusive {
+            effect: mean.as_ref().map(|mean| effects.of_mean(mean)),
+        }),
+    }
+}
+
+/// Effect of each pair, on a scale on which effects can be averaged.
+struct Effects {
+    scale: Scale,
+    each: Vec<f64>,
+    /// Margin on the same scale.
+    margin: f64,
+}
+
+/// Mean of the effects, on their scale.
+struct Mean {
+    by: f64,
+    /// Half of the width of its 95 % interval.
+    give_or_take: f64,
+    /// Larger p value of the two tests for equivalence.
+    p: f64,
+}
+
+impl Effects {
+    fn of(pairs: &[(f64, f64)], margin: f64) -> Self {
+        let ratios: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
+        let positive = pairs.iter().all(|(a, b)| *a > 0.0 && *b > 0.0);
+        if positive && ratios.iter().all(|ratio| ratio.is_finite()) {
+            return Self { scale: Scale::Ratio, each: ratios, margin: margin.ln_1p() };
+        }
+        let usual = median(&pairs.iter().map(|(a, _)| *a).collect::<Vec<_>>());
+        let each = pairs.iter().map(|(a, b)| b - a).collect();
+        Self { scale: Scale::Difference, each, margin: usual.abs() * margin }
+    }
+
+    /// Mean effect; `None` with too few pairs, or when the mean or its interval is infinite.
+    fn mean(&self) -> Option<Mean> {
+        if self.each.len() < LEAST {
+            return None;
+        }
+        let count = self.each.len() as f64;
+        let by = self.each.iter().sum::<f64>() / count;
+        let variance = self.each.iter().map(|effect| (effect - by).powi(2)).sum::<f64>() / (count - 1.0);
+        let error = (variance / count).sqrt();
+        let student = StudentsT::new(0.0, 1.0, count - 1.0).ok()?;
+        let give_or_take = error * student.inverse_cdf(1.0 - ALPHA / 2.0);
+        let p = two_one_sided(&student, by, error, self.margin);
+        Some(Mean { by, give_or_take, p }).filter(|mean| mean.by.is_finite() && mean.give_or_take.is_finite())
+    }
+
+    /// Verdict for pairs that all lie beyond the margin on one side, when the two variants do not
+    /// overlap; `None` otherwise.
+    fn every_round(&self, pairs: &[(f64, f64)]) -> Option<Equivalence> {
+        let rounds = pairs.len();
+        let beyond = |sign: f64| self.each.iter().all(|effect| effect * sign > self.margin);
+        let ends = |side: fn(&(f64, f64)) -> f64| {
+            let values = pairs.iter().map(side);
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+                (least.min(value), most.max(value))
+            })
+        };
+        let (a, b) = (ends(|pair| pair.0), ends(|pair| pair.1));
+        let apart = a.1 < b.0 || b.1 < a.0;
+        if rounds < LEAST_ROUNDS || !apart || !(beyond(1.0) || beyond(-1.0)) {
+            return None;
+        }
+        let least = self.each.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self.each.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let effect = self.effect(median(&self.each), least, most);
+        Some(Equivalence::DifferentEachRound { effect, rounds, chance: 2.0_f64.powf(1.0 - rounds as f64) })
+    }
+
+    fn of_mean(&self, mean: &Mean) -> Effect {
+        self.effect(mean.by, mean.by - mean.give_or_take, mean.by + mean.give_or_take)
+    }
+
+    /// Converts an effect from its scale to ratios or differences.
+    fn effect(&self, point: f64, low: f64, high: f64) -> Effect {
+        let [point, low, high] = match self.scale {
+            Scale::Ratio => [point, low, high].map(f64::exp),
+            Scale::Difference => [point, low, high],
+        };
+        Effect { scale: self.scale, point, low, high }
+    }
+}
+
+/// Larger p value of the two null hypotheses: the effect is at or below `-margin`, or at or above
+/// `margin`.
+fn two_one_sided(student: &StudentsT, by: f64, error: f64, margin: f64) -> f64 {
+    if error <= 0.0 {
+        return if by.abs() < margin { 0.0 } else { 1.0 };
+    }
+    let below = 1.0 - student.cdf((by + margin) / error);
+    let above = student.cdf((by - margin) / error);
+    below.max(above)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::random::Random;
+
+    /// Pairs whose ratios have the given logarithms.
+    fn pairs(effects: &[f64]) -> Vec<(f64, f64)> {
+        effects.iter().map(|effect| (100.0, 100.0 * effect.exp())).collect()
+    }
+
+    /// The margin at which the given effect lies.
+    fn within(effect: f64) -> f64 {
+        effect.exp_m1()
+    }
+
+    #[test]
+    fn known_answers() {
+        // Mean 0.1, deviation 0.1, n = 5: standard error 0.04472. t(0.975, 4) = 2.7764, so the
+        // interval is 0.1 ± 0.12416.
+        let all = pairs(&[0.1, 0.1 - 0.1 * 2.0_f64.sqrt(), 0.1 + 0.1 * 2.0_f64.sqrt(), 0.1, 0.1]);
+        let Equivalence::Inconclusive { effect: Some(effect) } = compare_paired(&all, within(0.15)) else {
+            panic!("{:?}", compare_paired(&all, within(0.15)))
+        };
+        assert_eq!(effect.scale, Scale::Ratio);
+        for (seen, log) in [(effect.point, 0.1), (effect.low, 0.1 - 0.124_17), (effect.high, 0.1 + 0.124_17)]
+        {
+            assert!((seen.ln() - log).abs() < 1e-4, "{effect:?}");
+        }
+        // (0.1 − 0.25) ÷ 0.04472 = −3.354. There the t distribution with 4 degrees of freedom is
+        // 0.0142.
+        let Equivalence::Equivalent { p, .. } = compare_paired(&all, within(0.25)) else {
+            panic!("equivalent within a factor of 1.28")
+        };
+        assert!((p - 0.0142).abs() < 2e-4, "{p}");
+    }
+
+    #[test]
+    fn what_is_certain_is_said() {
+        let far = compare_paired(&pairs(&[0.10, 0.11, 0.09, 0.105, 0.095]), 0.01);
+        assert!(
+            matches!(far, Equivalence::Different { effect } if (effect.point.ln() - 0.1).abs() < 1e-9),
+            "{far:?}"
+        );
+        let same = compare_paired(&pairs(&[0.001, -0.001, 0.0005, -0.0005, 0.0]), 0.01);
+        assert!(matches!(same, Equivalence::Equivalent { .. }), "{same:?}");
+    }
+
+    #[test]
+    fn noise_and_few_iterations_prove_nothing() {
+        let noisy = compare_paired(&pairs(&[0.5, -0.6, 0.4, -0.3, 0.05]), 0.1);
+        assert!(matches!(noisy, Equivalence::Inconclusive { effect: Some(_) }), "{noisy:?}");
+        for few in [&[][..], &[0.0], &[0.0, 0.0], &[3.0]] {
+            let few = compare_paired(&pairs(few), 0.1);
+            assert!(matches!(few, Equivalence::Inconclusive { effect: None }), "{few:?}");
+        }
+    }
+
+    /// Ten times as much in every round, with rounds that scatter: by difference the interval
+    /// contains 0.
+    #[test]
+    fn a_tenfold_difference_in_every_round_is_a_difference() {
+        let scattered = [(10.0, 60.0), (8.0, 100.0), (12.0, 330.0), (9.0, 75.0)];
+        let verdict = compare_paired(&scattered, 0.05);
+        assert!(matches!(verdict, Equivalence::Different { effect } if effect.low > 1.0), "{verdict:?}");
+        let two = compare_paired(&[(1.0, 10.0), (1.1, 10.5)], 0.05);
+        let Equivalence::DifferentEachRound { effect, rounds: 2, chance } = two else { panic!("{two:?}") };
+        assert!((chance - 0.5).abs() < 1e-12 && effect.low > 9.5 && effect.high < 10.1, "{two:?}");
+        // The rounds scatter so much that the interval contains 1, but the two variants do not
+        // overlap.
+        let wild = compare_paired(&[(1.0, 1.3), (1.0, 300.0), (1.0, 1.4)], 0.05);
+        let Equivalence::DifferentEachRound { rounds: 3, chance, .. } = wild else { panic!("{wild:?}") };
+        assert!((chance - 0.25).abs() < 1e-12);
+        let other_way = compare_paired(&[(10.0, 1.0), (10.5, 1.1)], 0.05);
+        assert!(
+            matches!(other_way, Equivalence::DifferentEachRound { effect, .. } if effect.high < 0.2),
+            "{other_way:?}"
+        );
+    }
+
+    #[test]
+    fn every_round_needs_two_rounds_the_margin_and_two_sides_apart() {
+        for all in [
+            &[(1.0, 10.0)][..],
+            // One round lies within the margin.
+            &[(1.0, 1.2), (1.0, 1.04)],
+            // A round of one variant reaches a round of the other.
+            &[(1.0, 1.2), (1.3, 1.6)],
+            // The rounds lie on both sides.
+            &[(1.0, 10.0), (1.0, 0.1)],
+        ] {
+            let verdict = compare_paired(all, 0.05);
+            assert!(matches!(verdict, Equivalence::Inconclusive { effect: None }), "{all:?}: {verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_figure_that_can_be_0_is_compared_by_difference() {
+        let errors = [(0.0, 0.10), (0.0, 0.11), (0.001, 0.10), (0.0, 0.105)];
+        let verdict = compare_paired(&errors, 0.05);
+        let Equivalence::Different { effect } = verdict else { panic!("{verdict:?}") };
+        assert!(effect.scale == Scale::Difference && (effect.point - 0.1035).abs() < 1e-9, "{effect:?}");
+        assert!(
+            matches!(compare_paired(&[(0.0, 0.0); 5], 0.05), Equivalence::Inconclusive { .. }),
+            "no margin of nothing"
+        );
+    }
+
+    #[test]
+    fn a_margin_that_is_just_reached_is_not_kept() {
+        let pairs = [(100.0, 102.0); 5];
+        assert!(matches!(compare_paired(&pairs, 0.02), Equivalence::Different { .. }));
+        assert!(matches!(compare_paired(&pairs, 0.021), Equivalence::Equivalent { .. }));
+    }
+
+    /// Without a difference, the interval claims one in 5 % of runs, and "every round" claims one
+    /// no more often than stated.
+    #[test]
+    fn a_difference_that_is_not_there_is_claimed_no_more_often_than_is_said() {
+        let mut random = Random::new(5);
+        for rounds in [2, 3, 5, 8] {
+            let runs = 4000;
+            let (mut interval, mut each) = (0, 0);
+            for _ in 0..runs {
+                let mut value = || {
+                    100.0
+                        * (0.1
+                            * (-2.0 * (1.0 - random.unit()).ln()).sqrt()
+                            * (std::f64::consts::TAU * random.unit()).cos())
+                        .exp()
+                };
+                let pairs: Vec<(f64, f64)> = (0..rounds).map(|_| (value(), value())).collect();
+                match compare_paired(&pairs, 0.01) {
+                    Equivalence::Different { .. } => interval += 1,
+                    Equivalence::DifferentEachRound { .. } => each += 1,
+                    _ => {}
+                }
+            }
+            let share = |count: i32| f64::from(count) / f64::from(runs);
+            assert!(share(interval) < 0.065, "{rounds}: {}", share(interval));
+            assert!(share(each) <= 2.0_f64.powi(1 - rounds), "{rounds}: {}", share(each));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_wider_margin_never_takes_equivalence_back(
+            effects in prop::collection::vec(-2.0_f64..2.0, 3..12), margin in 0.001_f64..2.0, more in 0.0_f64..2.0
+        ) {
+            let equivalent = |margin| matches!(compare_paired(&pairs(&effects), margin), Equivalence::Equivalent { .. });
+            prop_assert!(!equivalent(margin) || equivalent(margin + more));
+        }
+
+        #[test]
+        fn the_other_way_round_is_the_same_verdict(all in prop::collection::vec((1.0_f64..100.0, 1.0_f64..100.0), 0..12)) {
+            let forth = compare_paired(&all, 0.2);
+            let back: Vec<(f64, f64)> = all.iter().map(|(a, b)| (*b, *a)).collect();
+            let back = compare_paired(&back, 0.2);
+            prop_assert_eq!(std::mem::discriminant(&forth), std::mem::discriminant(&back));
+        }
+
+        #[test]
+        fn no_verdict_has_a_figure_that_is_none(all in prop::collection::vec((0.0_f64..1e300, 0.0_f64..1e300), 0..6)) {
+            let ends = match compare_paired(&all, 0.05) {
+                Equivalence::Different { effect } | Equivalence::DifferentEachRound { effect, .. } | Equivalence::Inconclusive { effect: Some(effect) } => {
+                    [effect.low, effect.point, effect.high]
+                }
+                _ => [0.0; 3],
+            };
+            prop_assert!(ends.iter().all(|end| !end.is_nan()) && ends[0] <= ends[1] && ends[1] <= ends[2], "{:?}", ends);
+        }
+    }
+}

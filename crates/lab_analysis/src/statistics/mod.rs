@@ -1,0 +1,37 @@
+//! Statistics: intervals, verdicts, outliers, the knee and the cost of a hop, computed from
+//! figures.
+//!
+//! Owns: the statistics on plain numbers, the figures of an iteration that they apply to
+//! ([`Figure`]), and how both are written ([`display`]).
+//! Does not own: the record, nor conclusions from figures ([`crate::diagnose`]).
+//!
+//! Every function is pure and uses no random numbers: the same figures always give the same result.
+//!
+//! The unit of evidence is the *iteration*, never the request. Requests of one iteration share its
+//! conditions (caches, neighbours, temperature), so ten thousand of them are one observation of a
+//! percentile. Iterations of two variants that ran next to each other are compared as pairs. This
+//! removes slow drift of the machine from the difference.
+
+mod attribution;
+mod cpu;
+pub(crate) mod display;
+mod equivalence;
+mod figures;
+mod knee;
+mod little;
+mod measure;
+mod median;
+mod outlier;
+mod staleness;
+
+pub use attribution::{Attribution, Share, attribute};
+pub use cpu::CpuUse;
+pub use equivalence::{Effect, Equivalence, Scale, compare_paired};
+pub(crate) use figures::window;
+pub use figures::{Figure, figures, paired, pooled};
+pub use knee::{Course, Knee, Load, course, find_knee};
+pub use little::{LittleCheck, little};
+pub use measure::{Beside, by_round, measured};
+pub use median::{Interval, LEAST_PAIRS, interval, median, paired_difference, paired_ratio};
+pub use outlier::{Outlier, outliers};
+pub use staleness::{StalePlace, staleness_by_place};

@@ -1,0 +1,732 @@
+//! Import: real files of other tools give the percentiles that the tools print.
+//!
+//! The files under `fixtures` were written by hey 0.1, k6 1.8, wrk 4.1 and `JMeter` 5.6 against a
+//! small server on loopback. `*.printed*` is the output of the tool for the same requests.
+
+use std::path::Path;
+
+use lab_analysis::diagnose::findings;
+use lab_analysis::offline::import::{Told, Tool, import, recognise};
+use lab_analysis::offline::report::sheet;
+use lab_analysis::record::{Arrivals, Iteration, Origin, Outcome, Record};
+use lab_analysis::statistics::Figure;
+use proptest::prelude::*;
+
+fn fixture(name: &str) -> String {
+    std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/offline/fixtures").join(name),
+    )
+    .unwrap()
+}
+
+fn told(file: &str) -> Told {
+    Told { variant: "it".to_owned(), concurrency: None, file: file.to_owned() }
+}
+
+fn read(name: &str) -> Record {
+    let record = import(&fixture(name), None, &told(name)).unwrap();
+    Record::parse(record.to_json().unwrap().as_bytes(), name).unwrap()
+}
+
+fn iteration(record: &Record) -> &Iteration {
+    &record.variants[0].iterations[0]
+}
+
+fn stated(iteration: &Iteration, share: f64) -> f64 {
+    let stated = iteration.stated.as_ref().unwrap();
+    stated.percentiles.iter().find(|printed| (printed.share - share).abs() < 1e-9).unwrap().us
+}
+
+/// The rules of different tools choose values that differ by at most one rank; the histogram must
+/// lie within them.
+fn histogram_is_near(iteration: &Iteration, share: f64) {
+    let mut all = iteration.latency(Outcome::Ok).unwrap();
+    for outcome in [Outcome::Refused, Outcome::Failed] {
+        if let Some(more) = iteration.latency(outcome) {
+            all.add(&more);
+        }
+    }
+    let rank = 1.0 / all.count() as f64;
+    let (low, high) = (all.micros(share - rank), all.micros((share + rank).min(1.0)));
+    let printed = stated(iteration, share);
+    assert!(
+        low * 0.999 - 1.0 <= printed && printed <= high * 1.001 + 1.0,
+        "{share}: {printed} not in {low} … {high}"
+    );
+}
+
+#[test]
+fn every_form_is_recognised() {
+    for (name, tool) in [
+        ("hey.txt", Tool::Hey),
+        ("hey.csv", Tool::HeyCsv),
+        ("k6.ndjson", Tool::K6),
+        ("k6-summary.json", Tool::K6Summary),
+        ("wrk.txt", Tool::Wrk),
+        ("wrk-plain.txt", Tool::Wrk),
+        ("wrk2-u.txt", Tool::Wrk),
+        ("h2load.txt", Tool::H2load),
+        ("h2load.log", Tool::H2loadLog),
+        ("oha.json", Tool::Oha),
+        ("jmeter.jtl", Tool::Jtl),
+        ("jmeter-xml.jtl", Tool::JtlXml),
+    ] {
+        assert_eq!(recognise(&fixture(name)), Some(tool), "{name}");
+    }
+    assert_eq!(recognise("time,latency\n1,2\n"), None);
+    assert_eq!(recognise("{\"schema\": 1}"), None);
+    assert_eq!(recognise(""), None);
+}
+
+#[test]
+fn hey_csv_has_heys_percentiles() {
+    let record = read("hey.csv");
+    let of = iteration(&record);
+    let mut compared = 0;
+    for line in fixture("hey.csv.printed").lines().filter(|line| line.contains("% in ")) {
+        let (share, rest) = line.split_once("% in ").unwrap();
+        let (share, seconds): (f64, &str) =
+            (share.parse::<f64>().unwrap() / 100.0, rest.split(' ').next().unwrap());
+        assert_eq!(format!("{:.4}", stated(of, share) / 1e6), seconds, "{line}");
+        histogram_is_near(of, share);
+        compared += 1;
+    }
+    assert_eq!(compared, 7);
+    assert_eq!(of.classes.iter().map(|class| class.count).sum::<u64>(), 198);
+    assert!(of.classes.iter().any(|class| class.status == Some(503)) && of.count(Outcome::Ok) > 150);
+    // The tool prints 0.0038 s; the requests in the file have four decimals too.
+    let mean = of.stated.as_ref().unwrap().mean_us.unwrap();
+    assert_eq!(format!("{:.4}", mean / 1e6), "0.0038");
+}
+
+#[test]
+fn heys_text_is_taken_as_it_is() {
+    let record = read("hey.txt");
+    let of = iteration(&record);
+    for line in fixture("hey.txt").lines().filter(|line| line.contains("% in ")) {
+        let (share, rest) = line.trim().split_once("% in ").unwrap();
+        let seconds: f64 = rest.split(' ').next().unwrap().parse().unwrap();
+        assert!((stated(of, share.parse::<f64>().unwrap() / 100.0) - seconds * 1e6).abs() < 1e-6, "{line}");
+    }
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (109, 11));
+    assert!(of.latency(Outcome::Ok).is_none() && of.timeline.is_empty(), "no histogram is made up");
+    assert_eq!(Figure::P99.of(of), Some(35_400.0));
+    assert_eq!(Figure::Percentile(99_900).of(of), None);
+    assert!(findings(&record).iter().any(|finding| finding.name == "summary-only"));
+}
+
+#[test]
+fn hey_counts_requests_without_an_answer() {
+    let text = fixture("hey.txt").replace(
+        "Status code distribution:",
+        "Error distribution:\n  [7]\tGet \"http://127.0.0.1/\": EOF\n\nStatus code distribution:",
+    );
+    let record = import(&text, None, &told("hey.txt")).unwrap();
+    let failed = iteration(&record).classes.iter().find(|class| class.outcome == Outcome::Failed).unwrap();
+    assert_eq!((failed.count, failed.example.as_deref()), (7, Some("Get \"http://127.0.0.1/\": EOF")));
+}
+
+/// hey counts every request for its rate, but keeps statuses and times of only the first million
+/// responses.
+#[test]
+fn heys_text_of_more_than_a_million_answers_is_of_the_first_million() {
+    // 2 500 requests/s for 1 000 s, of which 20 000 had no response.
+    let long = |answered: &str, per_s: &str| {
+        let text = fixture("hey.txt")
+            .replace("0.2085 secs", "1000.0000 secs")
+            .replace("575.4611", per_s)
+            .replace("[200]\t109", &format!("[200]\t{answered}"))
+            .replace(
+                "Status code distribution:",
+                "Error distribution:\n  [20000]\tEOF\n\nStatus code distribution:",
+            );
+        import(&text, None, &told("hey.txt")).unwrap()
+    };
+    let record = long("999989", "2500.0000");
+    let of = iteration(&record);
+    assert!((of.seconds - 1e6 / 2480.0).abs() < 1e-6, "{}", of.seconds);
+    let failed = of.classes.iter().find(|class| class.outcome == Outcome::Failed).unwrap();
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused), failed.count), (999_989, 11, 8065));
+    assert_eq!(Figure::PerSecond.of(of).map(f64::round), Some(2480.0));
+    let stated = of.stated.as_ref().unwrap();
+    assert_eq!((stated.mean_us, stated.per_s), (None, Some(2500.0)));
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("it is an import") };
+    assert!(
+        notes.iter().any(|note| note.contains("of the first 40") && note.contains("average")),
+        "{notes:?}"
+    );
+    // Below the limit nothing is missing, apart from the rounding of the rate.
+    for (answered, per_s) in [("999989", "1020.1"), ("699989", "2500.0000")] {
+        let record = long(answered, per_s);
+        let of = iteration(&record);
+        assert!((of.seconds - 1000.0).abs() < 1e-9 && of.stated.as_ref().unwrap().mean_us.is_some());
+    }
+}
+
+/// A time as k6 prints it, in µs, and its largest rounding error.
+fn k6_time(text: &str) -> (f64, f64) {
+    let at = text.find(|letter: char| letter.is_alphabetic() || letter == 'µ').unwrap();
+    let factor = match &text[at..] {
+        "ms" => 1e3,
+        "s" => 1e6,
+        "µs" => 1.0,
+        unit => panic!("{unit}"),
+    };
+    let decimals = text[..at].split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    // k6 truncates instead of rounding, and omits trailing zeros.
+    (
+        text[..at].parse::<f64>().unwrap() * factor,
+        factor * 10.0_f64.powi(-i32::try_from(decimals.max(2)).unwrap()),
+    )
+}
+
+#[test]
+fn k6_lines_have_k6s_percentiles() {
+    let (record, printed) = (read("k6.ndjson"), fixture("k6.ndjson.printed"));
+    let of = iteration(&record);
+    let line = printed.lines().find(|line| line.contains("http_req_duration..")).unwrap();
+    let mut compared = 0;
+    for pair in line.split_whitespace().filter_map(|word| word.split_once('=')) {
+        let share = match pair.0 {
+            "med" => 0.5,
+            "p(90)" => 0.9,
+            "p(95)" => 0.95,
+            "p(99)" => 0.99,
+            _ => continue,
+        };
+        let (us, rounding) = k6_time(pair.1);
+        assert!((stated(of, share) - us).abs() <= rounding, "{pair:?}: {}", stated(of, share));
+        histogram_is_near(of, share);
+        compared += 1;
+    }
+    assert_eq!(compared, 4);
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (24, 1));
+    assert_eq!(record.variants[0].load.arrivals, Arrivals::Unknown, "k6 does not say");
+}
+
+#[test]
+fn k6_summary_and_lines_of_one_run_agree() {
+    let (lines, summary) = (read("k6.ndjson"), read("k6-summary.json"));
+    for share in [0.5, 0.9, 0.95, 0.99] {
+        let (a, b) = (stated(iteration(&lines), share), stated(iteration(&summary), share));
+        assert!((a - b).abs() < 0.01, "{share}: {a} {b}");
+    }
+    let of = iteration(&summary);
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (24, 1));
+    assert!(of.latency(Outcome::Ok).is_none());
+    assert_eq!(summary.variants[0].load.concurrency, None, "the run was too short for k6 to count its users");
+    let longer =
+        fixture("k6-summary.json").replacen("\"metrics\": {", "\"metrics\": {\"vus_max\": {\"max\": 2},", 1);
+    let longer = import(&longer, None, &told("k6-summary.json")).unwrap();
+    assert_eq!(longer.variants[0].load.concurrency, Some(2));
+}
+
+#[test]
+fn jmeter_files_have_the_dashboards_percentiles() {
+    let printed: serde_json::Value = serde_json::from_str(&fixture("jmeter.printed.json")).unwrap();
+    let total = &printed["Total"];
+    for name in ["jmeter.jtl", "jmeter-xml.jtl"] {
+        let record = read(name);
+        let of = iteration(&record);
+        for (key, share) in
+            [("medianResTime", 0.5), ("pct1ResTime", 0.9), ("pct2ResTime", 0.95), ("pct3ResTime", 0.99)]
+        {
+            let ms = total[key].as_f64().unwrap();
+            assert!((stated(of, share) / 1e3 - ms).abs() < 1e-6, "{name} {key}: {} {ms}", stated(of, share));
+            histogram_is_near(of, share);
+        }
+        let of_stated = of.stated.as_ref().unwrap();
+        assert!((of_stated.mean_us.unwrap() / 1e3 - total["meanResTime"].as_f64().unwrap()).abs() < 1e-6);
+        assert!((of_stated.max_us.unwrap() / 1e3 - total["maxResTime"].as_f64().unwrap()).abs() < 1e-6);
+        assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (116, 4), "{name}");
+        // The dashboard computes the rate from the first start to the last end.
+        assert!(
+            (of_stated.per_s.unwrap() / total["throughput"].as_f64().unwrap() - 1.0).abs() < 1e-6,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_jmeter_sample_within_a_sample_is_not_counted_again() {
+    let xml = r#"<?xml version="1.0" encoding="UTF-8"?><testResults version="1.2">
+        <httpSample t="30" ts="1000" s="true" rc="200"><httpSample t="10" ts="1000" s="true" rc="302"/><httpSample t="20" ts="1010" s="true" rc="200"/></httpSample>
+        <httpSample t="9" ts="1030" s="false" rc="Non HTTP response code: java.net.SocketException"/>
+        </testResults>"#;
+    let record = import(xml, None, &told("x.jtl")).unwrap();
+    let of = iteration(&record);
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Failed)), (1, 1));
+    let cut = import(&xml[..xml.len() - 20], None, &told("x.jtl")).unwrap_err().to_string();
+    assert!(cut.contains("truncated"), "{cut}");
+}
+
+#[test]
+fn a_jmeter_transaction_is_not_a_request_beside_those_that_it_holds() {
+    let head = "timeStamp,elapsed,label,responseCode,responseMessage,success\n";
+    let rows = "1000,30,a,200,OK,true\n1030,20,b,200,OK,true\n";
+    let controller =
+        "1000,50,both,,\"Number of samples in transaction : 2, number of failing samples : 0\",true\n";
+    let read = |content: &str| {
+        let record = import(content, None, &told("x.jtl")).unwrap();
+        let Origin::Import { notes, .. } = &record.run.origin else { panic!("{:?}", record.run.origin) };
+        (iteration(&record).count(Outcome::Ok), notes.join("; "))
+    };
+    let (count, notes) = read(&format!("{head}{rows}{controller}"));
+    assert!(count == 2 && notes.contains("1 rows are of Transaction Controllers"), "{count} {notes}");
+    // "Generate parent sample": there are no other rows.
+    let (count, notes) = read(&format!("{head}{controller}{controller}"));
+    assert!(count == 2 && notes.contains("represents all of its samples"), "{count} {notes}");
+    let xml = r#"<testResults version="1.2">
+        <sample t="50" ts="1000" s="true" rc="" rm="Number of samples in transaction : 2, number of failing samples : 0"><httpSample t="30" ts="1000" s="true" rc="200"/></sample>
+        <httpSample t="9" ts="1060" s="true" rc="200"/>
+        <sample t="50" ts="1070" s="true" rc="" rm="Number of samples in transaction : 1, number of failing samples : 0"/>
+        </testResults>"#;
+    assert_eq!(read(xml).0, 2, "one holds its samples within it, the other is told by what it holds");
+}
+
+#[test]
+fn k6_lines_of_what_has_no_tags_are_passed_over() {
+    let users = "{\"type\":\"Point\",\"metric\":\"vus\",\"data\":{\"time\":\"2026-01-01T00:00:00Z\",\"value\":2,\"tags\":null}}\n";
+    let with = import(&format!("{}{users}", fixture("k6.ndjson")), None, &told("k6.ndjson")).unwrap();
+    assert_eq!(iteration(&with).count(Outcome::Ok), 24);
+}
+
+#[test]
+fn hey_that_got_no_answer_at_all_has_no_figures() {
+    let text = "\nSummary:\n  Total:\t0.0021 secs\n  Slowest:\t0.0000 secs\n  Fastest:\t0.0000 secs\n  Average:\tNaN secs\n  \
+                Requests/sec:\t4761.9\n\nStatus code distribution:\n\nError distribution:\n  [10]\tGet \"http://127.0.0.1/\": EOF\n";
+    let record = import(text, None, &told("hey.txt")).unwrap();
+    assert_eq!((iteration(&record).count(Outcome::Ok), iteration(&record).count(Outcome::Failed)), (0, 10));
+    assert_eq!(iteration(&record).stated.as_ref().and_then(|stated| stated.mean_us), None);
+}
+
+#[test]
+fn a_silence_is_a_slice_of_the_timeline() {
+    let rows = ["0.01,200,0.1", "0.01,200,0.2", "0.01,200,2.5"].map(|row| format!("{row}\n")).concat();
+    let record =
+        import(&format!("response-time,status-code,offset\n{rows}"), None, &told("hey.csv")).unwrap();
+    let slices = &iteration(&record).timeline;
+    assert!(slices.windows(2).all(|pair| pair[0].at_ms + pair[0].ms == pair[1].at_ms), "{slices:?}");
+    assert_eq!(slices.iter().map(|slice| slice.ok).sum::<u64>(), 3);
+    assert!(slices.iter().filter(|slice| slice.ok == 0).count() > 20, "{slices:?}");
+}
+
+#[test]
+fn what_sends_at_a_rate_in_wrks_form_is_no_closed_loop() {
+    let text = fixture("wrk.txt").replacen("Running", "  Thread calibration: mean lat.: 2.1ms\nRunning", 1);
+    let record = import(&text, Some(Tool::Wrk), &told("wrk2.txt")).unwrap();
+    assert_eq!(record.variants[0].load.arrivals, Arrivals::Unknown);
+    assert!(matches!(&record.run.origin, Origin::Import { tool, .. } if tool == "wrk2"));
+}
+
+#[test]
+fn wrks_text_is_taken_as_it_is() {
+    let record = read("wrk.txt");
+    let of = iteration(&record);
+    assert_eq!(
+        [0.5, 0.75, 0.9, 0.99].map(|share| stated(of, share).round() as u64),
+        [2650, 4480, 18_800, 35_160]
+    );
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (572, 41));
+    assert_eq!(record.variants[0].load.concurrency, Some(2));
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("{:?}", record.run.origin) };
+    assert!(notes[0].contains("good and refused"), "{notes:?}");
+    let plain = read("wrk-plain.txt");
+    assert!(iteration(&plain).stated.as_ref().unwrap().percentiles.is_empty());
+    assert_eq!(Figure::P50.of(iteration(&plain)), None, "nothing is made up");
+}
+
+#[test]
+fn wrk_names_socket_errors() {
+    let text = fixture("wrk.txt")
+        .replace("  Non-2xx", "  Socket errors: connect 0, read 3, write 0, timeout 5\n  Non-2xx");
+    let record = import(&text, None, &told("wrk.txt")).unwrap();
+    let failed: Vec<_> =
+        iteration(&record).classes.iter().filter(|class| class.outcome == Outcome::Failed).collect();
+    assert_eq!(
+        failed.iter().map(|class| (class.fault.as_deref().unwrap(), class.count)).collect::<Vec<_>>(),
+        [("read", 3), ("timeout", 5)]
+    );
+}
+
+#[test]
+fn h2loads_text_is_taken_as_it_is() {
+    let record = read("h2load.txt");
+    let of = iteration(&record);
+    assert_eq!((of.count(Outcome::Ok), record.variants[0].load.concurrency), (904, Some(3)));
+    assert!((of.seconds - 1.0).abs() < 1e-9, "{}", of.seconds);
+    let times = of.stated.as_ref().unwrap();
+    assert_eq!(
+        [times.min_us, times.max_us, times.mean_us].map(|time| time.unwrap().round() as u64),
+        [2110, 13_700, 3310]
+    );
+    assert!(times.percentiles.is_empty() && Figure::P50.of(of).is_none(), "nothing is made up");
+    let bad = fixture("h2load.txt")
+        .replace("904 2xx, 0 3xx, 0 4xx, 0 5xx", "900 2xx, 0 3xx, 1 4xx, 3 5xx")
+        .replace("0 errored, 0 timeout", "5 errored, 2 timeout")
+        .replace("904 done", "909 done")
+        .replace(
+            "#0: 3 total client(s). ",
+            "#0: 2 total client(s). \nspawning thread #1: 1 total client(s). ",
+        );
+    let record = import(&bad, None, &told("h2load.txt")).unwrap();
+    let counts =
+        [Outcome::Ok, Outcome::Refused, Outcome::Failed].map(|outcome| iteration(&record).count(outcome));
+    assert_eq!(counts, [900, 4, 5]);
+    assert!(
+        (iteration(&record).seconds - 1.0).abs() < 1e-9,
+        "its rate counts answers: {}",
+        iteration(&record).seconds
+    );
+    assert_eq!(record.variants[0].load.concurrency, Some(3), "of both threads");
+}
+
+#[test]
+fn h2loads_log_has_every_request() {
+    let record = read("h2load.log");
+    let of = iteration(&record);
+    assert_eq!((of.count(Outcome::Ok), of.classes[0].status), (40, Some(200)));
+    // h2load printed 2.34 ms, 3.98 ms, and 66.44 ms in total.
+    let times = of.stated.as_ref().unwrap();
+    assert_eq!([times.min_us, times.max_us].map(|time| (time.unwrap() / 10.0).round() as u64), [234, 398]);
+    assert!((0.060..0.067).contains(&of.seconds), "{}", of.seconds);
+    histogram_is_near(of, 0.5);
+    // The largest possible numbers are rejected, and nothing overflows.
+    let large = format!("0\t200\t5\n{0}\t200\t{0}\n", i64::MAX);
+    let refused = import(&large, None, &told("h2load.log")).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("h2load.log"), "{refused}");
+    let lost = format!("{}1795457943233999\t-1\t900\n", fixture("h2load.log"));
+    let record = import(&lost, None, &told("h2load.log")).unwrap();
+    assert_eq!((iteration(&record).count(Outcome::Ok), iteration(&record).count(Outcome::Failed)), (40, 1));
+}
+
+#[test]
+fn ohas_json_is_taken_as_it_is() {
+    let record = read("oha.json");
+    let of = iteration(&record);
+    let json: serde_json::Value = serde_json::from_str(&fixture("oha.json")).unwrap();
+    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+        let printed = json["latencyPercentiles"][name].as_f64().unwrap() * 1e6;
+        assert!((stated(of, share) - printed).abs() < 1e-6, "{name}");
+    }
+    assert_eq!(Some(of.count(Outcome::Ok)), json["statusCodeDistribution"]["200"].as_u64());
+    assert_eq!(of.count(Outcome::Failed), 0, "what is cut off at the end is no failure");
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("{:?}", record.run.origin) };
+    assert!(notes.iter().any(|note| note.contains("in flight at the end of the run")), "{notes:?}");
+    let broken = fixture("oha.json").replace("aborted due to deadline", "connection refused");
+    let record = import(&broken, None, &told("oha.json")).unwrap();
+    assert!(iteration(&record).count(Outcome::Failed) > 0);
+}
+
+/// Results of the only iteration: outcome, status, fault, count, example.
+fn endings(content: &str, name: &str) -> Vec<(Outcome, Option<u16>, String, u64, String)> {
+    let record = import(content, None, &told(name)).unwrap_or_else(|error| panic!("{error}"));
+    let record = Record::parse(record.to_json().unwrap().as_bytes(), name).unwrap();
+    let of = |class: &lab_analysis::record::Class| {
+        let example = class.example.clone().unwrap_or_default();
+        (class.outcome, class.status, class.fault.clone().unwrap_or_default(), class.count, example)
+    };
+    iteration(&record).classes.iter().map(of).collect()
+}
+
+/// The same four samples with every timestamp format and every delimiter. The last one ends 2.5 s
+/// after the first began.
+#[test]
+fn jmeters_moments_may_be_dates_and_its_columns_stand_between_tabs() {
+    let moments: [(&str, [&str; 4]); 5] = [
+        ("milliseconds", ["1795392970000", "1795392970500", "1795392971000", "1795392972000"]),
+        (
+            "slashes",
+            [
+                "2026/11/23 00:16:10.000",
+                "2026/11/23 00:16:10.500",
+                "2026/11/23 00:16:11.000",
+                "2026/11/23 00:16:12.000",
+            ],
+        ),
+        (
+            "hyphens",
+            [
+                "2026-11-23 00:16:10.000",
+                "2026-11-23 00:16:10.500",
+                "2026-11-23 00:16:11.000",
+                "2026-11-23 00:16:12.000",
+            ],
+        ),
+        (
+            "over midnight",
+            [
+                "2026/12/31 23:59:58.000",
+                "2026/12/31 23:59:58.500",
+                "2026/12/31 23:59:59.000",
+                "2027/01/01 00:00:00.000",
+            ],
+        ),
+        (
+            "ISO 8601",
+            [
+                "2026-11-23T00:16:10.000Z",
+                "2026-11-23T00:16:10.500Z",
+                "2026-11-23T00:16:11.000Z",
+                "2026-11-23T00:16:12.000Z",
+            ],
+        ),
+    ];
+    for (name, moments) in moments {
+        for delimiter in [",", "\t", ";", "|"] {
+            let rows = moments.iter().zip([100, 200, 300, 500]);
+            let row = |(at, ms): (&&str, i32)| {
+                [at, &*ms.to_string(), "get", "200", "OK", "true", "3"].join(delimiter)
+            };
+            let head = "timeStamp elapsed label responseCode responseMessage success allThreads"
+                .replace(' ', delimiter);
+            let content = std::iter::once(head).chain(rows.map(row)).collect::<Vec<_>>().join("\n");
+            assert_eq!(recognise(&content), Some(Tool::Jtl), "{content}");
+            let record =
+                import(&content, None, &told("x.jtl")).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let of = iteration(&record);
+            assert!((of.seconds - 2.5).abs() < 1e-6, "{name} {delimiter:?}: {}", of.seconds);
+            assert_eq!((of.count(Outcome::Ok), record.variants[0].load.concurrency), (4, Some(3)), "{name}");
+            assert!((of.stated.as_ref().unwrap().mean_us.unwrap() - 275_000.0).abs() < 1e-6, "{name}");
+        }
+    }
+    // Timestamps in whole seconds are reported in a note.
+    for moment in ["2026/11/23 00:16:10", "2026-11-23 00:16:10", "11/23/26 00:16:10"] {
+        let content = format!("timeStamp,elapsed,responseCode,success\n{moment},100,200,true\n");
+        let record = import(&content, None, &told("x.jtl")).unwrap();
+        let Origin::Import { notes, .. } = &record.run.origin else { panic!("it is an import") };
+        assert!(notes.iter().any(|note| note.contains("whole seconds")), "{moment}: {notes:?}");
+    }
+    let refused =
+        import("timeStamp,elapsed,responseCode,success\nyesterday,1,200,true\n", None, &told("x.jtl"));
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("line 2: `yesterday` is neither a number of milliseconds nor a date"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn an_answer_that_an_assertion_refused_has_failed_and_says_why() {
+    let words = "Test failed: text expected to contain /ready/";
+    let csv = format!(
+        "timeStamp,elapsed,responseCode,responseMessage,success,failureMessage\n\
+         1000,30,200,OK,true,\n1030,20,200,OK,false,{words}\n1050,10,200,OK,false,another\n1060,5,404,Not Found,true,\n\
+         1065,7,503,Service Unavailable,false,\n\
+         1072,9,Non HTTP response code: java.net.SocketTimeoutException,Non HTTP response message: Read timed out,false,\n\
+         1081,9,Non HTTP response code: org.apache.http.conn.HttpHostConnectException,Non HTTP response message: Connection refused,false,\n"
+    );
+    let xml = format!(
+        r#"<?xml version="1.0"?><testResults version="1.2">
+        <httpSample t="30" ts="1000" s="true" rc="200" rm="OK"/>
+        <httpSample t="20" ts="1030" s="false" rc="200" rm="OK"><assertionResult><name>ready</name><failure>true</failure><error>false</error><failureMessage>{words}</failureMessage></assertionResult></httpSample>
+        <httpSample t="10" ts="1050" s="false" rc="200" rm="OK"><assertionResult><name>a</name><failureMessage>another &lt;1&gt;</failureMessage></assertionResult></httpSample>
+        <httpSample t="5" ts="1060" s="true" rc="404" rm="Not Found"/>
+        <httpSample t="7" ts="1065" s="false" rc="503" rm="Service Unavailable"/>
+        <httpSample t="9" ts="1072" s="false" rc="Non HTTP response code: java.net.SocketTimeoutException" rm="Non HTTP response message: Read timed out"/>
+        <httpSample t="9" ts="1081" s="false" rc="Non HTTP response code: org.apache.http.conn.HttpHostConnectException" rm="Non HTTP response message: Connection refused"/>
+        </testResults>"#
+    );
+    for content in [csv, xml] {
+        let seen = endings(&content, "x.jtl");
+        let count =
+            |outcome| seen.iter().filter(|ending| ending.0 == outcome).map(|ending| ending.3).sum::<u64>();
+        assert_eq!(
+            (count(Outcome::Ok), count(Outcome::Refused), count(Outcome::Failed)),
+            (2, 1, 4),
+            "{seen:?}"
+        );
+        assert!(
+            seen.contains(&(Outcome::Failed, None, "assertion failed on 200".into(), 2, words.into())),
+            "{seen:?}"
+        );
+        assert!(
+            seen.contains(&(Outcome::Refused, Some(503), String::new(), 1, "Service Unavailable".into())),
+            "{seen:?}"
+        );
+        assert!(
+            seen.iter().any(|ending| ending.2 == "timeout" && ending.4.contains("Read timed out")),
+            "{seen:?}"
+        );
+        assert!(seen.iter().any(|ending| ending.2 == "connect" && ending.4.contains("refused")), "{seen:?}");
+        assert!(
+            seen.iter().any(|ending| ending.0 == Outcome::Ok && ending.4 == "status 404, which was expected")
+        );
+        let text = sheet(&import(&content, None, &told("x.jtl")).unwrap()).markdown();
+        assert!(text.contains("| assertion failed on 200 | 2 |"), "{text}");
+        assert!(!text.contains("failed, status not known"), "{text}");
+    }
+}
+
+#[test]
+fn k6_says_what_its_script_expects() {
+    let point = |status: &str, expected: &str, error: &str| {
+        format!(
+            "{{\"type\":\"Point\",\"metric\":\"http_req_duration\",\"data\":{{\"time\":\"2026-01-01T00:00:01Z\",\"value\":5,\
+             \"tags\":{{\"status\":\"{status}\",\"expected_response\":\"{expected}\",\"error\":\"{error}\"}}}}}}\n"
+        )
+    };
+    let check = "{\"type\":\"Point\",\"metric\":\"checks\",\"data\":{\"time\":\"2026-01-01T00:00:01Z\",\"value\":0,\"tags\":{\"check\":\"ready\"}}}\n";
+    let content = [
+        point("200", "true", ""),
+        point("200", "false", ""),
+        point("404", "true", ""),
+        point("503", "false", ""),
+        point("0", "false", "dial: connection refused"),
+        point("0", "false", "request timeout"),
+        check.to_owned(),
+    ]
+    .concat();
+    let seen = endings(&content, "k6.ndjson");
+    let one = |outcome, status, fault: &str| {
+        seen.iter().any(|ending| (ending.0, ending.1, &*ending.2, ending.3) == (outcome, status, fault, 1))
+    };
+    assert!(one(Outcome::Ok, Some(200), "") && one(Outcome::Ok, None, ""), "{seen:?}");
+    assert!(one(Outcome::Failed, None, "assertion failed on 200"), "{seen:?}");
+    assert!(one(Outcome::Refused, Some(503), "") && one(Outcome::Failed, None, "timeout"), "{seen:?}");
+    assert!(
+        seen.iter().any(|ending| ending.2 == "connect" && ending.4 == "dial: connection refused"),
+        "{seen:?}"
+    );
+    let record = import(&content, None, &told("k6.ndjson")).unwrap();
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("it is an import") };
+    assert!(notes.iter().any(|note| note.starts_with("1 checks of the script failed")), "{notes:?}");
+}
+
+/// wrk2 with `--u_latency` prints two distributions, each with its spectrum.
+#[test]
+fn wrk2_tells_from_when_requests_were_due_and_from_when_they_were_sent() {
+    let record = read("wrk2-u.txt");
+    let of = iteration(&record);
+    for (share, us) in [(0.5, 6670.0), (0.75, 7780.0), (0.9, 9140.0), (0.99, 411_180.0), (1.0, 912_500.0)] {
+        assert!((stated(of, share) - us).abs() < 1e-6, "{share}: {}", stated(of, share));
+    }
+    let sent = &of.stated.as_ref().unwrap().sent_percentiles;
+    let at = |share: f64| sent.iter().find(|printed| (printed.share - share).abs() < 1e-9).unwrap().us;
+    assert_eq!([0.5, 0.99, 1.0].map(|share| at(share).round() as u64), [1070, 4380, 9150]);
+    assert_eq!(Figure::P99.of(of), Some(411_180.0), "what a user waited, not what wrk2 saw from sending on");
+    assert_eq!((of.count(Outcome::Ok), record.variants[0].load.concurrency), (39_500, Some(100)));
+    assert_eq!(record.variants[0].load.arrivals, Arrivals::Unknown);
+    let text = sheet(&record).markdown();
+    assert!(
+        text.contains("411 ms") && text.contains("really sent (uncorrected) they are P50 1.07 ms"),
+        "{text}"
+    );
+}
+
+#[test]
+fn refusals_that_h2load_counts_as_4xx_are_known_not_to_be_the_servers_fault() {
+    let of = |codes: &str| {
+        let text = fixture("h2load.txt").replace("904 2xx, 0 3xx, 0 4xx, 0 5xx", codes);
+        let record = import(&text, None, &told("h2load.txt")).unwrap();
+        Figure::FailureShare.of(iteration(&record))
+    };
+    assert_eq!(of("900 2xx, 0 3xx, 4 4xx, 0 5xx"), Some(0.0));
+    assert_eq!(of("900 2xx, 0 3xx, 1 4xx, 3 5xx"), None, "which of the three are 503 is not known");
+}
+
+#[test]
+fn what_was_taken_in_is_reported() {
+    for name in [
+        "hey.csv",
+        "wrk.txt",
+        "wrk-plain.txt",
+        "h2load.txt",
+        "h2load.log",
+        "oha.json",
+        "k6.ndjson",
+        "jmeter.jtl",
+    ] {
+        let text = sheet(&read(name)).markdown();
+        assert!(
+            text.contains(name) && text.contains("few-iterations") && text.contains("## Endings"),
+            "{name}: {text}"
+        );
+    }
+}
+
+#[test]
+fn what_is_malformed_says_where() {
+    let failure = |content: &str, tool| import(content, tool, &told("in.txt")).unwrap_err().to_string();
+    for (content, tool, why) in [
+        ("nothing known", None, "unknown format"),
+        ("response-time,status-code\n", Some(Tool::HeyCsv), "no column `offset`"),
+        ("response-time,status-code,offset\n", Some(Tool::HeyCsv), "has no requests"),
+        (
+            "response-time,status-code,offset\n0.1,200,0\nx,200,0\n",
+            Some(Tool::HeyCsv),
+            "line 3: `x` is not a number",
+        ),
+        ("response-time,status-code,offset\n-1,200,0\n", Some(Tool::HeyCsv), "`-1` is not a number"),
+        (
+            "timeStamp,elapsed,success,responseCode\n1,2,maybe,200\n",
+            None,
+            "line 2: `maybe` is neither true nor false",
+        ),
+        ("timeStamp,elapsed\n", None, "print_field_names"),
+        ("Summary:\n  Total:\tsoon\n  Requests/sec: 1\n", None, "line 2"),
+        ("Running 1s test @ x\n  5 requests in soon\n", None, "line 2"),
+        (
+            "{\"type\":\"Point\",\"metric\":\"http_req_duration\",\"data\":{\"time\":\"now\",\"value\":1}}\n",
+            None,
+            "`now` is not a time",
+        ),
+        ("{\"metrics\":{\"http_req_duration\":{}}}", None, "no `http_reqs.count`"),
+        (
+            "<testResults><httpSample ts=\"1\" t=\"x\" s=\"true\" rc=\"200\"/></testResults>",
+            None,
+            "`x` is not a number",
+        ),
+    ] {
+        let said = failure(content, tool);
+        assert!(said.contains(why) && said.contains("in.txt"), "{said} is not about {why}");
+    }
+}
+
+const FIXTURES: [&str; 12] = [
+    "wrk2-u.txt",
+    "h2load.txt",
+    "h2load.log",
+    "oha.json",
+    "hey.txt",
+    "hey.csv",
+    "k6.ndjson",
+    "k6-summary.json",
+    "wrk.txt",
+    "wrk-plain.txt",
+    "jmeter.jtl",
+    "jmeter-xml.jtl",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Files are untrusted. For any content the result is a record that can be written and read
+    /// again, or an error with the name of the file.
+    #[test]
+    fn a_damaged_file_is_a_record_or_an_error(
+        which in 0..FIXTURES.len(),
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..40, "[-0-9.eE:,%{}\\[\\]\"<>/a-z \n]{0,12}"), 1..6),
+    ) {
+        let whole = fixture(FIXTURES[which]);
+        let lines = whole.split_inclusive('\n').scan(0, |length, line| {
+            *length += line.len();
+            (*length < 12_000).then_some(line)
+        });
+        let mut content: Vec<char> = lines.flat_map(str::chars).collect();
+        for (at, length, instead) in cuts {
+            let from = at.index(content.len() + 1);
+            let until = (from + length).min(content.len());
+            content.splice(from..until, instead.chars());
+        }
+        let content: String = content.into_iter().collect();
+        match import(&content, None, &told("damaged")) {
+            Ok(record) => {
+                let json = record.to_json().unwrap();
+                Record::parse(json.as_bytes(), "damaged").unwrap();
+                prop_assert!(sheet(&record).markdown().contains("damaged"));
+            }
+            Err(error) => prop_assert!(error.to_string().contains("damaged"), "{error}"),
+        }
+    }
+}

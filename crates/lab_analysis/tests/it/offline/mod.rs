@@ -1,0 +1,10 @@
+//! Offline work: records, audits, reports, comparisons, imports.
+
+mod audit;
+mod compare;
+mod gate;
+mod import;
+mod merge;
+mod record;
+mod report;
+mod targets;

@@ -1,0 +1,121 @@
+//! Findings under a real load: each fault is found by its name, and nothing else is found.
+//!
+//! [`seeded`] loads real servers with one fault each. Records that need no run are tested where the
+//! rules are (`lab_analysis`).
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures made up here are small and positive"
+)]
+
+mod bridge;
+mod faulty;
+mod seeded;
+
+use std::sync::{Mutex, PoisonError};
+
+use lab_analysis::diagnose::findings;
+use lab_analysis::record::{Finding, Record};
+
+/// The finding that must be reported for a fault, and findings that may be reported with it.
+struct Row {
+    fault: &'static str,
+    found: &'static str,
+    beside: &'static [&'static str],
+}
+
+const fn row(fault: &'static str, found: &'static str, beside: &'static [&'static str]) -> Row {
+    Row { fault, found, beside }
+}
+
+/// Faults × findings. docs/reference/lab.md has the same table.
+const MATRIX: [Row; 15] = [
+    row("nothing is wrong", "", &[]),
+    row("a CPU limit below the need", "throttled", &[]),
+    row("a slow backend", "backend-bound", &[]),
+    row(
+        "more load than the generator can send",
+        "generator-bound",
+        &["requests-unsent", "little-law-broken"],
+    ),
+    row("a connection for every request", "connection-churn", &[]),
+    row("an empty cache in front of the authority", "cold-cache", &[]),
+    row("one iteration under another weather", "slow-iteration", &["odd-iteration"]),
+    row("a key rotation that is noticed late", "error-burst", &["errors"]),
+    row("something kept of every request", "memory-growth", &[]),
+    row("threads that wake each other up for one lock", "lock-convoy", &["saturated", "little-law-broken"]),
+    row("many calls to the authority for a request", "n-plus-one", &[]),
+    row("a collector that stops everything", "gc-like-pauses", &[]),
+    row(
+        "an authority that does not answer in time, told as 403",
+        "timeouts-mapped",
+        &["errors", "connection-churn"],
+    ),
+    row("a rate beyond what the server can do", "saturated", &["requests-unsent"]),
+    row("a backend that stands still for a second", "stalls", &[]),
+];
+
+/// Findings that every short run on a shared machine may have, independent of its target.
+const ALWAYS: [&str; 6] =
+    ["few-iterations", "closed-loop", "machine-shared", "time-stolen", "core-starved", "generator-late"];
+
+fn of(fault: &str) -> &'static Row {
+    MATRIX.iter().find(|row| row.fault == fault).unwrap()
+}
+
+/// Checks the findings of a record with this fault.
+fn judge(row: &Row, found: &[Finding]) -> Result<(), String> {
+    let names: Vec<&str> =
+        found.iter().map(|finding| &*finding.name).filter(|name| !ALWAYS.contains(name)).collect();
+    if !row.found.is_empty() && !names.contains(&row.found) {
+        return Err(format!("`{}` is not found: {found:#?}", row.found));
+    }
+    let other: Vec<&&str> =
+        names.iter().filter(|name| **name != row.found && !row.beside.contains(name)).collect();
+    if other.is_empty() { Ok(()) } else { Err(format!("{other:?} is found: {found:#?}")) }
+}
+
+/// Measures a fault and checks the findings against the matrix. Returns the finding of the fault.
+/// Other load on the machine can distort a single run, so there are three attempts; a wrong rule
+/// fails in all of them.
+fn seeded(fault: &str, measure: impl Fn() -> Record) -> Finding {
+    // Two loads at the same time would disturb each other.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let row = of(fault);
+    let mut wrong = Vec::new();
+    for _ in 0..3 {
+        let record = measure();
+        record.check().unwrap();
+        let found = findings(&record);
+        match judge(row, &found) {
+            Ok(()) => {
+                let about = found.into_iter().find(|finding| finding.name == row.found);
+                return about.unwrap_or_else(|| Finding {
+                    name: String::new(),
+                    variants: Vec::new(),
+                    doubt: lab_analysis::record::Doubt::Explains,
+                    evidence: String::new(),
+                    remedy: String::new(),
+                });
+            }
+            Err(what) => wrong.push(what),
+        }
+    }
+    panic!("{fault}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_matrix_is_in_the_documentation() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/lab.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let code = |names: &[&str]| {
+        let quoted: Vec<String> =
+            names.iter().filter(|name| !name.is_empty()).map(|name| format!("`{name}`")).collect();
+        if quoted.is_empty() { "–".to_owned() } else { quoted.join(", ") }
+    };
+    let rows = MATRIX.map(|row| format!("| {} | {} | {} |", row.fault, code(&[row.found]), code(row.beside)));
+    let wanted = format!("| fault | finding | may stand beside it |\n|---|---|---|\n{}\n\n", rows.join("\n"));
+    assert!(text.contains(&wanted), "docs/reference/lab.md needs this table:\n{wanted}");
+}

@@ -1,0 +1,271 @@
+//! Seeded faults: real servers with one fault each, under a real load for a few seconds.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lab_analysis::record::{Ladder, Record, Rung, Sweep};
+use lab_load::load::{Choice, Plan, Protocol, RequestTemplate, Schedule, Stop};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::bridge::{CpuLimit, Seen, iteration, record, variant};
+use super::faulty::Faulty;
+use super::seeded;
+
+/// Plan of an open loop over 16 connections.
+fn offer(server: &Faulty, rate: f64, seconds: f64) -> Plan {
+    Plan {
+        target: crate::target(&server.url(), Protocol::Http1),
+        flow: RequestTemplate::get(),
+        schedule: crate::open(rate),
+        stop: Stop::After(Duration::from_secs_f64(seconds)),
+        warmup: Duration::from_millis(200),
+        connections: 16,
+        streams: 1,
+        timeout: Duration::from_secs(5),
+        seed: 1,
+        watch: Vec::new(),
+    }
+}
+
+/// Plan of a closed loop.
+fn work(server: &Faulty, workers: usize, seconds: f64) -> Plan {
+    let schedule = Schedule::Closed { concurrency: workers };
+    Plan { schedule, connections: workers, ..offer(server, 0.0, seconds) }
+}
+
+fn seen<'a>(name: &'a str, server: &'a Faulty) -> Seen<'a> {
+    Seen { name, server, limit: None }
+}
+
+/// A record of one variant with one iteration.
+fn once(plan: &Plan, watched: &[Seen<'_>]) -> Record {
+    record(vec![variant("under test", plan, vec![iteration(1, plan, watched, &|| None)])])
+}
+
+/// A gateway that calls an authority `times` per request, with or without a cache.
+fn asking(authority: &Faulty, times: u32, cache: bool, timeout: Duration) -> Faulty {
+    let cache = if cache { "cache" } else { "always" };
+    Faulty::start(&format!("ask {} {times} {cache} {}", authority.address, timeout.as_micros()))
+}
+
+/// Runs `work` on one core, of which a busy thread uses the other half.
+fn with_half_a_core<T>(work: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None).unwrap();
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|core| before.is_set(*core)).unwrap());
+    sched_setaffinity(None, &one).unwrap();
+    let over = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let done = work();
+        over.store(true, Ordering::Relaxed);
+        done
+    });
+    sched_setaffinity(None, &before).unwrap();
+    done
+}
+
+const PATIENT: Duration = Duration::from_secs(5);
+
+#[test]
+fn nothing_is_wrong() {
+    seeded("nothing is wrong", || {
+        let authority = Faulty::start("none");
+        let gateway = asking(&authority, 1, false, PATIENT);
+        once(&offer(&gateway, 200.0, 2.0), &[seen("gateway", &gateway), seen("authority", &authority)])
+    });
+}
+
+#[test]
+fn a_cpu_limit() {
+    if let Err(why) = CpuLimit::new(0.1) {
+        println!("skipped: a control group with a CPU limit cannot be made here: {why}");
+        return;
+    }
+    let found = seeded("a CPU limit below the need", || {
+        let server = Faulty::start("work 2000");
+        let limit = CpuLimit::new(0.1).unwrap();
+        limit.take(&server).unwrap();
+        let plan = work(&server, 8, 3.0);
+        let record = once(&plan, &[Seen { limit: Some(&limit), ..seen("proxy", &server) }]);
+        drop(server);
+        record
+    });
+    assert!(found.evidence.contains("`proxy` used up its 0.1 cores"), "{found:?}");
+    // 0.1 cores ÷ slightly more than 2 ms are less than 50 requests a second, and that rate was
+    // measured.
+    let rate = |after: &str| -> f64 {
+        let rest = found.evidence.split(after).nth(1).unwrap();
+        rest.split(' ').next().unwrap().parse().unwrap()
+    };
+    let (implied, measured) = (rate("CPU per successful response allow "), rate("measured "));
+    assert!(implied < 60.0 && (implied / measured - 1.0).abs() < 0.3, "{found:?}");
+}
+
+#[test]
+fn a_slow_backend() {
+    let found = seeded("a slow backend", || {
+        let backend = Faulty::start("wait 20000");
+        let gateway = asking(&backend, 1, false, PATIENT);
+        let (direct, whole) = (offer(&backend, 100.0, 1.5), offer(&gateway, 100.0, 1.5));
+        let bare = iteration(1, &direct, &[seen("backend", &backend)], &|| None);
+        let full = iteration(1, &whole, &[seen("gateway", &gateway), seen("backend", &backend)], &|| None);
+        let mut record =
+            record(vec![variant("bare", &direct, vec![bare]), variant("through", &whole, vec![full])]);
+        let rung = |adds: &str, variant: &str| Rung { adds: adds.to_owned(), variant: variant.to_owned() };
+        let rungs = vec![rung("backend", "bare"), rung("gateway", "through")];
+        record.ladders = vec![Ladder { name: "gateway".to_owned(), rungs }];
+        record
+    });
+    assert_eq!(found.variants, ["through"]);
+    assert!(found.evidence.contains("(`bare`)"), "{found:?}");
+}
+
+#[test]
+fn the_generator_is_too_slow() {
+    seeded("more load than the generator can send", || {
+        let server = Faulty::start("none");
+        let (timeout, connections) = (Duration::from_millis(300), 256);
+        let plan = Plan { timeout, connections, ..offer(&server, 400_000.0, 1.0) };
+        // The server must always be faster than the generator, whatever else runs on the machine.
+        with_half_a_core(|| once(&plan, &[seen("server", &server)]))
+    });
+}
+
+#[test]
+fn connection_churn() {
+    let found = seeded("a connection for every request", || {
+        let server = Faulty::start("none");
+        let mut plan = offer(&server, 200.0, 1.5);
+        plan.flow.keep_alive = false;
+        once(&plan, &[seen("server", &server)])
+    });
+    assert!(found.evidence.contains("none is kept open"), "{found:?}");
+}
+
+#[test]
+fn a_cold_cache() {
+    let found = seeded("an empty cache in front of the authority", || {
+        let authority = Faulty::start("none");
+        let gateway = asking(&authority, 1, true, PATIENT);
+        let mut plan = offer(&gateway, 300.0, 2.0);
+        plan.warmup = Duration::ZERO;
+        plan.flow.tokens = (0..100).map(|number| format!("token-{number}")).collect();
+        plan.flow.choice = Choice::RoundRobin;
+        once(&plan, &[seen("gateway", &gateway), seen("authority", &authority)])
+    });
+    assert!(found.evidence.contains("`authority` received"), "{found:?}");
+}
+
+#[test]
+fn one_slow_iteration() {
+    let found = seeded("one iteration under another weather", || {
+        let server = Faulty::start("none");
+        let plan = offer(&server, 300.0, 0.5);
+        let iterations = (1..=7).map(|number| {
+            server.tell(if number == 4 { "/slow?30000" } else { "/slow?2000" });
+            iteration(number, &plan, &[seen("server", &server)], &|| None)
+        });
+        record(vec![variant("under test", &plan, iterations.collect())])
+    });
+    assert!(found.evidence.contains("P50 of iteration 4"), "{found:?}");
+}
+
+#[test]
+fn a_key_rotation() {
+    let found = seeded("a key rotation that is noticed late", || {
+        let server = Faulty::start("rotation 250000");
+        let plan = offer(&server, 300.0, 2.0);
+        let rotate = || {
+            std::thread::sleep(Duration::from_secs(1));
+            server.tell("/rotate");
+            Some("key rotation")
+        };
+        let measured = iteration(1, &plan, &[seen("server", &server)], &rotate);
+        record(vec![variant("under test", &plan, vec![measured])])
+    });
+    assert!(found.evidence.contains("(401)") && found.evidence.contains("near key rotation"), "{found:?}");
+}
+
+#[test]
+fn memory_that_grows() {
+    let found = seeded("something kept of every request", || {
+        let server = Faulty::start("keep 50000");
+        once(&offer(&server, 300.0, 2.5), &[seen("server", &server)])
+    });
+    let each = found.evidence.split(" in the last, ").nth(1).unwrap().split(" bytes").next().unwrap();
+    let each: f64 = each.replace('\u{202f}', "").parse().unwrap();
+    assert!((each / 50_000.0 - 1.0).abs() < 0.3, "{found:?}");
+}
+
+#[test]
+fn a_lock_convoy() {
+    seeded("threads that wake each other up for one lock", || {
+        let server = Faulty::start("convoy 2000");
+        let loads = [2, 6, 24].map(|workers| {
+            let plan = work(&server, workers, 1.0);
+            let measured = iteration(1, &plan, &[seen("server", &server)], &|| None);
+            variant(&format!("{workers} workers"), &plan, vec![measured])
+        });
+        let names = loads.iter().map(|load| load.name.clone()).collect();
+        let mut record = record(loads.to_vec());
+        record.sweeps = vec![Sweep { name: "workers".to_owned(), variants: names }];
+        record
+    });
+}
+
+#[test]
+fn many_calls_for_a_request() {
+    let found = seeded("many calls to the authority for a request", || {
+        let authority = Faulty::start("none");
+        let gateway = asking(&authority, 8, false, PATIENT);
+        once(&offer(&gateway, 60.0, 1.5), &[seen("gateway", &gateway), seen("authority", &authority)])
+    });
+    assert!(found.evidence.contains("`authority`") && !found.evidence.contains("`gateway`"), "{found:?}");
+}
+
+#[test]
+fn pauses_of_a_collector() {
+    let found = seeded("a collector that stops everything", || {
+        let server = Faulty::start("pauses 450000 170000");
+        once(&offer(&server, 300.0, 3.0), &[seen("server", &server)])
+    });
+    assert!(found.evidence.contains("`server` used"), "{found:?}");
+}
+
+#[test]
+fn timeouts_told_as_403() {
+    let found = seeded("an authority that does not answer in time, told as 403", || {
+        let authority = Faulty::start("silent 10");
+        let gateway = asking(&authority, 1, false, Duration::from_millis(500));
+        let plan = Plan { connections: 32, ..offer(&gateway, 200.0, 2.0) };
+        once(&plan, &[seen("gateway", &gateway), seen("authority", &authority)])
+    });
+    assert!(
+        found.evidence.contains("status 403") && found.evidence.contains("timeout of 500 ms"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_full_server() {
+    let found = seeded("a rate beyond what the server can do", || {
+        let server = Faulty::start("serial 5000");
+        let timeout = Duration::from_secs(1);
+        once(&Plan { timeout, ..offer(&server, 600.0, 1.5) }, &[seen("server", &server)])
+    });
+    assert!(found.evidence.starts_with("600 requests/s were offered"), "{found:?}");
+}
+
+#[test]
+fn a_backend_that_stands_still() {
+    let found = seeded("a backend that stands still for a second", || {
+        let server = Faulty::start("stall 250 1000000");
+        once(&offer(&server, 200.0, 3.0), &[seen("server", &server)])
+    });
+    assert!(found.evidence.contains("no observed program used CPU"), "{found:?}");
+}

@@ -1,0 +1,140 @@
+//! Metadata of a provider: fetching, caching and checking it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::algorithm::Algorithm;
+use auth::json::Value;
+use credentials::authenticate::{key_url, metadata_urls};
+use http::StatusCode;
+use http_engine::url::Url;
+use tokio::time::Instant;
+
+use crate::config::LoginKind;
+use crate::provider::messages::{below, parse, unclear};
+use crate::provider::provider_fault::ProviderFault;
+use crate::provider::{
+    LoginProviderClient, METADATA_AGE, METADATA_PAUSE, Metadata, RefreshTokenInUse, TokenKind,
+};
+
+impl LoginProviderClient {
+    /// Records the result of a request in the outage log.
+    pub(super) fn noted<T>(&self, outcome: Result<T, ProviderFault>) -> Result<T, ProviderFault> {
+        match &outcome {
+            Err(ProviderFault::Keys) => {}
+            Err(fault) if fault.is_outage() => self.outage.failed(fault),
+            Ok(_) | Err(_) => self.outage.succeeded(),
+        }
+        outcome
+    }
+
+    /// Records the algorithm of an ID token; refuses a logout token with another algorithm than
+    /// those.
+    pub(super) fn agree(&self, kind: TokenKind, algorithm: Algorithm) -> Result<(), ProviderFault> {
+        let mut seen = self.signs_with.lock();
+        match kind {
+            TokenKind::Id => *seen = seen.with(algorithm),
+            TokenKind::Logout if seen.is_empty() || seen.contains(algorithm) => {}
+            TokenKind::Logout => return Err(ProviderFault::Unseen(algorithm)),
+        }
+        Ok(())
+    }
+
+    /// Maximum duration of a renewal: metadata, tokens, keys and userinfo, one after the other.
+    pub(crate) fn longest(&self) -> Duration {
+        (self.config.server.timeout * 5).max(Duration::from_secs(30))
+    }
+
+    /// The metadata; fetched if it is missing or old.
+    pub(crate) async fn metadata(&self) -> Result<Arc<Metadata>, ProviderFault> {
+        // Held during the fetch: concurrent callers wait for the same result.
+        let mut held = self.metadata.lock().await;
+        let rested = held.failed.is_none_or(|at| at.elapsed() >= METADATA_PAUSE);
+        match &held.good {
+            Some((metadata, at)) if at.elapsed() < METADATA_AGE || !rested => return Ok(metadata.clone()),
+            None if !rested => {
+                let why = "the last fetch failed a moment ago".to_owned();
+                return Err(ProviderFault::Unclear { what: "metadata", why });
+            }
+            _ => {}
+        }
+        match self.noted(self.fetch_metadata().await) {
+            Ok(metadata) => {
+                let metadata = Arc::new(metadata);
+                *held = RefreshTokenInUse { good: Some((metadata.clone(), Instant::now())), failed: None };
+                Ok(metadata)
+            }
+            Err(fault) => {
+                held.failed = Some(Instant::now());
+                match &held.good {
+                    Some((metadata, _)) => {
+                        tracing::debug!(provider = &*self.config.name, %fault, "metadata fetch failed, keeping the last");
+                        Ok(metadata.clone())
+                    }
+                    None => Err(fault),
+                }
+            }
+        }
+    }
+
+    pub(super) async fn fetch_metadata(&self) -> Result<Metadata, ProviderFault> {
+        const WHAT: &str = "metadata";
+        let (urls, issuer): (Vec<Url>, Option<&str>) = match &self.config.kind {
+            LoginKind::OpenId { issuer, .. } => {
+                (metadata_urls(issuer).map_err(ProviderFault::Metadata)?.into(), Some(issuer))
+            }
+            LoginKind::OpenShift { api } => {
+                (vec![below(api, "/.well-known/oauth-authorization-server")?], None)
+            }
+        };
+        let mut answer = None;
+        for url in &urls {
+            let found = self.get(WHAT, url, None).await?;
+            let absent = found.status.is_client_error();
+            answer = Some(found);
+            // Only a client error such as 404 leads to the next address.
+            if !absent {
+                break;
+            }
+        }
+        let answer = answer.ok_or_else(|| unclear(WHAT, "no metadata address"))?;
+        if answer.status != StatusCode::OK {
+            return Err(unclear(WHAT, &format!("it answered {}", answer.status)));
+        }
+        let document = parse(WHAT, &answer)?;
+        let root = document.root();
+        let text = |member| root.get(member).and_then(Value::as_str);
+        let found = text("issuer").ok_or_else(|| unclear(WHAT, "no string `issuer`"))?;
+        if issuer.is_some_and(|issuer| issuer != found) {
+            let why = format!(
+                "the metadata is of issuer {found:?}; configure the issuer exactly as the provider names itself"
+            );
+            return Err(unclear(WHAT, &why));
+        }
+        let base = match &self.config.kind {
+            LoginKind::OpenId { issuer, .. } => issuer.to_string(),
+            LoginKind::OpenShift { api } => api.to_string(),
+        };
+        let url = |member: &'static str| {
+            text(member).map(|url| key_url(member, url, &base).map_err(ProviderFault::Metadata)).transpose()
+        };
+        let needed = |member: &'static str| {
+            url(member)?.ok_or_else(|| unclear(WHAT, &format!("no string `{member}`")))
+        };
+        Ok(Metadata {
+            issuer: found.to_owned(),
+            authorization: needed("authorization_endpoint")?,
+            token: needed("token_endpoint")?,
+            userinfo: url("userinfo_endpoint")?,
+            end_session: url("end_session_endpoint")?,
+            revocation: url("revocation_endpoint")?,
+            names_itself: root.get("authorization_response_iss_parameter_supported").and_then(Value::as_bool)
+                == Some(true),
+            tells_read_at: root.get("claims_parameter_supported").and_then(Value::as_bool) == Some(true)
+                && root
+                    .get("claims_supported")
+                    .and_then(Value::items)
+                    .is_some_and(|mut names| names.any(|name| name.as_str() == Some("read_at"))),
+        })
+    }
+}

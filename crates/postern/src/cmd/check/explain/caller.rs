@@ -1,0 +1,178 @@
+//! The caller of an explained request: which credential counts, and what it proves.
+
+use crate::cmd::check::explain::{Ended, surroundings};
+use crate::cmd::check::outline::Outline;
+use crate::cmd::check::token;
+use crate::cmd::check::told::AskedBy;
+use crate::exit::Failure;
+use auth::credential::{self, Presented};
+use auth::identity::{Facts, Identity};
+use auth::policy::rule::Policy;
+use auth::request::{Canonical, Field};
+use auth::time::Timestamp;
+use auth::token::jwt;
+use credentials::authenticate::outcome::Rejection;
+use credentials::authenticate::{Authenticator, AuthenticatorSetup, Verified};
+use gateway::config::Config;
+use http_engine::clock::Clock;
+use login::preview;
+use rustls::pki_types::CertificateDer;
+use std::sync::Arc;
+
+/// Authenticates the caller.
+pub(super) struct Caller<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) certificate: Option<CertificateDer<'static>>,
+    pub(crate) now: Timestamp,
+    /// Whether a serving gateway follows the revocations of the token's issuer.
+    pub(crate) followed: bool,
+}
+
+pub(super) type ExplainedLookups = Result<Option<Arc<Verified>>, Ended>;
+
+impl Caller<'_> {
+    pub(crate) async fn find(
+        &self,
+        story: &mut Outline,
+        index: usize,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+    ) -> Result<ExplainedLookups, Failure> {
+        story.part("caller");
+        if matches!(self.config.routes[index].policy, Policy::Public) {
+            story.step(0, None, "the route is public: no credential is needed");
+            return Ok(Ok(None));
+        }
+        let presented = credential::bearer(fields, request.query());
+        let token = match presented.and_then(|token| token.map(Presented::checked).transpose()) {
+            Ok(token) => token,
+            Err(fault) => {
+                story.step(0, Some(false), fault);
+                story.refuse(400, fault.code(), fault);
+                return Ok(Err(Ended));
+            }
+        };
+        let (surroundings, _) = surroundings(self.now, &tokio::runtime::Handle::current())?;
+        let clock = surroundings.clock.clone();
+        let authenticator = Authenticator::new(AuthenticatorSetup::from(self.config), surroundings);
+        let Some(token) = token else {
+            self.session(story, index, request, fields);
+            return Ok(Ok(self.certificate(story, &authenticator, clock.as_ref())));
+        };
+        let (answer, _) = authenticator.authenticate(token, || clock.now()).await;
+        let verdict = match &answer {
+            Err(Rejection::Invalid(error)) => Some(error),
+            _ => None,
+        };
+        let unavailable = matches!(answer, Err(Rejection::Unavailable { .. }));
+        // For a token that is not a JWT of a known issuer, only its authority's answer is known.
+        let issuers = &self.config.authentication.issuers;
+        let ours = self.config.authentication.authorities.is_empty()
+            || jwt::parse(token).is_ok_and(|jwt| issuers.iter().any(|i| i.config.issuer() == jwt.issuer()));
+        if ours {
+            token::tell(story, self.config, token, verdict, unavailable);
+        }
+        Ok(match answer {
+            Ok(verified) => {
+                told_identity(story, &verified.facts, self.now);
+                if self.followed {
+                    let what = "revocation is not checked here: only a serving gateway receives revocations";
+                    story.step(0, None, what);
+                }
+                Ok(Some(verified))
+            }
+            Err(Rejection::Invalid(error)) => {
+                story.refuse(
+                    401,
+                    error.code(),
+                    format_args!("{error} (the client gets error=\"invalid_token\")"),
+                );
+                Err(Ended)
+            }
+            Err(rejection @ Rejection::Silent { .. }) => {
+                for error in authenticator.authorities().into_iter().filter_map(|status| status.last_error) {
+                    story.step(1, None, error);
+                }
+                // These are errors of keys that verify signed answers.
+                for error in authenticator.key_sets().into_iter().filter_map(|status| status.last_error) {
+                    story.step(1, None, error);
+                }
+                story.unknown(503, rejection.code(), rejection);
+                Err(Ended)
+            }
+            Err(rejection @ Rejection::Unavailable { .. }) => {
+                for status in authenticator.key_sets() {
+                    if let Some(error) = &status.last_error {
+                        story.step(1, None, error);
+                    }
+                }
+                story.unknown(503, rejection.code(), rejection);
+                Err(Ended)
+            }
+        })
+    }
+
+    /// Explains a session cookie. Only a serving process opens it, because it may have to query the
+    /// database and renew the session.
+    fn session(&self, story: &mut Outline, index: usize, request: &Canonical<'_>, fields: &[Field<'_>]) {
+        let login = self.config.login.as_ref().filter(|_| self.config.routes[index].login);
+        if login.is_some_and(|login| preview::carries_session(login, request, fields)) {
+            let what = "this command does not open session cookies; the cookie is ignored";
+            story.step(0, None, what);
+        }
+    }
+
+    fn certificate(
+        &self,
+        story: &mut Outline,
+        authenticator: &Authenticator,
+        clock: &dyn Clock,
+    ) -> Option<Arc<Verified>> {
+        let Some(certificate) = &self.certificate else {
+            story.step(0, None, "there is no token and no client certificate");
+            return None;
+        };
+        if AskedBy::of(self.config).is_some() {
+            story.step(
+                0,
+                None,
+                "a client certificate belongs to the querying proxy, and is not a credential",
+            );
+            return None;
+        }
+        match authenticator.certificate(certificate, clock.now()) {
+            Ok(verified) => {
+                story.step(0, Some(true), "the client certificate identifies its holder");
+                told_identity(story, &verified.facts, self.now);
+                Some(verified)
+            }
+            Err(error) => {
+                // As in serving, an unusable certificate is not a credential.
+                story.step(0, Some(false), format_args!("the client certificate is no credential: {error}"));
+                None
+            }
+        }
+    }
+}
+
+pub(super) fn told_identity(story: &mut Outline, facts: &Facts, now: Timestamp) {
+    let Identity { issuer, subject, user, email, client, groups, scopes, claims, .. } = &facts.identity;
+    let list = |values: &[Box<str>]| values.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(", ");
+    story.step(0, None, format_args!("subject {subject:?}, authenticated by {issuer:?}"));
+    for (name, value) in [("user", user), ("email", email), ("client", client)] {
+        if let Some(value) = value {
+            story.step(1, None, format_args!("{name} {value:?}"));
+        }
+    }
+    for (name, values) in [("groups", groups), ("scopes", scopes)] {
+        if !values.is_empty() {
+            story.step(1, None, format_args!("{name} {}", list(values)));
+        }
+    }
+    for (path, values) in claims {
+        story.step(1, None, format_args!("claim {path} {}", list(values)));
+    }
+    if facts.expires != Timestamp::MAX && facts.valid_at(now) {
+        story.step(1, None, format_args!("valid for another {} s", facts.expires.since(now).as_secs()));
+    }
+}

@@ -1,0 +1,477 @@
+//! Explanation: shows step by step what happens to a request, with the code that decides.
+//!
+//! Flow, as in serving: `Canonical::parse → RouteTable::find → Authenticator → decide → rewrite`.
+//! Where a step returns no explanation, the same code runs on smaller inputs: one route at a time,
+//! or one condition of a match at a time. This module decides nothing itself.
+
+mod caller;
+
+use crate::cmd::check::explain::caller::Caller;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use auth::decide::explain::Explanation;
+use auth::decide::{Denial, MatchedRoute, Permit, RuleContext, decide_in};
+use auth::headers::Repeats;
+use auth::policy::route::Disputed;
+use auth::request::{Canonical, Field};
+use auth::time::Timestamp;
+use auth::token::jwt;
+use config::LoadedConfig;
+use credentials::authenticate::{AuthenticatorRuntime, Verified};
+use credentials::cache::{CacheSecret, Generation};
+use credentials::config::KeySource;
+use credentials::config::Transmitter;
+use credentials::revocation::FollowedIssuers;
+use gateway::authorizer;
+use gateway::config::{Config, QuestionSource, Route};
+use gateway::forward_filter;
+use gateway::forward_filter::ForwardFilter;
+use gateway::review::{ReviewResult, Reviewer};
+use http_engine::clock::{Clock, ManualClock, Now};
+use login::preview::{self, Preview};
+use rustls::pki_types::CertificateDer;
+
+use super::ask::Question;
+use super::matches;
+use super::told::AskedBy;
+use crate::cmd::check::outline::Outline;
+use crate::exit::Failure;
+
+/// Explains what happens to a request.
+///
+/// # Errors
+///
+/// Returns a failure when the explanation cannot be made.
+pub(super) fn explain(
+    mut loaded: LoadedConfig,
+    question: &Question,
+    certificate: Option<CertificateDer<'static>>,
+    jwks: Option<PathBuf>,
+    now: Timestamp,
+) -> Result<Outline, Failure> {
+    let mut story = Outline::default();
+    let raw = question.raw();
+    story.part("request");
+    let request = match Canonical::parse(&raw) {
+        Ok(request) => request,
+        Err(malformed) => {
+            story.step(0, Some(false), format_args!("it has no canonical form: {malformed}"));
+            story.refuse(
+                malformed.status(),
+                malformed.code(),
+                "no route is matched, and no upstream is reached",
+            );
+            return Ok(story);
+        }
+    };
+    told_request(&mut story, question, &request);
+    // Listeners that only authorize for other proxies do not serve this document: a route decides.
+    if AskedBy::of(&loaded.config).is_none() && forward_filter::is_own_document(&loaded.config, &request) {
+        story.serve("by the gateway itself, before the route lookup: the keys of its assertions");
+        return Ok(story);
+    }
+    let fields = question.fields();
+    let asked = AskedBy::of(&loaded.config).is_some();
+    let events = loaded.events.iter().filter(|_| !asked).flat_map(|events| &events.transmitters);
+    if let Some(transmitter) = events.clone().find(|t| t.is_pushed_to(request.authority(), request.path())) {
+        told_push(&mut story, transmitter, request.method());
+        return Ok(story);
+    }
+    if let Some(login) = &loaded.config.login
+        && let Some(own) = preview::own(login, &request, &fields, asked)
+    {
+        told_own(&mut story, &own);
+        return Ok(story);
+    }
+    let Some(index) = matches::tell(&mut story, &loaded, &request, &fields) else {
+        match loaded.config.table.lookup(&request, &fields, Repeats::Apart) {
+            Err(disputed) => undecided(&mut story, &disputed),
+            Ok(_) => story.refuse(404, "no_route", "no route matches this host and path"),
+        }
+        return Ok(story);
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
+    only_issuer_of(&mut loaded.config, question, jwks);
+    let followed = is_followed(&loaded, question);
+    let authenticator = Caller { config: &loaded.config, certificate, now, followed };
+    let caller = match runtime.block_on(authenticator.find(&mut story, index, &request, &fields))? {
+        Ok(caller) => caller,
+        Err(Ended) => return Ok(story),
+    };
+    let route = &loaded.config.routes[index];
+    if let Some(caller) = &caller
+        && forward_filter::is_foreign_page(
+            &loaded.config,
+            route,
+            &request,
+            (&fields, switched_to(&fields)),
+            asked,
+            caller,
+        )
+    {
+        let why = "a page of another origin opens a websocket with credentials that the browser adds";
+        story.refuse(
+            403,
+            "foreign_origin",
+            format_args!("{why}, and is not in the route's websocket_origins"),
+        );
+        return Ok(story);
+    }
+    let bench = RouteExplainer::new(&loaded, &fields, now, &runtime)?;
+    bench.decision(&mut story, index, &request, caller.as_deref());
+    Ok(story)
+}
+
+/// Runtime of the authenticator, as the process would create it.
+fn surroundings(
+    now: Timestamp,
+    control: &tokio::runtime::Handle,
+) -> Result<(AuthenticatorRuntime, Now), Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(now));
+    let instant = clock.now();
+    let secret = CacheSecret::generate(&aws_lc_rs::rand::SystemRandom::new());
+    let surroundings = AuthenticatorRuntime {
+        clock,
+        control: control.clone(),
+        secret: secret.map_err(|_| Failure::new("the system has no random numbers available"))?,
+        generation: Generation::default(),
+        follows: FollowedIssuers::default(),
+    };
+    Ok((surroundings, instant))
+}
+
+/// The explanation ended before the decision.
+struct Ended;
+
+fn told_request(story: &mut Outline, question: &Question, request: &Canonical<'_>) {
+    let query = request.query().map_or_else(String::new, |query| format!("?{query}"));
+    let url = format!("{}://{}{}{query}", request.scheme().as_str(), request.authority(), request.path());
+    story.step(0, Some(true), format_args!("{} {url}", request.method()));
+    if url != format!("{}://{}{}", request.scheme().as_str(), question.authority, question.target) {
+        story.step(1, None, "this is its canonical form, which is matched, decided and forwarded");
+    }
+}
+
+/// Ends the explanation of a request that the login answers itself.
+fn told_own(story: &mut Outline, own: &Preview) {
+    if own.status >= 400 {
+        return story.refuse(own.status, own.code, own.what);
+    }
+    story.answer(own.status, format_args!("by the login, before the route lookup: {}", own.what));
+}
+
+/// Ends the explanation of a request to the endpoint of security events.
+fn told_push(story: &mut Outline, transmitter: &Transmitter, method: &str) {
+    if method != "POST" {
+        return story.refuse(405, "invalid_request", "security events must be sent with POST");
+    }
+    let name = transmitter.issuer.config.name();
+    story.answer(
+        202,
+        format_args!("by the gateway itself: accepts security events of {name}, and refuses invalid ones with 401 or 400"),
+    );
+}
+
+/// Keeps only the issuer of the token, so that no other keys are fetched.
+fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf>) {
+    let issuer = question.token.as_ref().and_then(|token| {
+        let unverified = jwt::parse(token.as_bytes()).ok()?;
+        Some(unverified.issuer().to_owned())
+    });
+    config.authentication.issuers.retain(|i| Some(i.config.issuer()) == issuer.as_deref());
+    if let (Some(issuer), Some(file)) = (config.authentication.issuers.first_mut(), jwks) {
+        issuer.keys = KeySource::File(file);
+    }
+}
+
+/// Whether a serving gateway would receive a revocation of the token.
+fn is_followed(loaded: &LoadedConfig, question: &Question) -> bool {
+    let Some(token) = question.token.as_ref() else { return false };
+    let Ok(unverified) = jwt::parse(token.as_bytes()) else { return false };
+    let issuer = unverified.issuer();
+    let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
+    let elsewhere = loaded.revocation.follows.iter().any(|follow| &*follow.issuer == issuer);
+    let transmitters = loaded.events.iter().flat_map(|events| &events.transmitters);
+    let told = transmitters.flat_map(|one| &one.tokens_of).any(|of| &**of == issuer);
+    own || elsewhere || told
+}
+
+/// Explains the decision of a route.
+struct RouteExplainer<'b> {
+    loaded: &'b LoadedConfig,
+    fields: &'b [Field<'b>],
+    now: Timestamp,
+    instant: Now,
+    runtime: &'b tokio::runtime::Runtime,
+    reviewer: Option<Reviewer>,
+}
+
+impl<'b> RouteExplainer<'b> {
+    fn new(
+        loaded: &'b LoadedConfig,
+        fields: &'b [Field<'b>],
+        now: Timestamp,
+        runtime: &'b tokio::runtime::Runtime,
+    ) -> Result<Self, Failure> {
+        let (surroundings, instant) = surroundings(now, runtime.handle())?;
+        let AuthenticatorRuntime { control, secret, generation, .. } = surroundings;
+        let reviewer = loaded
+            .config
+            .kubernetes
+            .as_ref()
+            .map(|config| Reviewer::new(config, &control, &secret, generation));
+        Ok(Self { loaded, fields, now, instant, runtime, reviewer })
+    }
+
+    /// Decides by a route's policy as serving does. It repeats the decision until every review is
+    /// answered, or one cannot be.
+    fn sit<T>(
+        &self,
+        story: &mut Outline,
+        route: usize,
+        request: &Canonical<'_>,
+        mut decide: impl FnMut(&RuleContext<'_>, &mut Explanation) -> Result<T, Denial>,
+    ) -> Result<T, Denial> {
+        let mut found = Vec::new();
+        loop {
+            let mut explanation = Explanation::default();
+            let outcome = match &self.reviewer {
+                None => decide(&RuleContext::without_reviews(), &mut explanation),
+                Some(reviewer) => {
+                    let known = ReviewResult { reviewer, now: self.instant, found: &found };
+                    let captures = self.loaded.config.table.captures(route, request);
+                    decide(&RuleContext { fields: self.fields, captures, reviews: &known }, &mut explanation)
+                }
+            };
+            if let (Err(Denial::Unreviewed(questions)), Some(reviewer)) = (&outcome, &self.reviewer)
+                && let Some(answers) =
+                    self.runtime.block_on(reviewer.find_out(questions.clone(), || self.instant))
+            {
+                found.extend(answers);
+                continue;
+            }
+            told_decision(story, &explanation);
+            return outcome;
+        }
+    }
+
+    fn decision(
+        &self,
+        story: &mut Outline,
+        index: usize,
+        request: &Canonical<'_>,
+        caller: Option<&Verified>,
+    ) {
+        let (loaded, fields) = (self.loaded, self.fields);
+        let route = &loaded.config.routes[index];
+        story.part("decision");
+        let facts = caller.map(|caller| &caller.facts);
+        let outcome = self.sit(story, index, request, |court, explanation| {
+            decide_in(
+                court,
+                MatchedRoute { index, policy: &route.policy },
+                request,
+                facts,
+                self.now,
+                explanation,
+            )
+        });
+        if let Some(asked) = AskedBy::of(&loaded.config) {
+            return match outcome {
+                Ok(_) => asked.tell(story, &loaded.config, route, fields, caller),
+                Err(denial) => self.denied(story, route, request, &denial),
+            };
+        }
+        let outcome = outcome.map_err(NotReached::Denied).and_then(|permit| {
+            self.others(story, route, request)?;
+            self.rewritten(story, permit)
+        });
+        let permit = match outcome {
+            Ok(permit) => permit,
+            Err(NotReached::Denied(denial)) => return self.denied(story, route, request, &denial),
+            Err(NotReached::Disputed(disputed)) => return undecided(story, &disputed),
+            Err(NotReached::Ambiguous(name)) => {
+                let why = format!(
+                    "the header {name}, which the authorizer receives, occurs more than once, in another spelling, or is named by connection"
+                );
+                return story.refuse(400, "ambiguous_header", why);
+            }
+        };
+        if let Some(protocol) =
+            switched_to(fields).filter(|protocol| !forward_filter::may_switch(route, protocol))
+        {
+            let protocol = String::from_utf8_lossy(protocol);
+            let why = format!("the route does not permit switching to {protocol:?}");
+            return story.refuse(403, "upgrade_refused", why);
+        }
+        let to = match loaded.config.upstream_of(route) {
+            Some(upstream) => {
+                let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
+                format!("to upstream {} ({})", upstream.name, endpoints.join(", "))
+            }
+            // Only where other proxies forward.
+            None => "nowhere: the route has no upstream".to_owned(),
+        };
+        let mut lines = upstream_head(permit.request(), loaded, route, fields, caller);
+        let Some(authorizer) = route.authorizer.map(|at| &loaded.config.authorizers[at]) else {
+            return story.permit(to, &lines);
+        };
+        lines.push(format!("(and headers from the authorizer: {})", authorizer.given.join(", ")));
+        story.permit_if(format!("{to}, if the authorizer {} permits it", authorizer.name), &lines);
+    }
+
+    /// Ends the explanation of a request that is not permitted: a refusal, or a redirect to the
+    /// login.
+    fn denied(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>, denial: &Denial) {
+        let login = self.loaded.config.login.as_ref().filter(|_| route.login);
+        let upgrades = switched_to(self.fields).is_some();
+        match login.and_then(|login| preview::invitation(login, denial, request, self.fields, upgrades)) {
+            None => {
+                let answer = denial.answer();
+                story.refuse(answer.status, answer.code, answer.text);
+            }
+            Some(page) => {
+                story.refuse(page.status, page.code, page.what);
+                if let Some(location) = &page.location {
+                    story.step(1, None, format_args!("Location: {location}"));
+                }
+                let services = self.loaded.config.listeners.iter().filter_map(|l| l.service.authorization());
+                if services
+                    .filter_map(|service| service.http.as_ref())
+                    .any(|http| *http == QuestionSource::XOriginal)
+                {
+                    story.step(1, None, "nginx, which accepts no redirect, gets 401 with that address");
+                }
+            }
+        }
+    }
+
+    /// Explains the authorizer of a route that permits the request.
+    fn others(&self, story: &mut Outline, route: &Route, request: &Canonical<'_>) -> Result<(), NotReached> {
+        let config = &self.loaded.config;
+        let Some(authorizer) = route.authorizer.map(|at| &config.authorizers[at]) else { return Ok(()) };
+        if let Some(name) = authorizer::ambiguous(authorizer, self.fields) {
+            return Err(NotReached::Ambiguous(name.into()));
+        }
+        let upstream = &config.upstreams[authorizer.upstream].name;
+        let question = authorizer::request_line(authorizer, request);
+        let what =
+            format!("the authorizer {} at upstream {upstream} is queried too: {question}", authorizer.name);
+        story.step(0, None, what);
+        story.step(1, None, "not queried by this command, because a query may have side effects");
+        Ok(())
+    }
+
+    /// Rewrites the path of a permitted request, if the route does so. All routes that guard the
+    /// new path must permit it too.
+    fn rewritten<'r>(&self, story: &mut Outline, permit: Permit<'r>) -> Result<Permit<'r>, NotReached> {
+        let config = &self.loaded.config;
+        let mut explanation = Explanation::default();
+        let permit = forward_filter::rewrite(config, permit, self.now, &mut explanation);
+        told_decision(story, &explanation);
+        let permit = permit.map_err(NotReached::Denied)?;
+        for other in forward_filter::guards(config, &permit, self.fields).map_err(NotReached::Disputed)? {
+            let guard @ Route { name, policy, .. } = &config.routes[other];
+            let request = permit.request().clone();
+            let what =
+                format!("{name} guards {} on the same upstream, and must permit it too", request.path());
+            story.step(0, None, what);
+            let facts = permit.facts();
+            self.sit(story, other, &request, |court, explanation| {
+                decide_in(
+                    court,
+                    MatchedRoute { index: other, policy },
+                    &request,
+                    facts,
+                    self.now,
+                    explanation,
+                )
+                .map(|_| ())
+            })
+            .map_err(NotReached::Denied)?;
+            self.others(story, guard, &request)?;
+        }
+        Ok(permit)
+    }
+}
+
+/// Ends the explanation of a request whose guarding route is ambiguous.
+fn undecided(story: &mut Outline, disputed: &Disputed) {
+    match disputed {
+        Disputed::Path => story.refuse(404, "no_route", disputed),
+        Disputed::Header(_) => story.refuse(400, "ambiguous_header", disputed),
+    }
+}
+
+/// Why a request with an authenticated caller does not pass.
+enum NotReached {
+    Denied(Denial),
+    Disputed(Disputed),
+    /// A header that the authorizer would receive has a second spelling that the service could
+    /// read.
+    Ambiguous(Box<str>),
+}
+
+fn told_decision(story: &mut Outline, explanation: &Explanation) {
+    let mut denying = false;
+    for line in explanation.lines() {
+        denying = if line.depth == 0 { line.text.starts_with("deny[") } else { denying };
+        // A deny rule that does not match is no failure.
+        let holds = match (denying, line.depth, line.holds) {
+            (false, _, holds) => holds,
+            (true, 0, Some(true)) => Some(false),
+            (true, ..) => None,
+        };
+        story.step(line.depth, holds, &line.text);
+    }
+}
+
+/// Protocol that a request asks to switch to (RFC 9110 §7.8).
+fn switched_to<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
+    let named = |name: &'static str| fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
+    let asked = named("connection")
+        .flat_map(|field| field.value.split(|b| *b == b','))
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+    let protocol = named("upgrade").next_back().map(|field| field.value);
+    protocol.filter(|protocol| asked && !forward_filter::is_offer(protocol))
+}
+
+/// Head of the request that the upstream receives. The gateway also adds `Via` and
+/// `X-Forwarded-For`, `-Host` and `-Proto`.
+fn upstream_head(
+    request: &Canonical<'_>,
+    loaded: &LoadedConfig,
+    route: &Route,
+    fields: &[Field<'_>],
+    caller: Option<&Verified>,
+) -> Vec<String> {
+    let mut target = Vec::new();
+    request.write_target(&mut target);
+    let mut lines = vec![format!("{} {}", request.method(), String::from_utf8_lossy(&target))];
+    if route.preserve_host {
+        lines.push(format!("Host: {}", request.authority()));
+    }
+    let mut left_out = Vec::new();
+    let sieve = ForwardFilter::new(&loaded.config, route, fields, true);
+    for field in fields {
+        if !sieve.passes(field.name) {
+            left_out.push(field.name);
+        } else if field.name.eq_ignore_ascii_case("authorization") {
+            lines.push(format!("{}: (as received)", field.name));
+        } else {
+            lines.push(format!("{}: {}", field.name, String::from_utf8_lossy(field.value)));
+        }
+    }
+    for (name, value) in caller.iter().flat_map(|caller| &caller.upstream_fields) {
+        lines.push(format!("{name}: {}", String::from_utf8_lossy(value)));
+    }
+    if let (Some(assertion), Some(_)) = (&loaded.config.assertion, caller) {
+        lines.push(format!("{}: (a signed assertion)", assertion.header));
+    }
+    if !left_out.is_empty() {
+        lines.push(format!("(not forwarded: {})", left_out.join(", ")));
+    }
+    lines
+}

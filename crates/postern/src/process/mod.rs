@@ -1,0 +1,544 @@
+//! Process: a running gateway with its logs, metrics, traces, admin listener and provider.
+//!
+//! Owns: connecting the crates, applying a new configuration, ordered shutdown. Does not own: when
+//! that happens ([`crate::lifecycle`]), what a configuration contains ([`config`]).
+
+mod setup;
+
+use crate::process::setup::{Delivered, access_log, bind_admin, control_runtime, export, keeper, sources};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use config::{
+    DatabaseSettings, EventsDatabase, FollowConfig, InEffect, LoadedConfig, ProcessSettings,
+    ProviderSettings, RestartOnly, SecurityEvents,
+};
+use credentials::authenticate::{Authenticator, AuthenticatorRuntime};
+use credentials::cache::{CacheSecret, Generation};
+use credentials::events::Receiver;
+use credentials::revocation::{FollowedIssuer, FollowedIssuers};
+use gateway::admin::{self, Admin};
+use gateway::config::Config;
+use gateway::server::{Gateway, ReloadError, Services};
+use http_engine::clock::{Clock as _, SystemClock};
+use http_engine::config::ListenAddress;
+use http_engine::listen::Claim;
+use parking_lot::Mutex;
+use store::Store;
+use telemetry::access_log::AccessLog;
+use telemetry::cgroup::{self, Cgroup};
+use telemetry::metrics::{CacheSample, IssuerSample, Metrics};
+use telemetry::trace::{Sampling, Tracer};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::events::EventLogState;
+use crate::exit::Failure;
+use crate::provider::RunningProvider;
+use crate::readiness;
+use crate::revocation::transports::LogTransports;
+use crate::revocation::{FollowedLog, Remotes};
+use crate::sessions;
+
+/// Time after a reload until metric names that it made unused are removed. Requests that started
+/// before have ended by then.
+const FORGET_AFTER: Duration = Duration::from_mins(10);
+/// How long the start waits for the first revocation state. It continues without it.
+const FIRST_WORD: Duration = Duration::from_secs(2);
+/// Time limit for writing the last lines of the access log, and for closing databases.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// A running gateway with everything around it.
+pub struct Process {
+    shared: Arc<ProcessState>,
+    control: tokio::runtime::Runtime,
+    metrics: Arc<Metrics>,
+    access_log: Option<AccessLog>,
+    settings: ProcessSettings,
+    at_start: RestartOnly,
+    admin: Option<SocketAddr>,
+    provider: Option<RunningProvider>,
+    follows: FollowedIssuers,
+    ways: LogTransports,
+    remotes: Remotes,
+    told: Option<EventLogState>,
+    sessions: Option<Store>,
+    stop: watch::Sender<bool>,
+    /// The admin listener and the span exporter. They end after the gateway.
+    attendants: Vec<JoinHandle<()>>,
+}
+
+/// State that the admin listener shows.
+struct ProcessState {
+    gateway: Mutex<Option<Gateway>>,
+    effective: Mutex<String>,
+    draining: AtomicBool,
+    /// The followed logs of issuers.
+    following: Mutex<Vec<Arc<FollowedLog>>>,
+    /// Receiver of security events.
+    events: Option<Arc<Receiver>>,
+    /// Health of the provider, if there is one.
+    provider: Option<OfProvider>,
+}
+
+/// Health of the provider.
+struct OfProvider {
+    /// Why requests should go to another node.
+    unready: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// What is degraded although requests are answered.
+    note: Box<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+impl ProcessState {
+    fn authenticator(&self) -> Option<Arc<Authenticator>> {
+        self.gateway.lock().as_ref().map(Gateway::authenticator)
+    }
+
+    /// Reasons why requests should not be sent to this process.
+    fn unready(&self) -> Vec<String> {
+        if self.draining.load(Ordering::Relaxed) {
+            return vec!["draining".into()];
+        }
+        let running = self.gateway.lock().as_ref().map(|one| (one.config(), one.authenticator()));
+        let Some((config, authenticator)) = running else { return vec!["starting".into()] };
+        let unusable = authenticator.key_sets().into_iter().filter(|keys| !keys.usable);
+        let unusable = unusable.map(|keys| format!("issuer {} has no keys", keys.issuer));
+        let following = self.following();
+        let unheard = following.iter().filter_map(|following| following.unready());
+        let of_provider = self.provider.as_ref().and_then(|provider| (provider.unready)());
+        // While some requests can still be admitted, the process stays ready.
+        let gone: Vec<_> = following.iter().map(|following| following.gone()).collect();
+        let is_gone = |issuer: &str| {
+            let about = following.iter().position(|following| following.is_about(issuer));
+            about.is_some_and(|at| gone[at].is_some())
+        };
+        let useless = !readiness::admits(&config, is_gone);
+        let gone = gone.iter().flatten().filter(|_| useless).cloned();
+        unusable.chain(of_provider).chain(unheard).chain(gone).collect()
+    }
+
+    /// One line for each degraded dependency, although requests are answered.
+    fn notes(&self) -> Vec<String> {
+        let of_events = self.events.iter().flat_map(|events| events.notes());
+        let of_provider = self.provider.as_ref().and_then(|provider| (provider.note)());
+        self.following().iter().flat_map(|one| one.notes()).chain(of_provider).chain(of_events).collect()
+    }
+
+    fn following(&self) -> Vec<Arc<FollowedLog>> {
+        self.following.lock().clone()
+    }
+
+    fn issuers(&self) -> Vec<IssuerSample> {
+        let Some(authenticator) = self.authenticator() else { return Vec::new() };
+        let samples = authenticator.key_sets().into_iter().map(|keys| IssuerSample {
+            name: (&*keys.issuer).into(),
+            age: keys.age,
+            keys: keys.keys as u64,
+            fetches: keys.fetched + keys.failed,
+            fetch_errors: keys.failed,
+        });
+        samples.collect()
+    }
+
+    fn cache(&self) -> CacheSample {
+        let Some(gateway) = &*self.gateway.lock() else { return CacheSample::default() };
+        let usage = gateway.authenticator().cache_usage();
+        CacheSample {
+            entries: usage.facts as u64,
+            bytes: usage.bytes as u64,
+            evictions: usage.evicted,
+            limit_bytes: gateway.config().authentication.cache.bytes as u64,
+        }
+    }
+}
+
+/// The configuration of everything whose revocations the process follows.
+struct LogSettings<'a> {
+    provider: Option<ProviderSettings>,
+    sessions: Option<DatabaseSettings>,
+    events: Option<&'a SecurityEvents>,
+    remotes: &'a [FollowConfig],
+}
+
+/// The provider, the databases and the logs of revocations that the process follows.
+struct Logs {
+    provider: Option<RunningProvider>,
+    sessions: Option<Store>,
+    told: Option<EventLogState>,
+    remotes: Remotes,
+    following: Vec<Arc<FollowedLog>>,
+}
+
+impl Logs {
+    /// Opens them, the provider first.
+    fn open(
+        settings: LogSettings<'_>,
+        ways: &LogTransports,
+        (workers, claim): (usize, Claim),
+        control: &tokio::runtime::Runtime,
+    ) -> Result<Self, Failure> {
+        let LogSettings { provider, sessions, events, remotes } = settings;
+        let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
+        let start = |provider| RunningProvider::start(&provider, ways, workers, claim);
+        let provider = provider.map(start).transpose()?;
+        // After the provider: the database may be the provider's, which must create its history
+        // first.
+        let beside = provider.as_ref().map(RunningProvider::database);
+        let sessions = sessions_in(sessions, beside, control)?;
+        let told = told(events, databases, (sessions.as_ref(), beside), ways, control)?;
+        let remotes = Remotes::of(remotes, &Remotes::default(), ways, control.handle())?;
+        let following = all(provider.as_ref().map(RunningProvider::following), &remotes, told.as_ref());
+        if let Some(provider) = &provider {
+            // Its database was opened a moment ago, so the first state arrives soon. Then the first
+            // request need not query it.
+            provider.following().begin(FIRST_WORD);
+        }
+        if let Some(told) = &told {
+            told.following().begin(FIRST_WORD);
+        }
+        Ok(Self { provider, sessions, told, remotes, following })
+    }
+}
+
+impl Process {
+    /// Starts everything that a configuration contains. The process log must be installed before.
+    /// When it logs `listening`, all listeners accept connections.
+    ///
+    /// # Errors
+    /// Returns why a part cannot be started, with a hint.
+    pub fn start(loaded: LoadedConfig, claim: Claim) -> Result<Self, Failure> {
+        let (effective, at_start) = (loaded.effective(), RestartOnly::of(&loaded));
+        let LoadedConfig { config, settings, provider, sessions, revocation, events, raw, digest, .. } =
+            loaded;
+        let control = control_runtime()?;
+        // Start everything that may fail before the first request can arrive.
+        let admin = settings.admin.map(|address| bind_admin(address, claim, &control)).transpose()?;
+        let access_log = access_log(&settings)?;
+        let cgroup = Cgroup::own().ok().flatten();
+        let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
+        let available = cgroup::available_cores();
+        let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
+        let called = called(&config, provider.is_some(), &raw.telemetry.service);
+        let ways = LogTransports::open(&revocation, called, control.handle())?;
+        let logs = Logs::open(
+            LogSettings { provider, sessions, events: events.as_ref(), remotes: &revocation.follows },
+            &ways,
+            (workers, claim),
+            &control,
+        )?;
+        let Logs { provider, sessions, told, remotes, following } = logs;
+        let follows = FollowedIssuers::default();
+        follows.replace(followed(&following, told.as_ref()));
+        let metrics = Metrics::new(workers);
+        let (stop, _) = watch::channel(false);
+        let mut attendants = Vec::new();
+        let queue =
+            settings.otlp.as_ref().map(|otlp| export(otlp, &control, &stop, &metrics, &mut attendants));
+        // Without an exporter and an access log, nothing would use the identifiers. The client's
+        // are forwarded unchanged.
+        let tracer = (queue.is_some() || access_log.is_some())
+            .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
+        let secret = CacheSecret::generate(&SystemRandom::new()).map_err(|_| unrandom())?;
+        let surroundings = AuthenticatorRuntime {
+            clock: Arc::new(SystemClock),
+            control: control.handle().clone(),
+            secret: secret.clone(),
+            generation: Generation::default(),
+            follows: follows.clone(),
+        };
+        let receiver = events.zip(told.as_ref()).map(|(events, told)| {
+            Receiver::start(events.transmitters, told.followed(), told.log(), surroundings.clone())
+        });
+        let services = Services {
+            clock: surroundings.clock.clone(),
+            metrics: metrics.clone(),
+            access_log: access_log.clone(),
+            tracer,
+            control: control.handle().clone(),
+            secret,
+            generation: surroundings.generation.clone(),
+            follows: follows.clone(),
+            sessions: sessions.as_ref().map(|store| keeper(store, &control)),
+            events: receiver.clone(),
+        };
+        let generation = config.generation;
+        let gateway = Gateway::start(config, workers, claim, &services)
+            .map_err(|error| Failure::new(error.to_string()))?;
+        let shared = Arc::new(ProcessState {
+            gateway: Mutex::new(Some(gateway)),
+            effective: Mutex::new(effective),
+            draining: AtomicBool::new(false),
+            following: Mutex::new(following),
+            events: receiver,
+            provider: provider.as_ref().map(|provider| OfProvider {
+                unready: Box::new(provider.unready()),
+                note: Box::new(provider.note()),
+            }),
+        });
+        metrics.reloads().started(SystemClock.now().wall, generation, &digest);
+        sources(&metrics, &shared, access_log.as_ref(), cgroup);
+        let mut process = Self {
+            shared,
+            control,
+            metrics,
+            access_log,
+            settings,
+            at_start,
+            admin: None,
+            provider,
+            follows,
+            ways,
+            remotes,
+            told,
+            sessions,
+            stop,
+            attendants,
+        };
+        if let Some(admin) = admin {
+            process.serve_admin(admin);
+        }
+        process.audit();
+        for (name, address) in process.addresses() {
+            tracing::info!(listener = name, %address, workers, "listening");
+        }
+        process.watch_provider(workers);
+        Ok(process)
+    }
+
+    /// Audits cache entries in use until the process ends.
+    fn audit(&self) {
+        let shared = self.shared.clone();
+        let any = move |random| shared.gateway.lock().as_ref()?.any_held(random);
+        let random = || {
+            let mut bytes = [0; 8];
+            // Without randomness, the audit always checks the same place.
+            let _ = SystemRandom::new().fill(&mut bytes);
+            u64::from_le_bytes(bytes)
+        };
+        self.control.spawn(credentials::revocation::audit(self.follows.clone(), any, random));
+    }
+
+    /// Registers the metrics of the provider.
+    fn watch_provider(&self, threads: usize) {
+        let Some(provider) = &self.provider else { return };
+        self.metrics.set_provider(provider.stats());
+        let told = provider.told_others();
+        self.metrics.register(move || told().into_iter().map(Delivered).collect());
+        tracing::info!(address = %provider.address(), threads, "provider listening");
+    }
+
+    fn serve_admin(&mut self, listener: TcpListener) {
+        self.admin = listener.local_addr().ok();
+        let (ready, notes, config) = (self.shared.clone(), self.shared.clone(), self.shared.clone());
+        let followed = self.shared.clone();
+        let admin = Admin {
+            live: Box::new(Vec::new),
+            ready: Box::new(move || ready.unready()),
+            notes: Box::new(move || notes.notes()),
+            metrics: self.metrics.clone(),
+            config: Box::new(move || config.effective.lock().clone()),
+            followed: Box::new(move || {
+                let all: Vec<_> = followed.following().iter().map(|one| one.standing()).collect();
+                // This value can always be serialized.
+                serde_json::to_string(&all).unwrap_or_default()
+            }),
+        };
+        let mut stopped = self.stop.subscribe();
+        let stop = async move {
+            // An error means that the sender is dropped, which also means stop.
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        self.attendants.push(self.control.spawn(admin::serve(listener, Arc::new(admin), stop)));
+    }
+
+    /// Name and address of each listener.
+    pub fn addresses(&self) -> Vec<(String, ListenAddress)> {
+        self.shared.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::addresses)
+    }
+
+    /// Address of the admin listener. `None`: there is none.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// Process settings of the configuration that was applied last.
+    pub fn settings(&self) -> &ProcessSettings {
+        &self.settings
+    }
+
+    /// Applies a new configuration. Returns the keys that take effect at the next start only.
+    ///
+    /// # Errors
+    /// Returns why a new listener cannot be bound or the provider cannot be built. The current
+    /// configuration stays applied.
+    pub fn apply(&mut self, loaded: LoadedConfig) -> Result<Vec<&'static str>, Failure> {
+        let InEffect { text, postponed } = self.at_start.under(&loaded);
+        let LoadedConfig { config, settings, provider, revocation, events, digest, .. } = loaded;
+        let next = match (&self.provider, &provider) {
+            (Some(running), Some(provider)) => Some(running.prepare(provider)?),
+            // A provider is added or removed at the next start.
+            _ => None,
+        };
+        let remotes = Remotes::of(&revocation.follows, &self.remotes, &self.ways, self.control.handle())?;
+        let own = next.as_ref().map(|next| &next.following);
+        let own = own.or_else(|| self.provider.as_ref().map(RunningProvider::following));
+        let following = all(own, &remotes, self.told.as_ref());
+        if let (Some(receiver), Some(login)) = (&self.shared.events, &config.login) {
+            // Before any session gets the longer lifetime.
+            receiver.outlast(login.lifetime);
+        }
+        let before = self.follows.replace(followed(&following, self.told.as_ref()));
+        let generation = {
+            let gateway = self.shared.gateway.lock();
+            let Some(gateway) = &*gateway else { return Err(Failure::new("the gateway has ended")) };
+            match gateway.reload(config) {
+                Ok(()) => {}
+                Err(ReloadError::Refused(error)) => {
+                    self.follows.replace(before);
+                    return Err(Failure::new(error.to_string()));
+                }
+                // It is in force, and the workers in question will serve it: what goes with it must
+                // be in force too.
+                Err(pending @ ReloadError::Pending { .. }) => {
+                    tracing::error!("configuration applied, not by every worker yet: {pending}");
+                }
+            }
+            gateway.config().generation
+        };
+        // The new configuration is final now. Open exchanges that depend on an old log continue
+        // with its successor.
+        self.follows.succeed(&before);
+        if let (Some(receiver), Some(events)) = (&self.shared.events, &events) {
+            receiver.admit(&events.transmitters);
+        }
+        if let (Some(running), Some(next)) = (&mut self.provider, next) {
+            running.take_over(next);
+        }
+        (self.remotes, *self.shared.following.lock()) = (remotes, following);
+        *self.shared.effective.lock() = text;
+        self.metrics.reloads().succeeded(SystemClock.now().wall, generation, &digest);
+        let metrics = self.metrics.clone();
+        self.control.spawn(async move {
+            tokio::time::sleep(FORGET_AFTER).await;
+            metrics.forget_unused();
+        });
+        self.settings.drain_timeout = settings.drain_timeout;
+        self.settings.reload_on_change = settings.reload_on_change;
+        Ok(postponed)
+    }
+
+    /// Counts a refused configuration in the metrics.
+    pub fn refused(&self) {
+        self.metrics.reloads().failed();
+    }
+
+    /// Opens the file of the access log again, because it may have been rotated.
+    pub fn reopen_logs(&self) {
+        if let Some(log) = &self.access_log {
+            log.reopen();
+        }
+    }
+
+    /// Stops accepting, waits for requests in flight up to the drain timeout, and ends. Returns
+    /// true when all of them finished.
+    pub fn drain(self) -> bool {
+        self.shared.draining.store(true, Ordering::Relaxed);
+        let until = Instant::now() + self.settings.drain_timeout;
+        if let Some(provider) = &self.provider {
+            provider.begin_to_drain();
+        }
+        // Do not hold the lock: the admin listener still answers during the drain.
+        let gateway = self.shared.gateway.lock().take();
+        let clean = gateway.is_none_or(|gateway| gateway.drain(self.settings.drain_timeout));
+        let clean = self.provider.is_none_or(|provider| provider.end(until)) && clean;
+        self.stop.send_replace(true);
+        self.control.block_on(async {
+            for attendant in self.attendants {
+                // A panic was reported when it happened.
+                let _ = attendant.await;
+            }
+            if let Some(told) = self.told {
+                let _ = tokio::time::timeout(LAST_LINES, told.close()).await;
+            }
+            if let Some(store) = self.sessions {
+                // Makes pending changes durable.
+                let _ = tokio::time::timeout(LAST_LINES, store.close()).await;
+            }
+        });
+        if self.access_log.as_ref().is_some_and(|log| !log.close(LAST_LINES)) {
+            tracing::warn!("last access log lines not written in time");
+        }
+        self.control.shutdown_background();
+        clean
+    }
+}
+
+/// All followed logs: of the provider in this process, of remote providers, and of security events.
+fn all(
+    own: Option<&Arc<FollowedLog>>,
+    remotes: &Remotes,
+    told: Option<&EventLogState>,
+) -> Vec<Arc<FollowedLog>> {
+    own.into_iter().chain(remotes.all()).chain(told.map(EventLogState::following)).cloned().collect()
+}
+
+/// The followed issuers of these logs, in the form that the gateway uses.
+fn followed(following: &[Arc<FollowedLog>], told: Option<&EventLogState>) -> Vec<Arc<FollowedIssuer>> {
+    let of_events = told.iter().flat_map(|told| told.followed()).cloned();
+    following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
+}
+
+fn unrandom() -> Failure {
+    Failure::new("the system has no random numbers available")
+}
+
+/// Opens the database of sessions.
+fn sessions_in(
+    database: Option<DatabaseSettings>,
+    beside: Option<(&DatabaseSettings, &Store)>,
+    control: &tokio::runtime::Runtime,
+) -> Result<Option<Store>, Failure> {
+    let open = |database| control.block_on(sessions::open_for("sessions", &database, beside));
+    database.map(open).transpose()
+}
+
+/// Follows the log of security events. A database that is not open yet is opened here, on the
+/// control thread, where it is queried.
+fn told(
+    events: Option<&SecurityEvents>,
+    (login, provider): (Option<DatabaseSettings>, Option<DatabaseSettings>),
+    (sessions, beside): (Option<&Store>, Option<(&DatabaseSettings, &Store)>),
+    ways: &LogTransports,
+    control: &tokio::runtime::Runtime,
+) -> Result<Option<EventLogState>, Failure> {
+    let Some(events) = events else { return Ok(None) };
+    let (database, open) = match &events.database {
+        EventsDatabase::Own(database) => (Some((**database).clone()), None),
+        EventsDatabase::Login => (login, sessions.cloned()),
+        EventsDatabase::Provider => (provider, None),
+    };
+    let database = database.ok_or_else(|| Failure::new("there is no database for security events"))?;
+    let store = match open {
+        Some(store) => store,
+        None => control.block_on(sessions::open_for("security events", &database, beside))?,
+    };
+    EventLogState::start(events, (store, &database), ways, control.handle()).map(Some)
+}
+
+/// Name of this process for operators.
+fn called(config: &Config, has_provider: bool, service: &str) -> coherence::ConsumerName {
+    let kind = match (config.listeners.is_empty(), has_provider) {
+        (false, false) => "gateway",
+        (false, true) => "gateway+provider",
+        (true, _) => "provider",
+    };
+    crate::revocation::names::called(
+        kind,
+        service,
+        config.listeners.first().map(|listener| &listener.address),
+    )
+}

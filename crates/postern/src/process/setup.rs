@@ -1,0 +1,130 @@
+//! Parts of a process: the control runtime, the admin listener, logs, traces and metrics.
+
+use crate::exit::Failure;
+use crate::process::ProcessState;
+use crate::sessions::Sessions;
+use config::raw::AccessLogFormat;
+use config::{Otlp, ProcessSettings};
+use credentials::session_store::SessionStore;
+use gateway::server::Gateway;
+use http_engine::listen::{self, Claim};
+use idp::receivers::ToldSample;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use store::Store;
+use telemetry::access_log::{self, AccessLog};
+use telemetry::cgroup::Cgroup;
+use telemetry::metrics::{BuildInfo, Metrics};
+use telemetry::metrics::{Collect, Encoder, FamilyKind};
+use telemetry::trace::{ExportOptions, Exporter, Queue};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub(super) fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).thread_name("control").enable_all().build();
+    runtime.map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))
+}
+
+/// Session storage in a database.
+pub(super) fn keeper(store: &Store, control: &tokio::runtime::Runtime) -> Arc<dyn SessionStore> {
+    Arc::new(Sessions::new(store.clone(), control.handle().clone()))
+}
+
+pub(super) fn bind_admin(
+    address: SocketAddr,
+    claim: Claim,
+    control: &tokio::runtime::Runtime,
+) -> Result<TcpListener, Failure> {
+    let _guard = control.enter();
+    listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
+        let hint = listen::remedy(address, &error);
+        Failure::new(format!(
+            "the admin listener cannot listen on {address}: {error}; {hint}; change it with `[admin]`"
+        ))
+    })
+}
+
+pub(super) fn access_log(settings: &ProcessSettings) -> Result<Option<AccessLog>, Failure> {
+    let style = match settings.access_log.format {
+        AccessLogFormat::Json => access_log::Style::Json,
+        AccessLogFormat::Text => access_log::Style::Text,
+        AccessLogFormat::Off => return Ok(None),
+    };
+    let destination = match settings.access_log.output.to_str() {
+        Some("stdout") => access_log::Destination::Stdout,
+        Some("stderr") => access_log::Destination::Stderr,
+        _ => access_log::Destination::File(settings.access_log.output.clone()),
+    };
+    let log = AccessLog::start(access_log::AccessLogOptions { style, destination });
+    log.map(Some).map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Starts the export of spans.
+pub(super) fn export(
+    otlp: &Otlp,
+    control: &tokio::runtime::Runtime,
+    stop: &watch::Sender<bool>,
+    metrics: &Metrics,
+    attendants: &mut Vec<JoinHandle<()>>,
+) -> Arc<Queue> {
+    let service = otlp.service.as_str().into();
+    let options = ExportOptions { service, ..ExportOptions::new(otlp.endpoint.clone()) };
+    let (queue, exporter) = Exporter::new(options);
+    metrics.set_trace(exporter.stats());
+    let mut stopped = stop.subscribe();
+    attendants.push(control.spawn(exporter.run(async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    })));
+    queue
+}
+
+pub(super) fn sources(
+    metrics: &Metrics,
+    shared: &Arc<ProcessState>,
+    access_log: Option<&AccessLog>,
+    cgroup: Option<Cgroup>,
+) {
+    let (cache, issuers) = (shared.clone(), shared.clone());
+    let (authorities, reviews, watches) = (shared.clone(), shared.clone(), shared.clone());
+    metrics.set_cache(move || cache.cache());
+    metrics.set_issuers(move || issuers.issuers());
+    let (logins, follows) = (shared.clone(), shared.clone());
+    metrics.register(move || follows.following().iter().map(|one| one.sample()).collect());
+    if let Some(events) = shared.events.clone() {
+        metrics.register(move || events.status());
+    }
+    metrics.register(move || logins.gateway.lock().as_ref().and_then(Gateway::logins).into_iter().collect());
+    metrics
+        .register(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews).into_iter().collect());
+    let authorizers = shared.clone();
+    metrics.register(move || authorizers.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::authorizers));
+    metrics.register(move || watches.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::watches));
+    metrics.register(move || authorities.authenticator().map_or_else(Vec::new, |a| a.authorities()));
+    if let Some(log) = access_log {
+        metrics.set_access_log(log.stats());
+    }
+    if let Some(cgroup) = cgroup {
+        metrics.set_cgroup(cgroup);
+    }
+    let commit = option_env!("POSTERN_COMMIT").unwrap_or("unknown");
+    metrics.set_build(BuildInfo { version: env!("CARGO_PKG_VERSION"), commit });
+}
+
+/// Deliveries of security events to a receiver, as metrics.
+pub(super) struct Delivered(pub(super) ToldSample);
+
+impl Collect for Delivered {
+    fn collect(all: &[Self], e: &mut Encoder) {
+        if all.is_empty() {
+            return;
+        }
+        let help =
+            "Deliveries of security events to receivers by outcome: delivered, refused, failed, given_up.";
+        let mut family = e.family("postern_security_events_delivered", FamilyKind::Counter, help);
+        for Delivered(told) in all {
+            family.sample(&[("receiver", told.receiver.as_str()), ("outcome", told.outcome)], told.count);
+        }
+    }
+}
