@@ -20,10 +20,10 @@
 
 use std::sync::LazyLock;
 
-use idp::oauth::redirect_uri::RedirectUri;
 use idp::authorization::request::{Refusal, Rights, read};
 use idp::device::read_user_code;
 use idp::oauth::form::Form;
+use idp::oauth::redirect_uri::RedirectUri;
 use idp::oauth::scope::ScopeSet;
 use idp::passwords::Phc;
 use libfuzzer_sys::fuzz_target;

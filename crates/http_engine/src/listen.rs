@@ -343,7 +343,8 @@ mod tests {
         let error = said(io::ErrorKind::PermissionDenied).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
         assert!(
-            error.to_string().contains("cannot tell") && error.to_string().contains("/run/a.sock"),
+            error.to_string().contains("cannot find out whether")
+                && error.to_string().contains("/run/a.sock"),
             "{error}"
         );
     }

@@ -7,8 +7,11 @@ import os
 import re
 import secrets
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import requests
@@ -55,6 +58,33 @@ def log_in(page: Page, path: str = "/login", password: str = PASSWORD) -> None:
     if page.url.startswith(ISSUER):
         button(page, "Allow")
     assert told(page)["claims"]["sub"]
+
+
+class Callback(BaseHTTPRequestHandler):
+    """The page that a program on the user's own machine shows after the login."""
+
+    def do_GET(self) -> None:
+        body = b"Return to your terminal."
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the output of this program is its verdicts."""
+
+
+@contextmanager
+def terminal() -> Iterator[str]:
+    """A program on the user's own machine that listens on loopback (RFC 8252 section 7.3). Yields its
+    redirect URI. Playwright does not intercept redirects, so the browser must reach a real server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Callback) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/callback"
+        finally:
+            server.shutdown()
 
 
 class Grace:
@@ -166,21 +196,20 @@ class Grace:
     def passing(self) -> None:
         """Access without offline_access is listed separately, and can be revoked before the session
         ends."""
-        page, back, verifier = self.page, "http://127.0.0.1:9/callback", secrets.token_urlsafe(32)
+        page, verifier = self.page, secrets.token_urlsafe(32)
         challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
-        page.route(f"{back}*", lambda route: route.fulfill(body="Return to your terminal."))
         asked = {
-            "response_type": "code", "client_id": "terminal", "redirect_uri": back, "scope": "openid profile",
+            "response_type": "code", "client_id": "terminal", "scope": "openid profile",
             "code_challenge": challenge, "code_challenge_method": "S256",
         }
-        page.goto(f"{ISSUER}/authorize?{urlencode(asked)}")
-        button(page, "Allow")
-        expect(page.get_by_text("Return to your terminal.")).to_be_visible()
+        with terminal() as back:
+            page.goto(f"{ISSUER}/authorize?{urlencode(asked | {'redirect_uri': back})}")
+            button(page, "Allow")
+            expect(page.get_by_text("Return to your terminal.")).to_be_visible()
         form = {"grant_type": "authorization_code", "client_id": "terminal", "redirect_uri": back, "code_verifier": verifier}
         code = parse_qs(urlsplit(page.url).query)["code"]
         answer = requests.post(f"{ISSUER}/token", form | {"code": code}, timeout=10).json()
         assert "refresh_token" in answer, f"the terminal got {answer}"
-        page.unroute_all()
         page.goto(f"{ISSUER}/account")
         passing = page.get_by_role("region", name="Access while you are signed in")
         expect(passing.get_by_text("ends with the session in Chrome on Linux")).to_be_visible()

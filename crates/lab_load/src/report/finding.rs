@@ -1,8 +1,10 @@
 //! Finding of a load generator about its own run.
 //!
-//! Owns: the shape of a finding, and how its evidence writes times.
-//! Does not own: the rules ([`super::findings`], [`super::provider`]).
+//! Owns: the shape of a finding, how its evidence writes times, and the rules that all generators
+//! share.
+//! Does not own: the other rules ([`super::findings`], [`super::provider`]).
 
+use lab_analysis::diagnose::{CORE_WAIT, never_rests};
 use serde::Serialize;
 
 /// One fact to know before using the figures.
@@ -25,4 +27,38 @@ pub(super) fn ms(micros: f64) -> String {
         micros if micros >= 1e3 => format!("{:.2} ms", micros / 1e3),
         micros => format!("{micros:.0} µs"),
     }
+}
+
+/// The finding about a generator that used all of the core it was given. The arguments are shares of
+/// the window, from 0 to 1: in which its thread ran, and in which it waited for a core.
+pub(super) fn generator_bound(
+    cpu_share: Option<f64>,
+    core_wait_share: Option<f64>,
+    remedy: &'static str,
+) -> Option<Finding> {
+    let (running, waiting) = (cpu_share?, core_wait_share.unwrap_or(0.0));
+    never_rests(running, waiting).then(|| Finding {
+        name: "generator-bound",
+        evidence: format!(
+            "the generator's thread used {:.0} % of a core and waited for one {:.0} % of the time",
+            running * 100.0,
+            waiting * 100.0
+        ),
+        remedy,
+        limits_generator: true,
+    })
+}
+
+/// The finding about a generator that waited for a core for this share of the window, from 0 to 1.
+pub(super) fn machine_shared(core_wait_share: Option<f64>) -> Option<Finding> {
+    let share = core_wait_share.filter(|share| *share >= CORE_WAIT)?;
+    Some(Finding {
+        name: "machine-shared",
+        evidence: format!(
+            "the generator was ready to run and waited for a core {:.0} % of the time",
+            share * 100.0
+        ),
+        remedy: "latencies include this wait: compare only runs on the same machine, or pin the generator to a core",
+        limits_generator: false,
+    })
 }

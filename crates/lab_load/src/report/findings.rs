@@ -4,9 +4,9 @@
 //! Owns: the rules, and those of their thresholds that only they have. A rule reads only the
 //! report, so the same rules apply to a stored report.
 
-use lab_analysis::diagnose::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
+use lab_analysis::diagnose::{LAG_SHARE, LAG_US};
 
-use super::finding::{Finding, ms};
+use super::finding::{self, Finding, ms};
 use super::load::LoadReport;
 use crate::load::{LoadOutcome, Plan, RequestFault};
 
@@ -28,17 +28,11 @@ impl LoadReport {
 }
 
 fn saturated(report: &LoadReport) -> Option<Finding> {
-    let (running, waiting) = (report.generator.cpu_share?, report.generator.core_wait_share.unwrap_or(0.0));
-    never_rests(running, waiting).then(|| Finding {
-        name: "generator-bound",
-        evidence: format!(
-            "the generator's thread used {:.0} % of a core and waited for one {:.0} % of the time",
-            running * 100.0,
-            waiting * 100.0
-        ),
-        remedy: "the target may be faster than shown: lower the rate or run several generators",
-        limits_generator: true,
-    })
+    finding::generator_bound(
+        report.generator.cpu_share,
+        report.generator.core_wait_share,
+        "the target may be faster than shown: lower the rate or run several generators",
+    )
 }
 
 fn late(report: &LoadReport) -> Option<Finding> {
@@ -74,16 +68,7 @@ fn idle_workers(report: &LoadReport) -> Option<Finding> {
 }
 
 fn starved(report: &LoadReport) -> Option<Finding> {
-    let share = report.generator.core_wait_share.filter(|share| *share >= CORE_WAIT)?;
-    Some(Finding {
-        name: "machine-shared",
-        evidence: format!(
-            "the generator was ready to run and waited for a core {:.0} % of the time",
-            share * 100.0
-        ),
-        remedy: "latencies include this wait: compare only runs on the same machine, or pin the generator to a core",
-        limits_generator: false,
-    })
+    finding::machine_shared(report.generator.core_wait_share)
 }
 
 fn connection_bound(report: &LoadReport) -> Option<Finding> {

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use lab_analysis::diagnose::{CORE_WAIT, never_rests};
 use lab_analysis::units::{ratio, seconds};
 use serde::Serialize;
 
-use super::finding::{Finding, ms};
+use super::finding::{self, Finding, ms};
 use super::{SCHEMA, table};
 use crate::load::Latency;
 use crate::observe::Observation;
@@ -247,17 +246,11 @@ fn totals(outcome: &ProviderOutcome) -> ProviderTotals {
 }
 
 fn saturated(report: &ProviderReport) -> Option<Finding> {
-    let (running, waiting) = (report.generator.cpu_share?, report.generator.core_wait_share.unwrap_or(0.0));
-    never_rests(running, waiting).then(|| Finding {
-        name: "generator-bound",
-        evidence: format!(
-            "the generator's thread used {:.0} % of a core and waited for one {:.0} % of the time",
-            running * 100.0,
-            waiting * 100.0
-        ),
-        remedy: "the provider may be faster than shown: give the generator a core of its own",
-        limits_generator: true,
-    })
+    finding::generator_bound(
+        report.generator.cpu_share,
+        report.generator.core_wait_share,
+        "the provider may be faster than shown: give the generator a core of its own",
+    )
 }
 
 fn cold(report: &ProviderReport) -> Option<Finding> {
@@ -283,16 +276,7 @@ fn sparse(report: &ProviderReport) -> Option<Finding> {
 }
 
 fn starved(report: &ProviderReport) -> Option<Finding> {
-    let share = report.generator.core_wait_share.filter(|share| *share >= CORE_WAIT)?;
-    Some(Finding {
-        name: "machine-shared",
-        evidence: format!(
-            "the generator was ready to run and waited for a core {:.0} % of the time",
-            share * 100.0
-        ),
-        remedy: "latencies include this wait: compare only runs on the same machine, or pin the generator to a core",
-        limits_generator: false,
-    })
+    finding::machine_shared(report.generator.core_wait_share)
 }
 
 /// Formats a run as a text of about one screen, findings first.
