@@ -23,7 +23,7 @@ pub enum JsonError {
     #[error("not utf-8")]
     NotUtf8,
     /// The text is not JSON, or more bytes follow it.
-    #[error("not one valid json value")]
+    #[error("not one valid JSON value")]
     Syntax,
     /// An object has two members of the same name, after escapes are resolved.
     #[error("json with a repeated member")]
@@ -201,7 +201,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     type Value = Node;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a json value")
+        f.write_str("a JSON value")
     }
 
     fn visit_unit<E>(self) -> Result<Node, E> {

@@ -45,7 +45,7 @@ pub enum TokenError {
     #[error("token {0} is {1}")]
     Json(Part, JsonError),
     /// A part is JSON, but not an object.
-    #[error("token {0} is not a json object")]
+    #[error("token {0} is not a JSON object")]
     NotAnObject(Part),
     /// A header member is missing or has the wrong type.
     #[error("token header member `{0}` is missing or not a string")]

@@ -7,37 +7,34 @@
 //! ([`crate::authorizer`]), the upstream's request ([`crate::forward`]).
 //!
 //! Flow: `admit → Forward | Vouch | Answer | Serve | Wait`. After `Wait` the codec runs
-//! [`Lookups::find_out`] and calls `admit` again with the same bytes. So a cached decision takes
+//! [`lookups::Lookups::find_out`] and calls `admit` again with the same bytes. So a cached decision takes
 //! one synchronous call without a future. The listener determines what a permit becomes: it
 //! forwards, or permits a check of another proxy that forwards itself.
 
 mod authorize;
+pub(crate) mod lookups;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::credential;
 use auth::decide::Denial;
-use auth::policy::review::OwnedReviewQuestion;
 use auth::policy::rule::Policy;
 use auth::request::Canonical;
 use credentials::authenticate::Verified;
-use credentials::authenticate::outcome::{AuthenticationOutcome, CredentialLookup, Rejection};
-use credentials::cache::CacheKey;
+use credentials::authenticate::outcome::{CredentialLookup, Rejection};
 use credentials::cookies::Cookie;
 use credentials::events::{self, EventPush};
-use credentials::revocation::{RevocableToken, RevocationStatus as Heard};
 use http_engine::clock::Now;
 use http_engine::head::Framing;
 use http_engine::local_reply::LocalReply;
 use http_engine::parsed_request::ParsedRequest;
 use login::call::{LoginCall, MAX_BODY};
-use login::{Login, SessionOutcome, SessionRejected};
+use login::{Login, SessionRejected};
 use telemetry::phases::{CacheUse, Phase};
 
 use crate::auth_response;
 use crate::auth_response::{AuthResponse, ResponseCaching, look_alike};
-use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown};
 use crate::config::{AuthorizationService, Config, QuestionSource, Route};
 use crate::forward::{ForwardedRequest, Incoming};
 use crate::forward_auth::{self, AskedRequestUnclear};
@@ -45,130 +42,10 @@ use crate::forward_filter;
 use crate::forward_filter::is_own_document;
 use crate::peer::Peer;
 use crate::pipeline::authorize::RouteAuthorizer;
+use crate::pipeline::lookups::{LookupNeeded, Lookups};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::worker::{ActiveConfig, Worker};
-
-/// An asynchronous lookup that a request has to wait for.
-pub(crate) enum LookupNeeded {
-    /// Authenticate this token.
-    Caller(Vec<u8>),
-    /// Look up the session of this cookie at an origin (by index).
-    Session(usize, Vec<u8>),
-    /// Kubernetes access reviews that must all be allowed.
-    Reviews(Vec<OwnedReviewQuestion>),
-    /// Query an authorizer.
-    Consent(Box<AuthorizerQuestion>),
-}
-
-impl LookupNeeded {
-    /// The phase that the waiting time counts towards.
-    pub(crate) fn phase(&self) -> Phase {
-        match self {
-            Self::Caller(_) | Self::Session(..) => Phase::Authenticate,
-            Self::Reviews(_) | Self::Consent(_) => Phase::Decide,
-        }
-    }
-}
-
-/// Results of the lookups that a request waited for.
-#[derive(Default)]
-pub(crate) struct Lookups {
-    outcome: Option<AuthenticationOutcome>,
-    session: Option<SessionOutcome>,
-    reviews: Vec<(OwnedReviewQuestion, bool)>,
-    /// Whether some access review failed.
-    unreviewed: bool,
-    /// Results of authorizers, by cache key.
-    consents: Vec<(CacheKey, AuthorizerResult)>,
-    /// Whether the request has waited.
-    waited: bool,
-}
-
-impl Lookups {
-    /// Runs the lookup. Earlier results are that much older afterwards.
-    pub(crate) async fn find_out(
-        &mut self,
-        wanted: LookupNeeded,
-        worker: &Worker,
-        running: &Rc<ActiveConfig>,
-    ) {
-        let now = || worker.clock.refresh();
-        let before = (self.outcome.is_some(), self.session.is_some());
-        self.waited = true;
-        match wanted {
-            LookupNeeded::Caller(token) => {
-                self.outcome = Some(running.authenticator.authenticate(&token, now).await);
-            }
-            LookupNeeded::Session(origin, cookie) => {
-                // Rare and large: kept out of the future of every miss.
-                self.session = Some(match &running.login {
-                    Some(login) => Box::pin(login.find_out(origin, &cookie)).await,
-                    None => (Err(SessionRejected::Silent), CacheUse::Miss),
-                });
-            }
-            LookupNeeded::Reviews(questions) => {
-                let answers = match &running.reviewer {
-                    // Rare and large: kept out of the future of every miss.
-                    Some(reviewer) => Box::pin(reviewer.find_out(questions, now)).await,
-                    None => None,
-                };
-                match answers {
-                    Some(answers) => self.reviews.extend(answers),
-                    None => self.unreviewed = true,
-                }
-            }
-            LookupNeeded::Consent(question) => {
-                let asked = &running.authorizers[question.authorizer()].authorizer;
-                // Rare and large: kept out of the future of every miss.
-                let answer = Box::pin(asked.find_out(&question, worker, running)).await;
-                self.consents.push((question.key(), answer));
-            }
-        }
-        self.forget_doubtful(before);
-    }
-
-    /// Drops results whose credential may have been revoked meanwhile, so that they are looked up
-    /// again. Outcome and session from before the wait are dropped unless they are known to be
-    /// valid. Results of this lookup, which another request or thread may have produced, are
-    /// dropped only if they are known to be revoked.
-    fn forget_doubtful(&mut self, (outcome, session): (bool, bool)) {
-        let doubtful =
-            |revocable: Option<&RevocableToken>, before: bool| match revocable.map(RevocableToken::known) {
-                None | Some(Heard::Good(_)) => false,
-                Some(Heard::Denied) => true,
-                Some(Heard::Nothing) => before,
-            };
-        let caller = |caller: &Arc<Verified>, before| doubtful(caller.revocable.as_ref(), before);
-        self.outcome.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, outcome)));
-        self.session.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, session)));
-        // An authorizer that was queried about this very request is trusted (decision 0021).
-        let doubtful = |said: &AuthorizerAnswer| doubtful(said.revocable(), false);
-        self.consents.retain(|(_, answer)| !answer.as_ref().is_ok_and(|said| doubtful(said)));
-    }
-
-    /// The results with this lookup marked as failed, for a lookup that did not finish in time.
-    pub(crate) fn given_up(&self, wanted: &LookupNeeded, running: &ActiveConfig) -> Self {
-        let outcome = match wanted {
-            LookupNeeded::Caller(_) => Some(running.authenticator.not_in_time()),
-            LookupNeeded::Session(..) | LookupNeeded::Reviews(_) | LookupNeeded::Consent(_) => {
-                self.outcome.clone()
-            }
-        };
-        let session = match wanted {
-            LookupNeeded::Session(..) => Some((Err(SessionRejected::Silent), CacheUse::Miss)),
-            LookupNeeded::Caller(_) | LookupNeeded::Reviews(_) | LookupNeeded::Consent(_) => {
-                self.session.clone()
-            }
-        };
-        let unreviewed = matches!(wanted, LookupNeeded::Reviews(_));
-        let mut consents = self.consents.clone();
-        if let LookupNeeded::Consent(question) = wanted {
-            consents.push((question.key(), Err(AuthorizerUnknown)));
-        }
-        Self { outcome, session, reviews: self.reviews.clone(), unreviewed, consents, waited: true }
-    }
-}
 
 /// The result of admitting a request.
 pub(crate) enum Admission {

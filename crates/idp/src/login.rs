@@ -181,7 +181,12 @@ impl Logins {
                 if hashed {
                     had_failures = self.admitted(store, &subjects, now).await?;
                 }
-                self.succeeded(store, &user, stored, password, outdated, had_failures).await?;
+                if had_failures {
+                    store.write(ForgetAttempts { subject: account_subject(&user.id) }).await?;
+                }
+                if let (true, Some(from)) = (outdated, stored) {
+                    self.upgrade_hash(store, &user, from, password).await;
+                }
                 Ok(user)
             }
             _ => {
@@ -252,33 +257,19 @@ impl Logins {
         Ok((verdict, true))
     }
 
-    async fn succeeded(
-        &self,
-        store: &Store,
-        user: &UserRow,
-        stored: Option<StoredPassword>,
-        password: Password,
-        outdated: bool,
-        had_failures: bool,
-    ) -> Result<(), LoginFault> {
-        if had_failures {
-            store.write(ForgetAttempts { subject: account_subject(&user.id) }).await?;
-        }
-        if let (true, Some(from)) = (outdated, stored) {
-            // The login succeeds even if the upgrade fails; the next login tries again.
-            match self.pool.hash(password).await {
-                Ok(phc) => {
-                    let upgrade = UpgradePassword { user_id: user.id.clone(), from, to_phc: phc.encode() };
-                    if let Err(error) = store.write(upgrade).await
-                        && !error.is_outage()
-                    {
-                        tracing::warn!(%error, user = user.id, "password hash upgrade failed");
-                    }
+    /// Replaces an outdated hash. The login succeeds even if this fails; the next login tries again.
+    async fn upgrade_hash(&self, store: &Store, user: &UserRow, from: StoredPassword, password: Password) {
+        match self.pool.hash(password).await {
+            Ok(phc) => {
+                let upgrade = UpgradePassword { user_id: user.id.clone(), from, to_phc: phc.encode() };
+                if let Err(error) = store.write(upgrade).await
+                    && !error.is_outage()
+                {
+                    tracing::warn!(%error, user = user.id, "password hash upgrade failed");
                 }
-                Err(error) => tracing::info!(%error, user = user.id, "password hash upgrade postponed"),
             }
+            Err(error) => tracing::info!(%error, user = user.id, "password hash upgrade postponed"),
         }
-        Ok(())
     }
 
     /// Checks whether a password may be set for a user.

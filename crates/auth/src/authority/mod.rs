@@ -42,7 +42,7 @@ pub enum IntrospectionUnclear {
     #[error("the answer is {0}")]
     Json(#[from] JsonError),
     /// The answer is JSON, but not an object.
-    #[error("the answer is not a json object")]
+    #[error("the answer is not a JSON object")]
     NotAnObject,
     /// A deciding member is missing, or has another type.
     #[error("the answer has no usable member `{0}`")]

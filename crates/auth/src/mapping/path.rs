@@ -26,7 +26,7 @@ pub enum ClaimPathError {
     TooDeep,
     /// A URL in dotted spelling would be split at its dots.
     #[error(
-        "claim path looks like a url; spell it as a json pointer, `/` written as `~1`: /https:~1~1host~1name"
+        "claim path looks like a URL; spell it as a JSON pointer, `/` written as `~1`: /https:~1~1host~1name"
     )]
     Url,
     /// `~` in a pointer is followed by neither `0` nor `1` (RFC 6901 §3).

@@ -60,7 +60,7 @@ pub enum SignerError {
     #[error("crypto library failed")]
     Crypto,
     /// The claims do not serialize to a JSON object.
-    #[error("claims do not form a json object")]
+    #[error("claims do not form a JSON object")]
     Claims,
     /// A header member that only the signer may set: `alg`, `kid`, `crit`, `b64`.
     #[error("header member is reserved for the signer")]

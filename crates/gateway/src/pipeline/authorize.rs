@@ -18,7 +18,8 @@ use http_engine::clock::Now;
 use http_engine::parsed_request::ParsedRequest;
 use telemetry::trace::TraceContext;
 
-use super::{Admission, LookupNeeded, Lookups};
+use super::Admission;
+use super::lookups::{LookupNeeded, Lookups};
 use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerUnknown, QuestionInput, ambiguous};
 use crate::forward_filter;
 use crate::peer::Peer;

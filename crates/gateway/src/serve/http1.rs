@@ -26,11 +26,13 @@ use http_engine::read_body::poll_collect;
 use telemetry::access_log::RequestProtocol;
 use telemetry::phases::Phase;
 
-use crate::forward::{ForwardedRequest, exchange};
+use crate::forward::ForwardedRequest;
+use crate::forward::exchange::exchange;
 use crate::forward_filter::is_offer;
 use crate::in_flight::{InFlightRequest, Timing};
 use crate::peer::Peer;
-use crate::pipeline::{Admission, Lookups, ServedHere, admit};
+use crate::pipeline::lookups::Lookups;
+use crate::pipeline::{Admission, ServedHere, admit};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::worker::{ActiveConfig, ConnectionProtocol, Worker};
@@ -458,8 +460,9 @@ impl Downstream for Client<'_> {
 
     fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), HttpStreamError> {
         let status = response.status;
-        let framing =
-            response_framing(status, response.body, self.head_request, self.version == Version::Http11);
+        // Chunks came with HTTP/1.1 (RFC 9112 §7.1).
+        let unknown = if self.version == Version::Http11 { Framing::Chunked } else { Framing::UntilClose };
+        let framing = response_framing(status, response.body, self.head_request, unknown);
         self.close |= framing == Framing::UntilClose || self.worker.draining.get().is_some();
         self.connection.begin_message();
         let out = self.connection.out();

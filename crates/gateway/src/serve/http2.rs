@@ -32,10 +32,12 @@ use telemetry::access_log::RequestProtocol;
 use telemetry::phases::Phase;
 
 use crate::exchange_error::ExchangeError;
-use crate::forward::{ForwardedRequest, exchange};
+use crate::forward::ForwardedRequest;
+use crate::forward::exchange::exchange;
 use crate::in_flight::{InFlightRequest, Timing};
 use crate::peer::Peer;
-use crate::pipeline::{Admission, LookupNeeded, Lookups, ServedHere, admit};
+use crate::pipeline::lookups::{LookupNeeded, Lookups};
+use crate::pipeline::{Admission, ServedHere, admit};
 use crate::record::RequestRecord;
 use crate::refusal::Refusal;
 use crate::serve::http1::LINGER;
@@ -554,7 +556,7 @@ impl Downstream for Client {
                 head.headers_mut().append(*name, value);
             }
         }
-        let framing = response_framing(response.status, response.body, self.head_request, true);
+        let framing = response_framing(response.status, response.body, self.head_request, Framing::Chunked);
         if let BodyLength::Known(n) = response.body
             && !matches!(response.status, 204 | 304)
         {

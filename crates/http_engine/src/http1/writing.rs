@@ -73,15 +73,15 @@ pub fn put_response(out: &mut Vec<u8>, response: &ResponseView<'_>) {
     }
 }
 
-/// The framing of a response. `chunked`: whether the client understands the chunked coding.
-pub fn response_framing(status: u16, body: BodyLength, head_request: bool, chunked: bool) -> Framing {
+/// The framing of a response. `unknown`: the framing of a body of unknown length, which depends on
+/// the codings that the client understands.
+pub fn response_framing(status: u16, body: BodyLength, head_request: bool, unknown: Framing) -> Framing {
     if head_request || matches!(status, 100..=199 | 204 | 304) {
         return Framing::Length(0);
     }
     match body {
         BodyLength::Known(n) => Framing::Length(n),
-        BodyLength::Unknown if chunked => Framing::Chunked,
-        BodyLength::Unknown => Framing::UntilClose,
+        BodyLength::Unknown => unknown,
     }
 }
 

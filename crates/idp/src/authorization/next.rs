@@ -190,8 +190,14 @@ mod tests {
         }
     }
 
-    fn ask(login: bool, consent: bool, select_account: bool) -> AuthorizationRequest {
-        request(Prompt::AsNeeded { login, consent, select_account })
+    /// A request with these words in `prompt`.
+    fn ask(prompt: &str) -> AuthorizationRequest {
+        let has = |word| prompt.split(' ').any(|given| given == word);
+        request(Prompt::AsNeeded {
+            login: has("login"),
+            consent: has("consent"),
+            select_account: has("select_account"),
+        })
     }
 
     /// Ada authenticated this many seconds before the request arrived and has granted everything.
@@ -211,7 +217,7 @@ mod tests {
     #[test]
     fn who_is_known_and_has_consented_gets_a_code() {
         let all = scopes("openid email profile");
-        assert_eq!(next(&ask(false, false, false), &ada(60, &all)), Next::Issue(scopes("openid email")));
+        assert_eq!(next(&ask(""), &ada(60, &all)), Next::Issue(scopes("openid email")));
         assert_eq!(next(&request(Prompt::Nothing), &ada(60, &all)), Next::Issue(scopes("openid email")));
     }
 
@@ -226,13 +232,13 @@ mod tests {
         assert_eq!(next(&silent, &somebody), Next::Refuse(Refused::LoginRequired));
         let old = AuthorizationRequest { max_age: Some(Duration::from_secs(10)), ..silent };
         assert_eq!(next(&old, &ada(60, &all)), Next::Refuse(Refused::LoginRequired));
-        assert_eq!(next(&ask(false, false, false), &nobody), Next::Login(LoginReason::NoSession));
+        assert_eq!(next(&ask(""), &nobody), Next::Login(LoginReason::NoSession));
     }
 
     #[test]
     fn a_fresh_proof_is_one_made_for_this_request() {
         let all = scopes("openid email");
-        for wanted in [ask(true, false, false), ask(false, false, true)] {
+        for wanted in [ask("login"), ask("select_account")] {
             assert_eq!(next(&wanted, &ada(1, &all)), Next::Login(LoginReason::Wanted));
             assert_eq!(
                 next(&wanted, &ada(0, &all)),
@@ -245,10 +251,7 @@ mod tests {
     #[test]
     fn max_age_counts_from_the_last_proof() {
         let all = scopes("openid email");
-        let within = |most| AuthorizationRequest {
-            max_age: Some(Duration::from_secs(most)),
-            ..ask(false, false, false)
-        };
+        let within = |most| AuthorizationRequest { max_age: Some(Duration::from_secs(most)), ..ask("") };
         // The current time is one second after the request arrived.
         assert_eq!(next(&within(61), &ada(60, &all)), Next::Issue(scopes("openid email")));
         assert_eq!(next(&within(60), &ada(60, &all)), Next::Login(LoginReason::TooOld));
@@ -267,10 +270,10 @@ mod tests {
             [("ada", Next::Issue(scopes("openid email"))), ("eve", Next::Login(LoginReason::SomebodyElse))]
         {
             let situation = Situation { hinted: Some(hinted), ..ada(0, &all) };
-            assert_eq!(next(&ask(false, false, false), &situation), expected);
+            assert_eq!(next(&ask(""), &situation), expected);
             let sub = ClaimRequest { name: "sub".into(), essential: true, values: vec![Value::from(hinted)] };
             let claims = ClaimRequests { id_token: vec![sub], userinfo: Vec::new() };
-            let named = AuthorizationRequest { claims, ..ask(false, false, false) };
+            let named = AuthorizationRequest { claims, ..ask("") };
             assert_eq!(next(&named, &ada(0, &all)), expected);
         }
     }
@@ -278,7 +281,7 @@ mod tests {
     #[test]
     fn what_is_new_is_asked_for() {
         let some = scopes("openid");
-        let plain = ask(false, false, false);
+        let plain = ask("");
         assert_eq!(next(&plain, &ada(60, &some)), Next::Consent(scopes("email")));
         let vouched = Situation { asks_consent: false, ..ada(60, &some) };
         assert_eq!(next(&plain, &vouched), Next::Issue(scopes("openid email")));
@@ -309,7 +312,7 @@ mod tests {
     #[test]
     fn consent_that_is_wanted_again_is_asked_again() {
         let all = scopes("openid email");
-        let again = ask(false, true, false);
+        let again = ask("consent");
         assert_eq!(next(&again, &ada(60, &all)), Next::Consent(scopes("openid email")));
         let vouched = Situation { asks_consent: false, ..ada(60, &all) };
         assert_eq!(next(&again, &vouched), Next::Consent(scopes("openid email")));
@@ -323,7 +326,7 @@ mod tests {
         let asking = |essential| {
             let acr = ClaimRequest { name: "acr".into(), essential, values: vec![Value::from("gold")] };
             let claims = ClaimRequests { id_token: vec![acr], userinfo: Vec::new() };
-            AuthorizationRequest { claims, ..ask(false, false, false) }
+            AuthorizationRequest { claims, ..ask("") }
         };
         let with = |acr| {
             let mut situation = ada(60, &all);

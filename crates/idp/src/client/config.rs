@@ -273,10 +273,10 @@ pub enum ClientReason {
     #[error("refresh_token needs another grant: add authorization_code, device_code or password")]
     NothingToRefresh,
     /// There is `authorization_code`, but no redirect URI.
-    #[error("a client with authorization_code needs a redirect uri")]
+    #[error("a client with authorization_code needs a redirect URI")]
     NoRedirect,
     /// There are more than [`MAX_REDIRECTS`] redirect URIs.
-    #[error("a client has at most {MAX_REDIRECTS} redirect uris")]
+    #[error("a client has at most {MAX_REDIRECTS} redirect URIs")]
     TooManyRedirects,
     /// An audience is not among those of the provider; holds the audience.
     #[error("audience {0:?} is not among the provider's audiences: add it there or correct it")]

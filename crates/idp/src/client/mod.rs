@@ -412,10 +412,10 @@ mod tests {
         assert_eq!(
             left_out,
             [
-                "redirect_uris[0]: ignored \"https://shop.example/*\": redirect uri is a pattern, which is not supported: \
-             register each uri",
-                "post_logout_redirect_uris[0]: ignored \"https://shop.example/*\": redirect uri is a pattern, which is not \
-             supported: register each uri",
+                "redirect_uris[0]: ignored \"https://shop.example/*\": redirect URI is a pattern, which is not supported: \
+             register each URI",
+                "post_logout_redirect_uris[0]: ignored \"https://shop.example/*\": redirect URI is a pattern, which is not \
+             supported: register each URI",
             ]
         );
         let worse =

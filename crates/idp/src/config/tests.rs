@@ -79,8 +79,11 @@ fn what_is_no_client_is_refused_with_its_reason() {
             "clients[0].secrets: the client has no authentication method: add a secret or keys",
         ),
         (|c| c.keys = Some(serde_json::json!({})), "clients[0].keys: keys are not a JWK set"),
-        (|c| c.grants = vec![GrantType::RefreshToken], "refresh_token follows from another grant"),
-        (|c| c.grants = vec![GrantType::AuthorizationCode], "needs a redirect uri"),
+        (
+            |c| c.grants = vec![GrantType::RefreshToken],
+            "clients[0].grants: refresh_token needs another grant",
+        ),
+        (|c| c.grants = vec![GrantType::AuthorizationCode], "needs a redirect URI"),
         (|c| c.redirect_uris = vec!["http://app.example/cb".into()], "clients[0].redirect_uris[0]: "),
         (|c| c.backchannel_logout_uri = Some("x".into()), "clients[0].backchannel_logout_uri: "),
         (|c| c.name = Some(String::new()), "clients[0].name: "),

@@ -30,7 +30,7 @@ pub enum OAuthFault {
     #[error("content type is not application/x-www-form-urlencoded")]
     NotForm,
     /// The URL has a query.
-    #[error("request parameters in the url")]
+    #[error("request parameters in the URL")]
     QueryParameters,
     /// The body exceeds the size limit.
     #[error("request body over the size limit")]
@@ -201,7 +201,7 @@ impl OAuthFault {
             Self::NotFound => row(StatusCode::NOT_FOUND, "invalid_request", Debug, "no such endpoint"),
             Self::MethodNotAllowed => row(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", Debug, "method not allowed: see the Allow header"),
             Self::NotForm => row(bad, "invalid_request", Debug, "send parameters as application/x-www-form-urlencoded in utf-8, with that content type"),
-            Self::QueryParameters => row(bad, "invalid_request", Info, "send parameters in the body, not in the url"),
+            Self::QueryParameters => row(bad, "invalid_request", Info, "send parameters in the body, not in the URL"),
             Self::BodyTooLarge => row(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request", Info, "the body is larger than 64 KiB"),
             Self::BodyTimeout => row(StatusCode::REQUEST_TIMEOUT, "invalid_request", Info, "the body did not arrive in time"),
             Self::BodyBroken => row(bad, "invalid_request", Debug, "the body is incomplete"),

@@ -12,31 +12,31 @@ pub const MAX_REDIRECT: usize = 2048;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectFault {
     /// It is longer than [`MAX_REDIRECT`].
-    #[error("a redirect uri has at most {MAX_REDIRECT} bytes")]
+    #[error("a redirect URI has at most {MAX_REDIRECT} bytes")]
     TooLong,
     /// It has a character that is not allowed in a URI (RFC 3986 §2), or `%` without two
     /// hexadecimal digits.
-    #[error("a redirect uri is made of the characters of RFC 3986; percent-encode others")]
+    #[error("a redirect URI is made of the characters of RFC 3986; percent-encode others")]
     Character,
     /// It has a fragment (RFC 6749 §3.1.2).
-    #[error("redirect uri has a fragment: remove it")]
+    #[error("redirect URI has a fragment: remove it")]
     Fragment,
     /// It has no scheme, or none of the three supported kinds.
     #[error(
-        "a redirect uri begins with https://, with http:// on loopback, or with the reversed domain of a native app as in \
+        "a redirect URI begins with https://, with http:// on loopback, or with the reversed domain of a native app as in \
          com.example.app:/callback"
     )]
     Scheme,
     /// It uses plain HTTP to a host that is not loopback: codes would travel unencrypted.
-    #[error("a redirect uri with plain http is for loopback hosts only: use https")]
+    #[error("a redirect URI with plain http is for loopback hosts only: use https")]
     PlainHttp,
     /// It looks like a pattern: the last path segment is a star, or the host contains one. Other
     /// providers treat it as a pattern; here no request would match it. A star elsewhere in the
     /// path or in the query is an ordinary character.
-    #[error("redirect uri is a pattern, which is not supported: register each uri")]
+    #[error("redirect URI is a pattern, which is not supported: register each URI")]
     Pattern,
     /// It has user information, an empty host, or a port that is not a number.
-    #[error("a redirect uri has a host, perhaps a port, and no user information")]
+    #[error("a redirect URI has a host, perhaps a port, and no user information")]
     Authority,
 }
 

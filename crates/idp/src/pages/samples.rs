@@ -132,6 +132,31 @@ impl<'a> Sample<'a> {
         ]
     }
 
+    /// The account page with everything that it can show.
+    fn account<'s>(&'s self, consents: &'s [ConsentRow<'s>]) -> Account<'s> {
+        let t = &self.t;
+        Account {
+            user: t.user,
+            csrf: t.opaque,
+            paths: AccountPaths {
+                logout: "/logout",
+                end_session: "/account/sessions/end",
+                end_others: "/account/sessions/end-others",
+                withdraw: "/account/consents/withdraw",
+                withdraw_all: "/account/consents/withdraw-all",
+                revoke: "/account/tokens/revoke",
+                revoke_all: "/account/tokens/revoke-all",
+                password: "/account/password",
+            },
+            sessions: &self.sessions,
+            consents,
+            tokens: &self.tokens,
+            passing: &self.passing,
+            password: Some(PasswordForm { min_length: 12, problem: None }),
+            done: Some(AccountDone::SessionEnded),
+        }
+    }
+
     /// All pages, with the file names of the example.
     pub(crate) fn pages<'s>(&'s self, consents: &'s [ConsentRow<'s>]) -> Vec<(&'static str, Page<'s>)> {
         let t = &self.t;
@@ -162,26 +187,7 @@ impl<'a> Sample<'a> {
             scopes: &self.scopes[2..],
         };
         let logout = Logout { form: form("/logout"), user: t.user, client: None, leads_to: &self.targets };
-        let account = Account {
-            user: t.user,
-            csrf: t.opaque,
-            paths: AccountPaths {
-                logout: "/logout",
-                end_session: "/account/sessions/end",
-                end_others: "/account/sessions/end-others",
-                withdraw: "/account/consents/withdraw",
-                withdraw_all: "/account/consents/withdraw-all",
-                revoke: "/account/tokens/revoke",
-                revoke_all: "/account/tokens/revoke-all",
-                password: "/account/password",
-            },
-            sessions: &self.sessions,
-            consents,
-            tokens: &self.tokens,
-            passing: &self.passing,
-            password: Some(PasswordForm { min_length: 12, problem: None }),
-            done: Some(AccountDone::SessionEnded),
-        };
+        let account = self.account(consents);
         let torn = Some(PasswordForm { min_length: 12, problem: Some(PasswordProblem::TooShort) });
         let error = |kind| Page::Error(ErrorPage { kind, request_id: t.opaque, back: None });
         let wrong = Login { hint: Some(t.user), problem: Some(LoginProblem::Wrong), ..login };

@@ -208,7 +208,11 @@ mod tests {
             "password hashes with 8192 KiB and 1 iterations are too cheap: \
              use at least 5 iterations, or more memory"
         );
-        assert!(faulty(1024, 9, 1).to_string().contains("with 1024 KiB of memory: take 7168 to 262144 KiB"));
+        assert_eq!(
+            faulty(1024, 9, 1).to_string(),
+            "hash memory of 1024 KiB out of bounds: use 7168 to 262144 KiB, \
+             when in doubt 19456 with 2 iterations"
+        );
     }
 
     #[test]

@@ -37,7 +37,7 @@ async fn cluster(name: &str, count: usize) -> Vec<World> {
         let of = |_: &str| -> Config { config(issuer) };
         let folder = tempfile::tempdir().unwrap();
         let server =
-            Server::on(store, folder, "", clock.clone(), of, SystemRandom::new(), Told::default()).await;
+            Server::on((store, folder), "", clock.clone(), of, SystemRandom::new(), Told::default()).await;
         nodes.push(server);
     }
     let mut worlds = Vec::new();

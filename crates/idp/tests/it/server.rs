@@ -130,12 +130,12 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let url = store::sqlite_url(&folder.path().join("provider.db"));
         let store = Store::open(&url, Epoch([1; 16])).await.unwrap();
-        Self::on(store, folder, path, clock, config, entropy, outbound).await
+        Self::on((store, folder), path, clock, config, entropy, outbound).await
     }
 
+    /// A provider on an opened database. The folder of the database lives as long as the provider.
     pub(crate) async fn on(
-        store: Store,
-        folder: tempfile::TempDir,
+        (store, folder): (Store, tempfile::TempDir),
         path: &str,
         clock: TestClock,
         config: impl Fn(&str) -> Config,

@@ -10,10 +10,12 @@
 //! 4. [`crate::run`] measures them.
 
 mod arrangement;
+mod consistency;
 mod counts;
 mod description;
 mod event;
 mod load;
+mod load_table;
 mod rate;
 mod table;
 mod target;

@@ -16,7 +16,8 @@ use serde::Deserialize;
 
 use super::arrangement::{Arrangement, Wish};
 use super::counts::Counts;
-use super::load::{Arriving, LEAST_PACE, Load, LoadTable};
+use super::load::{Arriving, Load};
+use super::load_table::{LEAST_PACE, LoadTable};
 use super::target::TargetTable;
 use crate::topology::{Act, Change, Topology, TopologyError, Wire};
 

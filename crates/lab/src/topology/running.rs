@@ -310,6 +310,44 @@ impl Running {
         })
     }
 
+    fn local(
+        &self,
+        component: &Component,
+        program: &Program,
+        group: Option<&Group>,
+    ) -> Result<Started, TopologyError> {
+        let name = &component.name;
+        // Health and metrics requests are not client traffic.
+        let ports = program.ports.iter().filter(|port| *port != "admin");
+        let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
+        Ok(Started {
+            name: name.clone(),
+            root: Some(Root::default()),
+            alone: false,
+            ports: numbers.collect(),
+            limits: group.map(Group::limits).unwrap_or_default(),
+            counters: group.and_then(Group::counters),
+            memory_events: group.and_then(Group::memory_events),
+            metrics: self.metrics(component)?,
+        })
+    }
+
+    /// Variables for the folders of the programs that this one needs.
+    fn folders_of_needs(
+        &self,
+        component: &Component,
+        program: &Program,
+        place: &Workdir,
+    ) -> Result<Values, TopologyError> {
+        let folder = |need: &String| {
+            let known = self.topology.programs.get(need);
+            let found = place.programs().find(&component.name, need, known)?;
+            let folder = found.parent().unwrap_or(Path::new("/"));
+            Ok((folder_name(need), folder.display().to_string()))
+        };
+        program.needs.iter().map(folder).collect()
+    }
+
     fn metrics(&self, component: &Component) -> Result<Option<Metrics>, TopologyError> {
         // Under a tool metrics are not scraped: the work of responding is counted.
         let asked = component.metrics.as_ref().filter(|_| self.under.is_none());
@@ -335,11 +373,7 @@ impl Running {
         let account = program.user.as_deref().map(|user| self.account(name, user)).transpose()?.flatten();
         let setpriv = account.map(|_| place.programs().find(name, "setpriv", None)).transpose()?;
         let mut filled = self.own_values(component, program, &folder)?;
-        for need in &program.needs {
-            let found = place.programs().find(name, need, self.topology.programs.get(need))?;
-            let folder = found.parent().unwrap_or(Path::new("/"));
-            filled.insert(folder_name(need), folder.display().to_string());
-        }
+        filled.extend(self.folders_of_needs(component, program, place)?);
         if let Some(account) = account {
             let files = program.files.keys().map(|file| folder.join(file));
             for path in files.chain([folder.clone()]) {
@@ -395,19 +429,7 @@ impl Running {
             None => None,
         };
         let ready = Readiness { how, timeout: ready_timeout, pause };
-        // Health and metrics requests are not client traffic.
-        let ports = program.ports.iter().filter(|port| *port != "admin");
-        let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
-        let about = Started {
-            name: name.clone(),
-            root: Some(Root::default()),
-            alone: false,
-            ports: numbers.collect(),
-            limits: launch.group.as_ref().map(Group::limits).unwrap_or_default(),
-            counters: launch.group.as_ref().and_then(Group::counters),
-            memory_events: launch.group.as_ref().and_then(Group::memory_events),
-            metrics: self.metrics(component)?,
-        };
+        let about = self.local(component, program, launch.group.as_ref())?;
         let mut live = Live::new(about, launch, ready, Files::new(folder, account, filled));
         if !program.standby {
             live.begin(place.interrupt())?;

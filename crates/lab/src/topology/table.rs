@@ -152,6 +152,17 @@ impl ReadyTable {
     }
 }
 
+/// How often a component runs to its end before the load starts; 0 for one that keeps running.
+fn times(once: bool, times: Option<u32>) -> Result<u32, String> {
+    match (once, times) {
+        (false, None) => Ok(0),
+        (true, None) => Ok(1),
+        (true, Some(times)) if (1..=MOST_TIMES).contains(&times) => Ok(times),
+        (true, Some(_)) => Err(format!("must be from 1 to {MOST_TIMES}")),
+        (false, Some(_)) => Err("needs a component that exits after its work: `once = true`".to_owned()),
+    }
+}
+
 /// Whether `name` is a valid name of a component, a port or a secret.
 fn letters(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -252,11 +263,12 @@ impl Gathered {
         Ok(filled)
     }
 
-    fn component(&mut self, table: ComponentTable, text: &Text) -> Result<Component, TopologyError> {
-        let file = &text.name;
-        let place = |key: &str| format!("component `{}`: {key}", table.name);
-        let wrong = |key: &str, what: &str| Err(TopologyError::value(file, place(key), what));
-        if !letters(&table.name) {
+    fn component(&mut self, mut table: ComponentTable, text: &Text) -> Result<Component, TopologyError> {
+        let name = table.name.clone();
+        let wrong = |key: &str, what: &str| {
+            Err(TopologyError::value(&text.name, format!("component `{name}`: {key}"), what))
+        };
+        if !letters(&name) {
             return wrong("name", "must consist of lower-case letters, digits and `-`");
         }
         if let Some(port) = table.ports.iter().find(|port| !letters(port)) {
@@ -267,79 +279,16 @@ impl Gathered {
                 ),
             );
         }
-        let kind = match (table.program, table.url) {
-            (Some(program), None) => {
-                let limit = |key: &str, given: Option<&String>, parse: fn(&str) -> Result<u64, String>| {
-                    let parsed = given.map(|given| parse(given)).transpose();
-                    parsed.map_err(|what| TopologyError::value(file, place(key), what))
-                };
-                let limits = Limits {
-                    cpu_millicores: limit("cpu_limit", table.cpu_limit.as_ref(), amount::millicores)?,
-                    memory_bytes: limit("memory_limit", table.memory_limit.as_ref(), amount::bytes)?,
-                };
-                let (ready, ready_timeout) = match table.ready {
-                    None => (
-                        table.ports.first().map(|port| Ready::Tcp(format!("@{}.{port}@", table.name))),
-                        READY,
-                    ),
-                    Some(ready) => {
-                        let read = ready.read(table.once);
-                        read.map_err(|(key, what)| TopologyError::value(file, place(key), what))?
-                    }
-                };
-                let mut files = BTreeMap::new();
-                for (name, template) in table.files {
-                    if !is_file_name(&name) {
-                        return wrong("files", &not_a_file_name(&name));
-                    }
-                    files.insert(name, self.template(&template, text)?);
-                }
-                let times = match (table.once, table.times) {
-                    (false, None) => 0,
-                    (true, None) => 1,
-                    (true, Some(times)) if (1..=MOST_TIMES).contains(&times) => times,
-                    (true, Some(_)) => return wrong("times", &format!("must be from 1 to {MOST_TIMES}")),
-                    (false, Some(_)) => {
-                        return wrong("times", "needs a component that exits after its work: `once = true`");
-                    }
-                };
-                if table.standby && table.once {
-                    return wrong(
-                        "standby",
-                        "is for servers only: a component with `once = true` exits before the load starts",
-                    );
-                }
-                if let Some(name) = table.stdout.as_ref().filter(|name| !is_file_name(name)) {
-                    return wrong("stdout", &not_a_file_name(name));
-                }
-                Kind::Program(Box::new(Program {
-                    name: program,
-                    needs: table.needs,
-                    arguments: table.arguments,
-                    environment: table.environment,
-                    ports: table.ports,
-                    files,
-                    ready,
-                    ready_timeout,
-                    limits,
-                    open_files: table.open_files,
-                    cores: table.cores,
-                    stop: table.stop_signal,
-                    times,
-                    standby: table.standby,
-                    user: table.user,
-                    stdout: table.stdout,
-                }))
-            }
+        let metrics = table.metrics.take();
+        let kind = match (table.program.take(), table.url.take()) {
+            (Some(program), None) => Kind::Program(Box::new(self.program(program, table, text)?)),
             (None, Some(url)) => {
-                let local = !table.arguments.is_empty()
-                    || !table.ports.is_empty()
-                    || !table.files.is_empty()
-                    || table.standby;
-                if local
-                    || table.cpu_limit.is_some()
-                    || table.memory_limit.is_some()
+                let lists = [table.arguments.is_empty(), table.ports.is_empty(), table.files.is_empty()];
+                let limits = [&table.cpu_limit, &table.memory_limit];
+                if lists.contains(&false)
+                    || limits.iter().any(|limit| limit.is_some())
                     || table.open_files.is_some()
+                    || table.standby
                 {
                     return wrong(
                         "url",
@@ -350,7 +299,63 @@ impl Gathered {
             }
             _ => return wrong("program", "needs either `program` (started here) or `url` (runs elsewhere)"),
         };
-        Ok(Component { name: table.name, kind, metrics: table.metrics })
+        Ok(Component { name, kind, metrics })
+    }
+
+    /// The program of a component that the lab starts. `name` is that of the program.
+    fn program(
+        &mut self,
+        name: String,
+        table: ComponentTable,
+        text: &Text,
+    ) -> Result<Program, TopologyError> {
+        let wrong = |(key, what): (&str, String)| {
+            TopologyError::value(&text.name, format!("component `{}`: {key}", table.name), what)
+        };
+        let limit = |key, given: Option<&String>, parse: fn(&str) -> Result<u64, String>| {
+            given.map(|given| parse(given)).transpose().map_err(|what| wrong((key, what)))
+        };
+        let limits = Limits {
+            cpu_millicores: limit("cpu_limit", table.cpu_limit.as_ref(), amount::millicores)?,
+            memory_bytes: limit("memory_limit", table.memory_limit.as_ref(), amount::bytes)?,
+        };
+        let (ready, ready_timeout) = match table.ready {
+            None => (table.ports.first().map(|port| Ready::Tcp(format!("@{}.{port}@", table.name))), READY),
+            Some(ready) => ready.read(table.once).map_err(wrong)?,
+        };
+        let times = times(table.once, table.times).map_err(|what| wrong(("times", what)))?;
+        if table.standby && table.once {
+            let what = "is for servers only: a component with `once = true` exits before the load starts";
+            return Err(wrong(("standby", what.to_owned())));
+        }
+        if let Some(name) = table.stdout.as_ref().filter(|name| !is_file_name(name)) {
+            return Err(wrong(("stdout", not_a_file_name(name))));
+        }
+        let mut files = BTreeMap::new();
+        for (name, template) in &table.files {
+            if !is_file_name(name) {
+                return Err(wrong(("files", not_a_file_name(name))));
+            }
+            files.insert(name.clone(), self.template(template, text)?);
+        }
+        Ok(Program {
+            name,
+            needs: table.needs,
+            arguments: table.arguments,
+            environment: table.environment,
+            ports: table.ports,
+            files,
+            ready,
+            ready_timeout,
+            limits,
+            open_files: table.open_files,
+            cores: table.cores,
+            stop: table.stop_signal,
+            times,
+            standby: table.standby,
+            user: table.user,
+            stdout: table.stdout,
+        })
     }
 
     fn template(&mut self, name: &str, text: &Text) -> Result<String, TopologyError> {

@@ -9,7 +9,10 @@
 //!   the requests. Findings that only the run itself could make are kept.
 
 use crate::diagnose;
-use crate::record::{Distribution, Finding, Held, Iteration, Origin, Record, Slice, Variant};
+use crate::record::{
+    Distribution, Finding, GeneratorUse, Held, Iteration, Origin, Phase, Record, Revocations, Slice,
+    Staleness, Variant,
+};
 use crate::units::whole;
 
 /// Share of the window by which two windows have to overlap to have run at the same time.
@@ -198,66 +201,78 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
             into.components.push(component);
         }
     }
-    for phase in from.phases {
-        match into
-            .phases
-            .iter_mut()
-            .find(|known| (&known.component, &known.name) == (&phase.component, &phase.name))
-        {
+    add_phases(&mut into.phases, from.phases);
+    add_staleness(&mut into.staleness, from.staleness);
+    into.revocations = match (into.revocations.take(), from.revocations) {
+        (Some(own), Some(other)) => Some(add_revocations(own, other)),
+        (own, other) => own.or(other),
+    };
+    into.generator = match (into.generator.take(), from.generator) {
+        (Some(own), Some(other)) => Some(worst_of(own, &other)),
+        (own, other) => own.or(other),
+    };
+    Ok(())
+}
+
+fn add_phases(into: &mut Vec<Phase>, from: Vec<Phase>) {
+    for phase in from {
+        let name = |phase: &Phase| (phase.component.clone(), phase.name.clone());
+        match into.iter_mut().find(|known| name(known) == name(&phase)) {
             Some(known) => known.duration.add(&phase.duration),
-            None => into.phases.push(phase),
+            None => into.push(phase),
         }
     }
-    for seen in from.staleness {
-        match into
-            .staleness
-            .iter_mut()
-            .find(|known| (&known.node, &known.cluster) == (&seen.node, &seen.cluster))
-        {
+}
+
+fn add_staleness(into: &mut Vec<Staleness>, from: Vec<Staleness>) {
+    for seen in from {
+        match into.iter_mut().find(|known| (&known.node, &known.cluster) == (&seen.node, &seen.cluster)) {
             Some(known) => {
                 known.delay.add(&seen.delay);
                 known.never += seen.never;
             }
-            None => into.staleness.push(seen),
+            None => into.push(seen),
         }
     }
-    match (&mut into.revocations, from.revocations) {
-        (Some(own), Some(other)) => {
-            own.revoked += other.revoked;
-            own.failed += other.failed;
-            own.asked += other.asked;
-            own.answer = both(own.answer.take(), other.answer);
-            own.flood = match (own.flood.take(), other.flood) {
-                (Some(mut one), Some(other)) => {
-                    one.revoked += other.revoked;
-                    one.failed += other.failed;
-                    one.refused += other.refused;
-                    one.admitted += other.admitted;
-                    one.unclear += other.unclear;
-                    one.example = one.example.or(other.example);
-                    one.took_s = one.took_s.max(other.took_s);
-                    one.answer.add(&other.answer);
-                    Some(one)
-                }
-                (one, other) => one.or(other),
-            };
-            own.after_window &= other.after_window;
-            own.example = own.example.take().or(other.example);
-            own.cpu_share = [own.cpu_share, other.cpu_share].into_iter().flatten().reduce(f64::max);
+}
+
+fn add_revocations(mut own: Revocations, other: Revocations) -> Revocations {
+    own.revoked += other.revoked;
+    own.failed += other.failed;
+    own.asked += other.asked;
+    own.answer = both(own.answer, other.answer);
+    own.flood = match (own.flood, other.flood) {
+        (Some(mut one), Some(other)) => {
+            one.revoked += other.revoked;
+            one.failed += other.failed;
+            one.refused += other.refused;
+            one.admitted += other.admitted;
+            one.unclear += other.unclear;
+            one.example = one.example.or(other.example);
+            one.took_s = one.took_s.max(other.took_s);
+            one.answer.add(&other.answer);
+            Some(one)
         }
-        (own, other) => *own = own.take().or(other),
-    }
-    if let (Some(own), Some(other)) = (&mut into.generator, &from.generator) {
-        let worst = |a: Option<f64>, b: Option<f64>| [a, b].into_iter().flatten().reduce(f64::max);
-        own.cpu_share = worst(own.cpu_share, other.cpu_share);
-        own.core_wait_share = worst(own.core_wait_share, other.core_wait_share);
-        own.stolen_share = worst(own.stolen_share, other.stolen_share);
-        own.lag_p99_us = worst(own.lag_p99_us, other.lag_p99_us);
-        own.limited |= other.limited;
-    } else if into.generator.is_none() {
-        into.generator = from.generator;
-    }
-    Ok(())
+        (one, other) => one.or(other),
+    };
+    own.after_window &= other.after_window;
+    own.example = own.example.or(other.example);
+    own.cpu_share = worst(own.cpu_share, other.cpu_share);
+    own
+}
+
+/// The worse of each figure of two generators.
+fn worst_of(mut own: GeneratorUse, other: &GeneratorUse) -> GeneratorUse {
+    own.cpu_share = worst(own.cpu_share, other.cpu_share);
+    own.core_wait_share = worst(own.core_wait_share, other.core_wait_share);
+    own.stolen_share = worst(own.stolen_share, other.stolen_share);
+    own.lag_p99_us = worst(own.lag_p99_us, other.lag_p99_us);
+    own.limited |= other.limited;
+    own
+}
+
+fn worst(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    [a, b].into_iter().flatten().reduce(f64::max)
 }
 
 /// Adds up held connections. The median lifetime over both is not known.

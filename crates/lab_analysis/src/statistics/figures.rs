@@ -129,24 +129,7 @@ impl Figure {
                 let refused = iteration.latency(Outcome::Refused).filter(|latency| !latency.is_empty());
                 refused.map(|latency| latency.micros(f64::from(*share) / 1e5))
             }
-            Self::FailureShare => {
-                let all = ended(iteration) + iteration.unsent as f64;
-                // A step of a flow names its own fault for a response whose status is not a
-                // refusal.
-                let unknown = |class: &Class| {
-                    class.outcome == Outcome::Refused && class.status.is_none() && class.fault.is_none()
-                };
-                if iteration.classes.iter().any(|class| class.count > 0 && unknown(class)) {
-                    return None;
-                }
-                let busy = |status: Option<u16>| matches!(status, Some(503));
-                let wrong = iteration.classes.iter().filter(|class| {
-                    class.outcome == Outcome::Failed
-                        || class.status.is_some_and(|status| status >= 500) && !busy(class.status)
-                });
-                let failed = wrong.map(|class| class.count).sum::<u64>() + iteration.unsent;
-                (all > 0.0).then(|| failed as f64 / all)
-            }
+            Self::FailureShare => failure_share(iteration),
             Self::Memory(name) => most_memory(iteration, name, 0.0, 1.0),
             Self::MemoryGrowth(name) => {
                 let early = most_memory(iteration, name, 0.0, 1.0 / 3.0).filter(|bytes| *bytes > 0.0)?;
@@ -177,14 +160,7 @@ impl Figure {
                 let flood = iteration.revocations.as_ref()?.flood.as_ref()?;
                 (flood.unclear == 0 && flood.refused + flood.admitted > 0).then_some(flood.admitted as f64)
             }
-            Self::Healing => {
-                let last = iteration.events.last()?.at_ms;
-                let ends = |slice: &Slice| slice.at_ms + slice.ms;
-                // Recovery is only known when the last slice is without errors and after the event.
-                iteration.timeline.last().filter(|slice| slice.bad == 0 && slice.at_ms > last)?;
-                let bad = iteration.timeline.iter().filter(|slice| slice.bad > 0).map(ends).max();
-                Some(bad.map_or(0, |end| end.saturating_sub(last)) as f64 * 1e3)
-            }
+            Self::Healing => healing(iteration),
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
                 let component = iteration.watched(component)?;
@@ -192,6 +168,36 @@ impl Figure {
             }
         }
     }
+}
+
+/// Share of requests without a proper answer: failed, not sent, or answered with a status from 500,
+/// except 503, which is a refusal. `None` if the statuses are not known.
+fn failure_share(iteration: &Iteration) -> Option<f64> {
+    let all = ended(iteration) + iteration.unsent as f64;
+    // A step of a flow names its own fault for a response whose status is not a
+    // refusal.
+    let unknown =
+        |class: &Class| class.outcome == Outcome::Refused && class.status.is_none() && class.fault.is_none();
+    if iteration.classes.iter().any(|class| class.count > 0 && unknown(class)) {
+        return None;
+    }
+    let busy = |status: Option<u16>| matches!(status, Some(503));
+    let wrong = iteration.classes.iter().filter(|class| {
+        class.outcome == Outcome::Failed
+            || class.status.is_some_and(|status| status >= 500) && !busy(class.status)
+    });
+    let failed = wrong.map(|class| class.count).sum::<u64>() + iteration.unsent;
+    (all > 0.0).then(|| failed as f64 / all)
+}
+
+/// Microseconds from the last event to the end of the last slice with errors.
+fn healing(iteration: &Iteration) -> Option<f64> {
+    let last = iteration.events.last()?.at_ms;
+    let ends = |slice: &Slice| slice.at_ms + slice.ms;
+    // Recovery is only known when the last slice is without errors and after the event.
+    iteration.timeline.last().filter(|slice| slice.bad == 0 && slice.at_ms > last)?;
+    let bad = iteration.timeline.iter().filter(|slice| slice.bad > 0).map(ends).max();
+    Some(bad.map_or(0, |end| end.saturating_sub(last)) as f64 * 1e3)
 }
 
 impl fmt::Display for Figure {

@@ -146,7 +146,7 @@ impl Watch {
             let _ = prepared.send(());
             // Without a start time the load never began, and nothing is revoked.
             let from = told.recv().ok();
-            runtime.block_on(all(course, pace, lists, Random::new(seed), from, ended, interrupt))
+            runtime.block_on(all(course, pace, lists, Random::new(seed), from, Stop { ended, interrupt }))
         })?;
         if ready.recv().is_err() {
             return Err(match thread.join() {
@@ -171,6 +171,12 @@ impl Watch {
     }
 }
 
+/// What ends the revocations: the end of the load, or an interrupt.
+struct Stop {
+    ended: watch::Receiver<bool>,
+    interrupt: Interrupt,
+}
+
 /// Revokes credentials on schedule until the end, then waits for the last ones.
 async fn all(
     course: Rc<Course>,
@@ -178,8 +184,7 @@ async fn all(
     lists: Option<Lists>,
     mut random: Random,
     from: Option<Instant>,
-    mut ended: watch::Receiver<bool>,
-    interrupt: Interrupt,
+    mut stop: Stop,
 ) -> io::Result<Watched> {
     let before = SelfUsage::read();
     let flood =
@@ -193,8 +198,8 @@ async fn all(
     let mut over = from.is_none() || beyond(at);
     while !over || !under_way.is_empty() {
         tokio::select! {
-            _ = ended.wait_for(|ended| *ended), if !over => over = true,
-            () = interrupt.wait() => {
+            _ = stop.ended.wait_for(|ended| *ended), if !over => over = true,
+            () = stop.interrupt.wait() => {
                 // An incomplete revocation gives no figure.
                 under_way.abort_all();
                 flood.iter().for_each(tokio::task::JoinHandle::abort);

@@ -34,96 +34,44 @@ fn help_names_the_commands_and_their_options() {
     }
 }
 
+/// The names in a text.
+fn named(text: &'static str) -> BTreeSet<&'static str> {
+    text.split(' ').collect()
+}
+
 #[test]
 fn a_load_report_has_its_documented_shape() {
     let server =
         Server::start(|seen| if seen.number % 2 == 0 { Reply::Status(503) } else { Reply::Status(200) });
-    let report = json(&run(&[
-        "run",
-        &server.url(),
-        "--rate",
-        "500",
-        "-n",
-        "100",
-        "-w",
-        "0s",
-        "-c",
-        "2",
-        "--json",
-        "-",
-    ]));
+    let url = server.url();
+    let command = format!("run {url} --rate 500 -n 100 -w 0s -c 2 --json -");
+    let report = json(&run(&command.split(' ').collect::<Vec<_>>()));
     assert_eq!(report["schema"], "postern-load/1");
     assert_eq!(report["kind"], "load");
     assert_eq!(
         keys(&report),
-        BTreeSet::from([
-            "schema",
-            "kind",
-            "findings",
-            "generator",
-            "plan",
-            "totals",
-            "latency_us",
-            "service_us",
-            "connection_wait_us",
-            "all_us",
-            "latency_curve",
-            "statuses",
-            "faults",
-            "timeline",
-            "watched"
-        ])
+        named(
+            "schema kind findings generator plan totals latency_us service_us \
+             connection_wait_us all_us latency_curve statuses faults timeline watched"
+        )
     );
-    assert_eq!(
-        keys(&report["latency_us"]),
-        BTreeSet::from([
-            "count",
-            "mean",
-            "deviation",
-            "min",
-            "p50",
-            "p75",
-            "p90",
-            "p95",
-            "p99",
-            "p999",
-            "max"
-        ])
-    );
+    assert_eq!(keys(&report["latency_us"]), named("count mean deviation min p50 p75 p90 p95 p99 p999 max"));
     assert_eq!(
         keys(&report["totals"]),
-        BTreeSet::from([
-            "planned",
-            "ok",
-            "refused",
-            "failed",
-            "seconds",
-            "ok_per_s",
-            "ended_per_s",
-            "mean_in_flight",
-            "mean_in_flight_while_due",
-            "connections_opened",
-            "bytes_received"
-        ])
+        named(
+            "planned ok refused failed seconds ok_per_s ended_per_s mean_in_flight \
+             mean_in_flight_while_due connections_opened bytes_received"
+        )
     );
     assert_eq!(report["totals"]["ok"], 50);
     assert_eq!(report["statuses"][1]["status"], 503);
     let first = &report["timeline"][0];
     assert_eq!(
         keys(first),
-        BTreeSet::from([
-            "second",
-            "measured",
-            "completed",
-            "ok",
-            "by_status",
-            "faults",
-            "p50_us",
-            "p99_us",
-            "max_us",
-            "in_flight",
-            "waiting_us"
-        ])
+        named(
+            "second measured completed ok by_status faults p50_us p99_us max_us \
+             in_flight waiting_us"
+        )
     );
     assert!(report["generator"]["lag_us"]["p99"].is_number());
 }

@@ -5,7 +5,9 @@
 
 mod setup;
 
-use crate::process::setup::{Delivered, access_log, bind_admin, control_runtime, export, keeper, sources};
+use crate::process::setup::{
+    Delivered, access_log, bind_admin, control_runtime, export, keeper, sources, tracer,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +33,6 @@ use store::Store;
 use telemetry::access_log::AccessLog;
 use telemetry::cgroup::{self, Cgroup};
 use telemetry::metrics::{CacheSample, IssuerSample, Metrics};
-use telemetry::trace::{Sampling, Tracer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -93,7 +94,30 @@ struct OfProvider {
     note: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
+impl OfProvider {
+    fn new(provider: &RunningProvider) -> Self {
+        Self { unready: Box::new(provider.unready()), note: Box::new(provider.note()) }
+    }
+}
+
 impl ProcessState {
+    fn new(
+        gateway: Gateway,
+        effective: String,
+        following: Vec<Arc<FollowedLog>>,
+        events: Option<Arc<Receiver>>,
+        provider: Option<OfProvider>,
+    ) -> Self {
+        Self {
+            gateway: Mutex::new(Some(gateway)),
+            effective: Mutex::new(effective),
+            draining: AtomicBool::new(false),
+            following: Mutex::new(following),
+            events,
+            provider,
+        }
+    }
+
     fn authenticator(&self) -> Option<Arc<Authenticator>> {
         self.gateway.lock().as_ref().map(Gateway::authenticator)
     }
@@ -219,9 +243,7 @@ impl Process {
         let admin = settings.admin.map(|address| bind_admin(address, claim, &control)).transpose()?;
         let access_log = access_log(&settings)?;
         let cgroup = Cgroup::own().ok().flatten();
-        let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
-        let available = cgroup::available_cores();
-        let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
+        let workers = settings.workers.map_or_else(|| workers_for(cgroup.as_ref()), usize::from);
         let called = called(&config, provider.is_some(), &raw.telemetry.service);
         let ways = LogTransports::open(&revocation, called, control.handle())?;
         let logs = Logs::open(
@@ -238,10 +260,7 @@ impl Process {
         let mut attendants = Vec::new();
         let queue =
             settings.otlp.as_ref().map(|otlp| export(otlp, &control, &stop, &metrics, &mut attendants));
-        // Without an exporter and an access log, nothing would use the identifiers. The client's
-        // are forwarded unchanged.
-        let tracer = (queue.is_some() || access_log.is_some())
-            .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
+        let tracer = tracer(settings.trace_ratio, queue, access_log.is_some());
         let secret = CacheSecret::generate(&SystemRandom::new()).map_err(|_| unrandom())?;
         let surroundings = AuthenticatorRuntime {
             clock: Arc::new(SystemClock),
@@ -266,19 +285,10 @@ impl Process {
             events: receiver.clone(),
         };
         let generation = config.generation;
-        let gateway = Gateway::start(config, workers, claim, &services)
-            .map_err(|error| Failure::new(error.to_string()))?;
-        let shared = Arc::new(ProcessState {
-            gateway: Mutex::new(Some(gateway)),
-            effective: Mutex::new(effective),
-            draining: AtomicBool::new(false),
-            following: Mutex::new(following),
-            events: receiver,
-            provider: provider.as_ref().map(|provider| OfProvider {
-                unready: Box::new(provider.unready()),
-                note: Box::new(provider.note()),
-            }),
-        });
+        let gateway = Gateway::start(config, workers, claim, &services);
+        let gateway = gateway.map_err(|error| Failure::new(error.to_string()))?;
+        let of_provider = provider.as_ref().map(OfProvider::new);
+        let shared = Arc::new(ProcessState::new(gateway, effective, following, receiver, of_provider));
         metrics.reloads().started(SystemClock.now().wall, generation, &digest);
         sources(&metrics, &shared, access_log.as_ref(), cgroup);
         let mut process = Self {
@@ -302,11 +312,15 @@ impl Process {
             process.serve_admin(admin);
         }
         process.audit();
-        for (name, address) in process.addresses() {
-            tracing::info!(listener = name, %address, workers, "listening");
-        }
+        process.announce(workers);
         process.watch_provider(workers);
         Ok(process)
+    }
+
+    fn announce(&self, workers: usize) {
+        for (name, address) in self.addresses() {
+            tracing::info!(listener = name, %address, workers, "listening");
+        }
     }
 
     /// Audits cache entries in use until the process ends.
@@ -490,6 +504,11 @@ fn all(
 fn followed(following: &[Arc<FollowedLog>], told: Option<&EventLogState>) -> Vec<Arc<FollowedIssuer>> {
     let of_events = told.iter().flat_map(|told| told.followed()).cloned();
     following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
+}
+
+/// One worker for each core that this process may use.
+fn workers_for(cgroup: Option<&Cgroup>) -> usize {
+    cgroup::workers(cgroup.and_then(Cgroup::quota_cores), cgroup::available_cores())
 }
 
 fn unrandom() -> Failure {

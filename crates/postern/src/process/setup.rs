@@ -16,7 +16,7 @@ use telemetry::access_log::{self, AccessLog};
 use telemetry::cgroup::Cgroup;
 use telemetry::metrics::{BuildInfo, Metrics};
 use telemetry::metrics::{Collect, Encoder, FamilyKind};
-use telemetry::trace::{ExportOptions, Exporter, Queue};
+use telemetry::trace::{ExportOptions, Exporter, Queue, Sampling, Tracer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -78,6 +78,12 @@ pub(super) fn export(
         let _ = stopped.wait_for(|stop| *stop).await;
     })));
     queue
+}
+
+/// The tracer of requests. Without an exporter and an access log, nothing would use the identifiers:
+/// the client's are forwarded unchanged.
+pub(super) fn tracer(ratio: f64, queue: Option<Arc<Queue>>, access_log: bool) -> Option<Arc<Tracer>> {
+    (queue.is_some() || access_log).then(|| Arc::new(Tracer::new(Sampling::Parent(ratio), queue)))
 }
 
 pub(super) fn sources(

@@ -1,5 +1,7 @@
-//! Crate dependencies: which crate may depend on which, and which libraries are forbidden.
+//! Crates and their sources: which crate may depend on which, which libraries are forbidden, names,
+//! import cycles and file lengths.
 
+mod files;
 mod modules;
 mod names;
 

@@ -89,6 +89,18 @@ async fn fill(store: &Store) {
         expires_at: NOW.plus(HOUR),
     };
     store.write(deliver).await.unwrap();
+    fill_log(store).await;
+    store.write(ShareSecret([7; 64])).await.unwrap();
+    let ring = ReplaceKeyRing { from: None, content: (0..=255).collect(), revocation: None, now: NOW };
+    assert!(store.write(ring).await.unwrap());
+    store.write(BeginLoginSession(login_session("l"))).await.unwrap();
+    let of_session = LoginSessionRow { sid: Some(digest("sid")), ..login_session("m") };
+    store.write(BeginLoginSession(of_session)).await.unwrap();
+    fill_pages(store, &ada).await;
+}
+
+/// Fills the tables of revocations and their receivers.
+async fn fill_log(store: &Store) {
     for n in 0..3 {
         store.write(Revoke { revocation: revocation(&format!("t{n}")), now: NOW }).await.unwrap();
     }
@@ -106,12 +118,10 @@ async fn fill(store: &Store) {
     }
     let heard = store.head().await.unwrap().seq;
     store.write(Acknowledge { receiver: "r".into(), heard: vec![heard], before: NOW }).await.unwrap();
-    store.write(ShareSecret([7; 64])).await.unwrap();
-    let ring = ReplaceKeyRing { from: None, content: (0..=255).collect(), revocation: None, now: NOW };
-    assert!(store.write(ring).await.unwrap());
-    store.write(BeginLoginSession(login_session("l"))).await.unwrap();
-    let of_session = LoginSessionRow { sid: Some(digest("sid")), ..login_session("m") };
-    store.write(BeginLoginSession(of_session)).await.unwrap();
+}
+
+/// Fills two tables with several pages.
+async fn fill_pages(store: &Store, ada: &UserRow) {
     let mut writes = tokio::task::JoinSet::new();
     for n in 0..1_203 {
         let (store, user_id) = (store.clone(), ada.id.clone());
@@ -333,13 +343,13 @@ on_both! {
             (of_schema(&copy, 77), "line 1: the copy has schema version 77".into()),
             (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
             (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
-            (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id: value of the wrong type")),
-            (copy.replacen(r#"["id-ada","#, "[", 1), format!("line {line}: a row has as many values")),
-            (copy.replacen(r#"["id-ada""#, r#"["id-ada"#, 1), format!("line {line}: it is no JSON")),
-            (copy.replacen(r#""table":"users""#, r#""table":"x""#, 1), format!("line {}: there is no table \"x\"", line - 1)),
-            (copy.replacen(r#""name_key""#, r#""x""#, 1), format!("line {}: users: missing or unknown columns", line - 1)),
-            (sealed(copy.lines().filter(heads)), format!("line {}: there is no row of audit_head", copy.lines().count() - 2)),
-            (copy.replacen(r#"{"columns""#, r#"{"rows""#, 1), "line 2: invalidation_head: missing or unknown columns".into()),
+            (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: column id: value of the wrong type")),
+            (copy.replacen(r#"["id-ada","#, "[", 1), format!("line {line}: number of values differs from the number of columns")),
+            (copy.replacen(r#"["id-ada""#, r#"["id-ada"#, 1), format!("line {line}: invalid JSON at column")),
+            (copy.replacen(r#""table":"users""#, r#""table":"x""#, 1), format!("line {}: unknown table \"x\"", line - 1)),
+            (copy.replacen(r#""name_key""#, r#""x""#, 1), format!("line {}: table users: missing or unknown columns", line - 1)),
+            (sealed(copy.lines().filter(heads)), format!("line {}: the copy has no row of table audit_head", copy.lines().count() - 2)),
+            (copy.replacen(r#"{"columns""#, r#"{"rows""#, 1), "line 2: table invalidation_head: missing or unknown columns".into()),
         ] {
             let refused = import(&store, changed.as_bytes()).await.unwrap_err().to_string();
             assert!(refused.starts_with(&expected), "{refused}, not {expected}");

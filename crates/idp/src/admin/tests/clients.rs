@@ -94,7 +94,7 @@ async fn addresses_of_before_that_are_patterns_are_left_out_and_named() {
     assert_eq!(found.redirect_uris.len(), 1);
     let named = clients.left_out(store).await.unwrap();
     let expected =
-        r#"client "old": redirect_uris[0]: ignored "https://shop.example/*": redirect uri is a pattern"#;
+        r#"client "old": redirect_uris[0]: ignored "https://shop.example/*": redirect URI is a pattern"#;
     assert!(named.len() == 1 && named[0].starts_with(expected), "{named:?}");
     let shown = bench.admin().client("old").await.unwrap();
     assert_eq!(shown.faults.len(), 1, "and an administrator sees it");

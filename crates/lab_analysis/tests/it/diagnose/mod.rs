@@ -3,6 +3,7 @@
 mod any;
 mod made_up;
 mod published;
+mod timeouts;
 
 use lab_analysis::record::{Record, Variant};
 use lab_analysis::test_support::sample;

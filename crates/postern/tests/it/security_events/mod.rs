@@ -294,6 +294,31 @@ fn whatever_is_not_quite_right_is_refused_by_its_name() {
     let town = Town::new("refused");
     let good = town.provider.signed("secevent+jwt", &json!({}));
     let hers = town.provider.access_token(&json!({}));
+    faulty_tokens_are_refused(&town, &good, &hers);
+    faulty_requests_are_refused(&town, &good, &hers);
+    what_is_elsewhere_is_an_ordinary_route(&town);
+    // The valid event is accepted after all of these.
+    assert!(same(&town.push(&good), TAKEN));
+    assert_eq!(town.status(&hers), 401);
+    for outcome in [
+        "bad_signature",
+        "unknown_key",
+        "alg_none",
+        "wrong_audience",
+        "wrong_type",
+        "unsupported_subject",
+        "too_large",
+        "authentication_failed",
+        "wrong_content_type",
+    ] {
+        let series = format!(
+            "postern_security_events_total{{transmitter=\"id\",type=\"unknown\",outcome=\"{outcome}\"}}"
+        );
+        assert!(town.metric(&series) >= 1.0, "{series}");
+    }
+}
+
+fn faulty_tokens_are_refused(town: &Town, good: &str, hers: &str) {
     let set = |changes: &Value| town.provider.signed("secevent+jwt", changes);
     let unsigned = {
         let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"none","typ":"secevent+jwt"}"#);
@@ -331,25 +356,34 @@ fn whatever_is_not_quite_right_is_refused_by_its_name() {
     ] {
         let answer = town.push(&token);
         assert!(same(&answer, expected), "{what}: {answer:?}");
-        assert_eq!(town.status(&hers), 200, "{what}");
+        assert_eq!(town.status(hers), 200, "{what}");
     }
-    let kind = "Content-Type: application/secevent+jwt\r\n";
-    let bearer = format!("Authorization: Bearer {BEARER}\r\n");
+}
+
+/// The content type of a security event, and the credential of its transmitter.
+const KIND: &str = "Content-Type: application/secevent+jwt\r\n";
+
+fn bearer() -> String {
+    format!("Authorization: Bearer {BEARER}\r\n")
+}
+
+fn faulty_requests_are_refused(town: &Town, good: &str, hers: &str) {
+    let bearer = bearer();
     for (what, lines, expected) in [
-        ("nobody", kind.to_owned(), (401, "authentication_failed")),
+        ("nobody", KIND.to_owned(), (401, "authentication_failed")),
         (
             "somebody else",
-            format!("{kind}Authorization: Bearer {BEARER}x\r\n"),
+            format!("{KIND}Authorization: Bearer {BEARER}x\r\n"),
             (401, "authentication_failed"),
         ),
-        ("an empty token", format!("{kind}Authorization: Bearer \r\n"), (401, "authentication_failed")),
-        ("twice", format!("{kind}{bearer}{bearer}"), (401, "authentication_failed")),
+        ("an empty token", format!("{KIND}Authorization: Bearer \r\n"), (401, "authentication_failed")),
+        ("twice", format!("{KIND}{bearer}{bearer}"), (401, "authentication_failed")),
         ("a form", format!("{bearer}Content-Type: application/json\r\n"), (400, "invalid_request")),
         ("of no type", bearer.clone(), (400, "invalid_request")),
     ] {
-        let answer = answered(&town.send(&lines, &good));
+        let answer = answered(&town.send(&lines, good));
         assert!(same(&answer, expected), "{what}: {answer:?}");
-        assert_eq!(town.status(&hers), 200, "{what}");
+        assert_eq!(town.status(hers), 200, "{what}");
     }
     let looked = exchange(
         &town.address,
@@ -359,37 +393,22 @@ fn whatever_is_not_quite_right_is_refused_by_its_name() {
         looked.starts_with("HTTP/1.1 405 ") && looked.to_ascii_lowercase().contains("allow: post"),
         "{looked}"
     );
-    // At another host, or below the path, it is an ordinary route.
+}
+
+/// At another host, or below the path, it is an ordinary route.
+fn what_is_elsewhere_is_an_ordinary_route(town: &Town) {
+    let bearer = bearer();
     for (target, host) in
         [("/events/id", "other.test"), ("/events/id/x", "app.test"), ("/events/ID", "app.test")]
     {
         let answer = exchange(
             &town.address,
             &format!(
-                "POST {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{kind}{bearer}Content-Length: 0\r\n\r\n"
+                "POST {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{KIND}{bearer}Content-Length: 0\r\n\r\n"
             ),
         );
         assert_eq!(status_of(&answer), 401, "{target} at {host}");
         assert!(!answer.contains("authentication_failed"), "{answer}");
-    }
-    // The valid event is accepted after all of these.
-    assert!(same(&town.push(&good), TAKEN));
-    assert_eq!(town.status(&hers), 401);
-    for outcome in [
-        "bad_signature",
-        "unknown_key",
-        "alg_none",
-        "wrong_audience",
-        "wrong_type",
-        "unsupported_subject",
-        "too_large",
-        "authentication_failed",
-        "wrong_content_type",
-    ] {
-        let series = format!(
-            "postern_security_events_total{{transmitter=\"id\",type=\"unknown\",outcome=\"{outcome}\"}}"
-        );
-        assert!(town.metric(&series) >= 1.0, "{series}");
     }
 }
 

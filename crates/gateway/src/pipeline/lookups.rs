@@ -1,0 +1,141 @@
+//! What a request has to wait for: the asynchronous lookups, and what they found out.
+//!
+//! Owns: the kinds of lookups, which results hold when the request is admitted again, and what a
+//! lookup that did not finish in time means.
+//! Does not own: the lookups themselves ([`credentials::authenticate`], `login`, [`mod@crate::review`],
+//! [`crate::authorizer`]).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use auth::policy::review::OwnedReviewQuestion;
+use credentials::authenticate::Verified;
+use credentials::authenticate::outcome::AuthenticationOutcome;
+use credentials::cache::CacheKey;
+use credentials::revocation::{RevocableToken, RevocationStatus as Heard};
+use login::{SessionOutcome, SessionRejected};
+use telemetry::phases::{CacheUse, Phase};
+
+use crate::authorizer::{AuthorizerAnswer, AuthorizerQuestion, AuthorizerResult, AuthorizerUnknown};
+use crate::worker::{ActiveConfig, Worker};
+
+/// An asynchronous lookup that a request has to wait for.
+pub(crate) enum LookupNeeded {
+    /// Authenticate this token.
+    Caller(Vec<u8>),
+    /// Look up the session of this cookie at an origin (by index).
+    Session(usize, Vec<u8>),
+    /// Kubernetes access reviews that must all be allowed.
+    Reviews(Vec<OwnedReviewQuestion>),
+    /// Query an authorizer.
+    Consent(Box<AuthorizerQuestion>),
+}
+
+impl LookupNeeded {
+    /// The phase that the waiting time counts towards.
+    pub(crate) fn phase(&self) -> Phase {
+        match self {
+            Self::Caller(_) | Self::Session(..) => Phase::Authenticate,
+            Self::Reviews(_) | Self::Consent(_) => Phase::Decide,
+        }
+    }
+}
+
+/// Results of the lookups that a request waited for.
+#[derive(Default)]
+pub(crate) struct Lookups {
+    pub(super) outcome: Option<AuthenticationOutcome>,
+    pub(super) session: Option<SessionOutcome>,
+    pub(super) reviews: Vec<(OwnedReviewQuestion, bool)>,
+    /// Whether some access review failed.
+    pub(super) unreviewed: bool,
+    /// Results of authorizers, by cache key.
+    pub(super) consents: Vec<(CacheKey, AuthorizerResult)>,
+    /// Whether the request has waited.
+    pub(super) waited: bool,
+}
+
+impl Lookups {
+    /// Runs the lookup. Earlier results are that much older afterwards.
+    pub(crate) async fn find_out(
+        &mut self,
+        wanted: LookupNeeded,
+        worker: &Worker,
+        running: &Rc<ActiveConfig>,
+    ) {
+        let now = || worker.clock.refresh();
+        let before = (self.outcome.is_some(), self.session.is_some());
+        self.waited = true;
+        match wanted {
+            LookupNeeded::Caller(token) => {
+                self.outcome = Some(running.authenticator.authenticate(&token, now).await);
+            }
+            LookupNeeded::Session(origin, cookie) => {
+                // Rare and large: kept out of the future of every miss.
+                self.session = Some(match &running.login {
+                    Some(login) => Box::pin(login.find_out(origin, &cookie)).await,
+                    None => (Err(SessionRejected::Silent), CacheUse::Miss),
+                });
+            }
+            LookupNeeded::Reviews(questions) => {
+                let answers = match &running.reviewer {
+                    // Rare and large: kept out of the future of every miss.
+                    Some(reviewer) => Box::pin(reviewer.find_out(questions, now)).await,
+                    None => None,
+                };
+                match answers {
+                    Some(answers) => self.reviews.extend(answers),
+                    None => self.unreviewed = true,
+                }
+            }
+            LookupNeeded::Consent(question) => {
+                let asked = &running.authorizers[question.authorizer()].authorizer;
+                // Rare and large: kept out of the future of every miss.
+                let answer = Box::pin(asked.find_out(&question, worker, running)).await;
+                self.consents.push((question.key(), answer));
+            }
+        }
+        self.forget_doubtful(before);
+    }
+
+    /// Drops results whose credential may have been revoked meanwhile, so that they are looked up
+    /// again. Outcome and session from before the wait are dropped unless they are known to be
+    /// valid. Results of this lookup, which another request or thread may have produced, are
+    /// dropped only if they are known to be revoked.
+    fn forget_doubtful(&mut self, (outcome, session): (bool, bool)) {
+        let doubtful =
+            |revocable: Option<&RevocableToken>, before: bool| match revocable.map(RevocableToken::known) {
+                None | Some(Heard::Good(_)) => false,
+                Some(Heard::Denied) => true,
+                Some(Heard::Nothing) => before,
+            };
+        let caller = |caller: &Arc<Verified>, before| doubtful(caller.revocable.as_ref(), before);
+        self.outcome.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, outcome)));
+        self.session.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, session)));
+        // An authorizer that was queried about this very request is trusted (decision 0021).
+        let doubtful = |said: &AuthorizerAnswer| doubtful(said.revocable(), false);
+        self.consents.retain(|(_, answer)| !answer.as_ref().is_ok_and(|said| doubtful(said)));
+    }
+
+    /// The results with this lookup marked as failed, for a lookup that did not finish in time.
+    pub(crate) fn given_up(&self, wanted: &LookupNeeded, running: &ActiveConfig) -> Self {
+        let outcome = match wanted {
+            LookupNeeded::Caller(_) => Some(running.authenticator.not_in_time()),
+            LookupNeeded::Session(..) | LookupNeeded::Reviews(_) | LookupNeeded::Consent(_) => {
+                self.outcome.clone()
+            }
+        };
+        let session = match wanted {
+            LookupNeeded::Session(..) => Some((Err(SessionRejected::Silent), CacheUse::Miss)),
+            LookupNeeded::Caller(_) | LookupNeeded::Reviews(_) | LookupNeeded::Consent(_) => {
+                self.session.clone()
+            }
+        };
+        let unreviewed = matches!(wanted, LookupNeeded::Reviews(_));
+        let mut consents = self.consents.clone();
+        if let LookupNeeded::Consent(question) = wanted {
+            consents.push((question.key(), Err(AuthorizerUnknown)));
+        }
+        Self { outcome, session, reviews: self.reviews.clone(), unreviewed, consents, waited: true }
+    }
+}

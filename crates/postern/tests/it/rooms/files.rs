@@ -1,0 +1,72 @@
+//! Source files: their length, and the dependencies that they use.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::cargo;
+
+/// Most lines of a source file. A longer one holds more than one subject.
+const MOST_LINES: usize = 600;
+
+/// All Rust files below a folder, without build output.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            if !entry.ends_with("target") {
+                files.extend(rust_files(&entry));
+            }
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            files.push(entry);
+        }
+    }
+    files
+}
+
+/// The identifiers of a file, without those of its comments.
+fn identifiers(file: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(file).unwrap();
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let is_part = |part: char| part.is_alphanumeric() || part == '_';
+    code.flat_map(|line| line.split(|part| !is_part(part))).map(str::to_owned).collect()
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let files: Vec<_> =
+        ["crates", "fuzz", "docs"].iter().flat_map(|folder| rust_files(&root.join(folder))).collect();
+    assert!(files.len() > 500, "the sources were not found");
+    let lines = |file: &Path| fs::read_to_string(file).unwrap().lines().count();
+    let long = files.iter().map(|file| (lines(file), file)).filter(|(lines, _)| *lines > MOST_LINES);
+    let long: Vec<_> = long.map(|(lines, file)| format!("{}: {lines} lines", file.display())).collect();
+    assert!(long.is_empty(), "over {MOST_LINES} lines, split by meaning:\n{}", long.join("\n"));
+}
+
+/// A dependency that nobody uses any more still costs time to build and care to keep.
+#[test]
+fn every_dependency_is_used() {
+    let metadata = cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_str(&metadata).expect("cargo prints JSON");
+    let mut unused = Vec::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let used = |folders: &[&str]| -> BTreeSet<String> {
+            let files = folders.iter().flat_map(|part| rust_files(&folder.join(part)));
+            files.flat_map(|file| identifiers(&file)).collect()
+        };
+        let (built, tested) = (used(&["src"]), used(&["src", "tests", "examples", "benches"]));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let name = dependency["name"].as_str().unwrap();
+            let used = if dependency["kind"].is_null() { &built } else { &tested };
+            // A crate depends on itself for a feature of its tests.
+            if name != package["name"] && !used.contains(&name.replace('-', "_")) {
+                unused.push(format!("{}: {name}", package["name"]));
+            }
+        }
+    }
+    assert!(unused.is_empty(), "dependencies without a use:\n{}", unused.join("\n"));
+}
