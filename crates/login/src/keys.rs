@@ -255,6 +255,19 @@ mod tests {
         }
     }
 
+    /// Texts that the build dfde5c13 sealed and derived with key `A`: cookies outlive an upgrade.
+    #[test]
+    fn what_a_former_build_sealed_opens() {
+        let keys = keys(A);
+        let session = "QiNSbUWSpWB5sQ6-V9e16ovURPmMDUTTIM4nVaejcO58BM6QBfHoAkM7mJyTrzBfjzOJJHYbvNQSxQrxfw";
+        assert_eq!(open(&keys, session).unwrap(), b"a session of the former build");
+        let attempt = b"QiNSbc9sLr9OImilx5qdoarW4TlRF0OkL9Te--i2B1l1dpvQdQ-9RvmF";
+        let opened = keys.open(Purpose::Attempt, &[b"https://a", b"holder"], attempt);
+        assert_eq!(*opened.unwrap().0, b"an attempt");
+        let derived = keys.newest().derive("nonce", &[b"1", b"2"]);
+        assert_eq!(derived, "fg-LhueAIgBwXACDptP4x_LN3yVNX7rNK6Pull3uJEE");
+    }
+
     #[test]
     fn an_old_key_opens_until_it_is_taken_out() {
         let old = seal(&keys(A), b"old");

@@ -66,3 +66,84 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(all(test, feature = "lab"))]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    /// The Markdown files that people read, without the decision records, which speak of their time.
+    fn documents(folder: &Path) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let name = entry.file_name().unwrap().to_string_lossy().into_owned();
+            if entry.is_dir() && !name.starts_with('.') && name != "target" && name != "decisions" {
+                found.extend(documents(&entry));
+            } else if name.ends_with(".md") && name != "CHANGELOG.md" {
+                found.push(entry);
+            }
+        }
+        found
+    }
+
+    /// The commands in a text: the words after each `postern` that begins one, up to what ends a
+    /// command of a shell or a code span.
+    fn commands(text: &str) -> Vec<Vec<String>> {
+        let whole = text.replace("\\\n", " ");
+        let begins = |before: &str| before.is_empty() || before.ends_with([' ', '`', '(', '/']);
+        let mut found = Vec::new();
+        for line in whole.lines() {
+            for (at, _) in line.match_indices("postern ").filter(|(at, _)| begins(&line[..*at])) {
+                // In prose the name of the program begins no command.
+                if line[..at].ends_with('`') || line[..at].trim().is_empty() || line[..at].ends_with('(') {
+                    found.push(words(&line[at..]));
+                }
+            }
+        }
+        found
+    }
+
+    /// The words of the first command of a line of a shell.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for letter in line.chars() {
+            match (quote, letter) {
+                (Some(open), letter) if open == letter => quote = None,
+                (None, '\'' | '"') => {
+                    quote = Some(letter);
+                    word.get_or_insert_default();
+                }
+                (None, '|' | '>' | '<' | ';' | '&' | '`' | ')' | '#' | '[' | '…') => break,
+                (None, ' ') => words.extend(word.take()),
+                (_, letter) => word.get_or_insert_default().push(letter),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    #[test]
+    fn commands_in_the_documents_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let (mut count, mut faults) = (0, Vec::new());
+        for document in documents(&root) {
+            for words in commands(&fs::read_to_string(&document).unwrap()) {
+                count += 1;
+                // What a page leaves out is no fault. What does not exist is one.
+                let unknown =
+                    [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict];
+                if let Err(error) = Cli::try_parse_from(&words)
+                    && unknown.contains(&error.kind())
+                {
+                    faults.push(format!("{}: {}\n{error}", document.display(), words.join(" ")));
+                }
+            }
+        }
+        assert!(count > 100, "the commands were not found");
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+}

@@ -2,10 +2,10 @@
 //!
 //! Owns: four endpoints below the issuer's path:
 //!
-//! - `POST coherence/denials` returns the whole denylist, page by page.
-//! - `POST coherence/confirm` returns which of some tags are denied.
-//! - `POST coherence/messages` returns the answer to one message of the protocol.
-//! - `GET coherence/events` is an event stream of new revocations.
+//! - `POST revocation/denylist` returns the whole denylist, page by page.
+//! - `POST revocation/query` returns which of some tags are denied.
+//! - `POST revocation/messages` returns the answer to one message of the protocol.
+//! - `GET revocation/events` is an event stream of new revocations.
 //!
 //! The client authenticates with the shared secret. Each response carries a MAC that binds it to
 //! its query.
@@ -57,8 +57,8 @@ struct RevocationApi {
 pub(super) fn router(path: &str, secret: SharedSecret, answers: QueryAnswers<Store>) -> Router {
     let facts = Arc::new(RevocationApi { secret, answers });
     Router::new()
-        .route(&format!("{path}/revocation/denials"), post(denials))
-        .route(&format!("{path}/revocation/confirm"), post(confirm))
+        .route(&format!("{path}/revocation/denylist"), post(denials))
+        .route(&format!("{path}/revocation/query"), post(confirm))
         .route(&format!("{path}/revocation/messages"), post(messages))
         .route(&format!("{path}/revocation/events"), get(events))
         .layer(DefaultBodyLimit::max(QUESTION))
@@ -72,7 +72,7 @@ impl RevocationApi {
         if shown.is_some_and(|shown| self.secret.is_bearer(shown)) {
             return None;
         }
-        let challenge = [(WWW_AUTHENTICATE, "Bearer realm=\"coherence\"")];
+        let challenge = [(WWW_AUTHENTICATE, "Bearer realm=\"revocation\"")];
         Some(
             (StatusCode::UNAUTHORIZED, challenge, "only for gateways that follow this provider\n")
                 .into_response(),

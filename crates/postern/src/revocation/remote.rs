@@ -124,13 +124,13 @@ impl Remote {
     /// not restart the copy.
     async fn page(&self, question: LogQuestion) -> Option<LogAnswer> {
         for _ in 1..TRIES {
-            let answer = self.query("denials", question.clone()).await;
+            let answer = self.query("denylist", question.clone()).await;
             if answer.is_some() {
                 return answer;
             }
             sleep(AGAIN).await;
         }
-        self.query("denials", question).await
+        self.query("denylist", question).await
     }
 }
 
@@ -150,7 +150,7 @@ impl DenylistCopy for Remote {
 
 impl RevocationQuery for Remote {
     async fn denied(&self, tags: Vec<Tag>) -> Option<(LogHead, Vec<(Tag, DenylistEntry)>)> {
-        let LogAnswer { head, denied, .. } = self.query("confirm", LogQuestion::Confirm(tags)).await?;
+        let LogAnswer { head, denied, .. } = self.query("query", LogQuestion::Confirm(tags)).await?;
         Some((head, denied))
     }
 }

@@ -232,7 +232,7 @@ fn what_is_refused_says_why_and_how_it_ends() {
         (1, &["key", "rotate", "ES256"], "next key too recent"),
         (1, &["key", "rotate", "HS256"], "use ES256, RS256 or EdDSA"),
         (1, &["session", "revoke", "none"], "session \"none\" not found"),
-        (1, &["token", "revoke-family", "none"], "not found"),
+        (1, &["token", "revoke-family", "none"], "token family \"none\" not found"),
         (2, &["user", "change", "ada"], "required"),
         (2, &["user", "add", "bob", "--password-file", "x", "--generate-password"], "cannot be used with"),
         (

@@ -443,6 +443,24 @@ fn the_book_has_every_page() {
 }
 
 #[test]
+fn a_decision_is_listed_by_its_title() {
+    let docs = repository().join("docs");
+    let records: Vec<PathBuf> =
+        markdown().into_iter().filter(|page| page.parent().unwrap().ends_with("decisions")).collect();
+    assert!(records.len() > 40, "the records were not found");
+    for list in ["SUMMARY.md", "explain/decisions.md"] {
+        let text = std::fs::read_to_string(docs.join(list)).unwrap();
+        for record in &records {
+            let title = std::fs::read_to_string(record).unwrap();
+            let title = title.lines().next().unwrap().trim_start_matches("# ");
+            let name = record.file_name().unwrap().to_str().unwrap();
+            let listed = text.lines().find(|line| line.contains(name)).unwrap_or_default();
+            assert!(listed.contains(&format!("[{title}](")), "{list}: {listed}\n{title}");
+        }
+    }
+}
+
+#[test]
 fn no_line_of_prose_is_too_long() {
     let mut faults = Vec::new();
     // Records of decisions stay as they were written.

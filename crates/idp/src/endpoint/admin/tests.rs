@@ -329,3 +329,27 @@ async fn a_nul_is_refused_by_the_name_of_what_it_stands_in() {
         assert_eq!(answer.body["faults"][0]["path"], named, "{body}: {answer:?}");
     }
 }
+
+/// Paths of the API in the pages that people read.
+#[test]
+fn paths_in_the_documents_exist() {
+    fn pages(folder: &std::path::Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.is_dir());
+        let folders = folders.into_iter().filter(|folder| !folder.ends_with("decisions"));
+        let texts = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
+        texts.chain(folders.flat_map(|folder| pages(&folder))).collect()
+    }
+    let known: BTreeSet<&str> = table().iter().map(|route| route.path).chain(["/openapi.json"]).collect();
+    let mut count = 0;
+    for page in pages(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")) {
+        for (at, _) in page.match_indices("/admin/v1/") {
+            let path = &page[at + "/admin/v1".len()..];
+            let is_end = |letter: char| !letter.is_ascii_alphanumeric() && !"/-_{}.".contains(letter);
+            let path = path.split(is_end).next().unwrap().trim_end_matches('.');
+            assert!(known.contains(path), "{path}");
+            count += 1;
+        }
+    }
+    assert!(count > 2, "the paths were not found");
+}

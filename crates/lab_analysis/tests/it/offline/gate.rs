@@ -177,7 +177,7 @@ fn a_round_that_is_missing_closes_the_gate_but_for_counts() {
 
 /// Staleness is infinite if a place never refused. The ratio of two infinite values is undefined.
 #[test]
-fn endless_over_endless_is_no_figure_that_is_kept() {
+fn an_infinite_ratio_is_not_kept() {
     let mut record = record();
     for name in ["direct", "fused/oidc"] {
         let variant = record.variants.iter_mut().find(|variant| variant.name == name).unwrap();

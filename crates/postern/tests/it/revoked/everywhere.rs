@@ -103,7 +103,7 @@ fn waits_for_all(town: &Town, gateways: &[&Node]) {
 fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
     let town = Town::new("answers-of-before", 1, "sqlite://postern.db?mode=rwc");
     let sieve = Sieve::before(&town.nodes[0].provider);
-    for path in ["/revocation/messages", "/revocation/events", "/revocation/denials"] {
+    for path in ["/revocation/messages", "/revocation/events", "/revocation/denylist"] {
         sieve.shut(path);
     }
     town.tell_the_secret();
@@ -120,15 +120,15 @@ fn who_comes_after_that_is_not_let_in_by_an_answer_of_before() {
             for one in at_once {
                 one.join().unwrap();
             }
-            sieve.hold("/revocation/confirm");
+            sieve.hold("/revocation/query");
             let before = scope.spawn(status);
-            until(|| sieve.held("/revocation/confirm") > 0, "answered");
+            until(|| sieve.held("/revocation/query") > 0, "answered");
             let answer = town.nodes[0].post(client, "/revoke", &format!("token={token}&wait=true"));
             assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
             let after = scope.spawn(status);
             let waits = || elsewhere.metric("postern_requests_in_flight") > 1.5;
             until(|| after.is_finished() || waits(), "waiting, or told already");
-            sieve.open("/revocation/confirm");
+            sieve.open("/revocation/query");
             let (before, after) = (before.join().unwrap(), after.join().unwrap());
             assert!(["200", "401", "503"].contains(&&*before), "{before}: it came before");
             assert!(["401", "503"].contains(&&*after), "{client}: {after}");

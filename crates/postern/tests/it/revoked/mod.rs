@@ -188,7 +188,7 @@ fn what_is_open_is_cut_in_time_when_questions_are_swallowed() {
     };
     let streams: Vec<_> = (0..4).map(|_| open()).collect();
     sieve.swallow("/revocation/messages");
-    sieve.swallow("/revocation/confirm");
+    sieve.swallow("/revocation/query");
     let silent = Instant::now();
     let late = Duration::from_millis(400);
     for stream in streams {
@@ -280,7 +280,7 @@ fn without_a_broker_gateways_elsewhere_are_told_at_once() {
     assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
     // It can send no more queries and uses its lease. New events arrive over the stream only.
     sieve.shut("/revocation/messages");
-    sieve.shut("/revocation/confirm");
+    sieve.shut("/revocation/query");
     until(|| sieve.kept() > 0, "asked in vain");
     town.nodes[0].revoke(&token);
     until(|| elsewhere.status(&token) == 401, "refused, by what it was told");
@@ -296,7 +296,7 @@ fn what_is_told_is_told_to_whoever_has_the_secret() {
     let address = &town.nodes[0].provider;
     let answer = get(address, "/revocation/events");
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
-    for path in ["denials", "confirm", "messages"] {
+    for path in ["denylist", "query", "messages"] {
         let request = format!("POST /revocation/{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
         let answer = exchange(address, &(request + "Content-Length: 0\r\n\r\n"));
         assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
@@ -318,14 +318,14 @@ fn what_is_told_is_told_to_whoever_has_the_secret() {
         )
     };
     for (request, body) in [
-        ("POST /revocation/denials", ""),
-        ("POST /revocation/denials", "{}"),
+        ("POST /revocation/denylist", ""),
+        ("POST /revocation/denylist", "{}"),
         // A query of the other kind.
-        ("POST /revocation/denials", "\u{1}\u{1}0123456789abcdef\0\0\0\0"),
-        ("POST /revocation/confirm", "\u{1}\u{2}0123456789abcdef\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
-        ("POST /revocation/confirm", "{\"tags\":[]}"),
+        ("POST /revocation/denylist", "\u{1}\u{1}0123456789abcdef\0\0\0\0"),
+        ("POST /revocation/query", "\u{1}\u{2}0123456789abcdef\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+        ("POST /revocation/query", "{\"tags\":[]}"),
         // Fewer tags than the count says.
-        ("POST /revocation/confirm", "\u{1}\u{1}0123456789abcdef\0\0\0\u{9}"),
+        ("POST /revocation/query", "\u{1}\u{1}0123456789abcdef\0\0\0\u{9}"),
     ] {
         let answer = ask(request, body);
         assert!(answer.starts_with("HTTP/1.1 400 "), "{request}: {answer}");

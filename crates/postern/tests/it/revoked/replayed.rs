@@ -23,9 +23,9 @@ fn an_answer_that_was_recorded_lets_nobody_in_later() {
     assert_eq!(elsewhere.status(&token), 200);
     // Without a lease it queries each token.
     sieve.swallow("/revocation/messages");
-    sieve.record("/revocation/confirm");
-    until(|| elsewhere.status(&token) == 200 && sieve.has_recorded("/revocation/confirm"), "asked about");
-    sieve.replay("/revocation/confirm");
+    sieve.record("/revocation/query");
+    until(|| elsewhere.status(&token) == 200 && sieve.has_recorded("/revocation/query"), "asked about");
+    sieve.replay("/revocation/query");
     town.nodes[0].revoke(&token);
     let revoked = Instant::now();
     let mut last = 503;
@@ -41,7 +41,7 @@ fn an_answer_that_was_recorded_lets_nobody_in_later() {
     }
     assert_eq!((last, elsewhere.status(&other)), (503, 503), "what is no answer says nothing of anybody");
     assert!(sieve.kept() > 0 && refused(&elsewhere) >= 1.0, "it is counted");
-    sieve.open("/revocation/confirm");
+    sieve.open("/revocation/query");
     until(|| elsewhere.status(&token) == 401, "refused");
     assert_eq!(elsewhere.status(&other), 200);
 }
@@ -70,7 +70,7 @@ fn a_copy_of_what_is_denied_that_is_not_whole_is_none() {
     for (request, answer) in
         [(as_it_is as fn(&mut Vec<u8>), cut as fn(&mut Vec<u8>)), (ask_for_the_end, as_it_is)]
     {
-        sieve.change("/revocation/denials", request, answer);
+        sieve.change("/revocation/denylist", request, answer);
         let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
         until(|| refused(&elsewhere) >= 1.0, "refused");
         let issuer = &town.nodes[0].provider;
@@ -79,7 +79,7 @@ fn a_copy_of_what_is_denied_that_is_not_whole_is_none() {
             assert_eq!([elsewhere.status(&revoked), elsewhere.status(&other)], [401, 200], "it asks");
             assert!(elsewhere.metric(&whole) < 0.5);
         }
-        sieve.open("/revocation/denials");
+        sieve.open("/revocation/denylist");
         until(|| elsewhere.metric(&whole) > 0.5, "whole");
         assert_eq!([elsewhere.status(&revoked), elsewhere.status(&other)], [401, 200]);
     }

@@ -35,7 +35,7 @@ fn who_answers_nothing_is_not_asked_and_one_question_at_a_time_looks_whether_it_
     let (token, other) = (node.token(), node.token());
     let (opaque, unknown) = (node.token_of("opaque"), node.token_of("opaque"));
     assert_eq!([elsewhere.status(&token), elsewhere.status(&opaque)], [200; 2]);
-    let paths = ["/revocation/messages", "/revocation/confirm", "/introspect"];
+    let paths = ["/revocation/messages", "/revocation/query", "/introspect"];
     hole.swallow(&paths);
     until(|| is_silent(&elsewhere), "silent");
     let ready = get(&elsewhere.admin, "/readyz");
@@ -93,7 +93,7 @@ fn who_is_slow_is_not_silent() {
     let elsewhere = town.elsewhere_behind(&hole.url);
     let token = town.nodes[0].token();
     assert_eq!(elsewhere.status(&token), 200);
-    hole.delay(&["/revocation/messages", "/revocation/confirm"], Duration::from_millis(1500));
+    hole.delay(&["/revocation/messages", "/revocation/query"], Duration::from_millis(1500));
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(8) {
         assert_eq!(elsewhere.status(&token), 200);

@@ -1,7 +1,8 @@
 //! Names: former names that mean nothing outside this project are gone from the crates that had
 //! them. No public type name occurs in more than two crates.
 //!
-//! The test checks module paths and items only, so an ordinary word stays usable elsewhere.
+//! The test checks the names of modules, types and functions only, so an ordinary word stays usable
+//! elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
-/// Renamed modules and types: their crates, and the former names.
+/// Renamed modules, types and functions: their crates, and the former names.
 const FORMER: [(&[&str], &[&str]); 8] = [
     (
         &["http_engine", "telemetry", "credentials", "login", "gateway"],
@@ -106,7 +107,7 @@ const SHARED: [(&str, &str); 1] = [("Limits", "bounds of what each crate holds")
 
 #[derive(Default)]
 struct Items {
-    /// Modules and types, public or not, with their files.
+    /// Modules, types and functions, public or not, with their files.
     all: BTreeSet<(String, String)>,
     public: BTreeSet<String>,
 }
@@ -148,6 +149,11 @@ struct Types {
 }
 
 impl<'ast> Visit<'ast> for Types {
+    fn visit_signature(&mut self, function: &'ast syn::Signature) {
+        self.names.push(function.ident.to_string());
+        visit::visit_signature(self, function);
+    }
+
     fn visit_item(&mut self, item: &'ast syn::Item) {
         let (name, visibility) = match item {
             syn::Item::Struct(item) => (&item.ident, &item.vis),
